@@ -1,14 +1,14 @@
 -- barrier/break_all
--- Break the present round, whoever waits in it. Passes at maxmemory.
+-- Break the present round for all of its waiters. Works at maxmemory.
 --
 -- KEYS[1]  barrier  hash  see barrier/arrive
--- KEYS[2]  places   zset  owner -> server ms until which its place is good
+-- KEYS[2]  places   zset  owner -> server ms at which its lease ends
 -- ARGV[1]  publish  PUBLISH or SPUBLISH
 -- ARGV[2]  channel
 --
--- Returns  the number of places; 0 where nobody waits, and nothing has changed
+-- Returns  the number of places; 0: the round has no waiter, and nothing has changed
 -- Replay   breaks the next round: it is sent once only
--- Wakes    all who wait in the round
+-- Wakes    all waiters of the round
 -- Cost     O(n): the deletion of n places
 local call = redis.call
 local barrier, places, publish, channel = KEYS[1], KEYS[2], ARGV[1], ARGV[2]

@@ -1,16 +1,16 @@
 -- barrier/look
--- Say what the present round is. Breaks it if a dead party does.
+-- Read the present round. Breaks it if a party is dead and the policy is to break.
 --
 -- KEYS[1]  barrier  hash  see barrier/arrive
--- KEYS[2]  places   zset  owner -> server ms until which its place is good
--- ARGV[1]  first    of the barrier that is asked after
--- ARGV[2]  round    that is asked after
+-- KEYS[2]  places   zset  owner -> server ms at which its lease ends
+-- ARGV[1]  first    identifies the barrier that the caller waits at
+-- ARGV[2]  round    the round that the caller waits for
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
 -- ARGV[4]  channel
 --
--- Returns  { -4 - ms after which to look again, or -3: not known; now in us, fact }; -2 the barrier was deleted since
+-- Returns  { -4 - ms until the next poll, or -3: not known; now in us, fact }; -2 the barrier was deleted since
 -- Replay   harmless
--- Wakes    all who wait in the round, when it breaks
+-- Wakes    all waiters of the round, when it breaks
 -- Cost     O(log n)
 local call = redis.call
 local barrier, places, publish, channel = KEYS[1], KEYS[2], ARGV[3], ARGV[4]
@@ -28,7 +28,7 @@ if gen == ARGV[2] and policy == 'b' then
     code = -4 - (earliest - ms)
   end
 end
--- Who waits for hours keeps the barrier.
+-- A wait of many hours keeps the barrier alive.
 call('PEXPIRE', barrier, '3600000', 'GT')
 call('PEXPIRE', places, '3600000', 'GT')
 return { code, now, fact() }

@@ -1,8 +1,8 @@
--- What a barrier is, and how a round of it ends. Needs the locals `call`, `barrier`, `places`, `publish`, `channel`.
+-- The state of a barrier, and the end of a round. Needs the locals `call`, `barrier`, `places`, `publish`, `channel`.
 --
--- The fact that ends waits: "<first> <gen> <broken>". `first` is the number of the barrier's first round, so that the facts of one that was
--- deleted are told from those of the next; `gen` the present round, so all before it are over; `broken` those of them that broke,
--- the last eight, "<round><why>" with commas between. It says all that the facts before it said.
+-- A fact is the message that ends waits: "<first> <gen> <broken>". `first` is the number of the barrier's first round, and distinguishes the facts
+-- of a deleted barrier from those of the next one. `gen` is the present round, so all rounds before it are over. `broken` lists the last eight
+-- broken rounds, "<round><why>" with commas between. A fact includes all that the facts before it said.
 local n, gen, first, policy, after, broken =
   unpack(call('HMGET', barrier, 'n', 'gen', 'first', 'policy', 'next', 'broken'))
 if not gen and call('EXISTS', barrier) == 1 then
@@ -12,9 +12,9 @@ local function fact()
   return first .. ' ' .. gen .. ' ' .. (broken or '')
 end
 -- @bury.lua
--- Ends the round and begins the next. `why`: it breaks.
+-- Ends the round and begins the next. With `why`, the round breaks.
 local function over(why)
-  -- Passes at maxmemory, and lets the rest pass (R8).
+  -- Allowed at maxmemory, and makes Redis allow the writes after it (R8).
   call('ZREMRANGEBYSCORE', places, 0, '+inf')
   if why then
     local kept = {}
@@ -30,6 +30,6 @@ local function over(why)
     call('HSET', barrier, 'n', n)
     call('HDEL', barrier, 'next')
   end
-  -- R14: through pcall. One message for all who wait (P11).
+  -- R14: through pcall. One message for all waiters (P11).
   redis.pcall(publish, channel, fact())
 end

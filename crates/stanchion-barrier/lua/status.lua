@@ -1,12 +1,12 @@
 -- barrier/status
--- Tell how a barrier of either kind stands.
+-- Read the state of a barrier of either kind.
 --
 -- KEYS[1]  barrier  hash  see barrier/arrive
--- KEYS[2]  places   zset  owner -> server ms until which its place is good
+-- KEYS[2]  places   zset  owner -> server ms at which its lease ends
 --
--- Returns  { n, next or 0, round, 1 if who leaves breaks it, live places, ms until the first lease ends: -1 none }; nil without a barrier
+-- Returns  { n, next or 0, round, 1 if a leaving party breaks it, live places, ms until the first lease ends: -1 none }; nil without a barrier
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    none
 -- Cost     O(log n)
 local call = redis.call
 local time = call('TIME')

@@ -1,4 +1,4 @@
-//! An arrival, as the core sees it: an acquire of a place, which is a hold with a lease.
+//! An arrival, as the core sees it: the acquire of a place. A place is a hold with a lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Arrived {
     pub(crate) last: bool,
     /// True if a party that leaves breaks the round.
     pub(crate) breaks: bool,
-    /// The time after which a lease in the round ends, if somebody must look then.
+    /// The time until the first lease in the round ends, if the waiter must poll then.
     pub(crate) look: Option<Duration>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Arrival {
 #[derive(Debug, Default)]
 struct Answer {
     arrived: Option<Arrived>,
-    /// The number of parties that the server has instead.
+    /// The server's number of parties, if it differs from ours.
     theirs: Option<u32>,
 }
 
@@ -101,8 +101,8 @@ impl Synchronizer for Arrival {
         Sharing::Together
     }
 
-    // One place for each wait at a time: a round must not be complete with the second while the first is given back. And who has
-    // completed a round has been in it, however late it learns that.
+    // A wait has one place at a time. Otherwise its second place could complete a round while the first is being given back. A party
+    // that completed a round was in it, however late the answer arrives.
     fn keeps_late_grants(&self) -> bool {
         true
     }
@@ -122,7 +122,7 @@ impl Synchronizer for Arrival {
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        // A place in a double barrier outlasts the round in which it was taken: none of it is over before it is left.
+        // A place in a double barrier outlasts the round in which it was taken: it counts until the party leaves.
         let round = self.arrived().map_or(0, |arrived| arrived.place.round);
         let until = if self.keys.family.double {
             LAST_ROUND
@@ -134,11 +134,11 @@ impl Synchronizer for Arrival {
 
     fn hint(&self, rest: &[Reply]) -> Hint {
         let Some(theirs) = small(rest, 0) else {
-            // A round of the double barrier is under way.
+            // A round of the double barrier is in progress.
             return Hint::None;
         };
         self.answer().theirs = Some(theirs);
-        // Asking again would not help.
+        // A retry would not help.
         Hint::TooLate
     }
 
@@ -150,5 +150,5 @@ impl Synchronizer for Arrival {
     }
 }
 
-/// The largest number that a script can count with.
+/// The largest number that Lua represents exactly.
 pub(crate) const LAST_ROUND: u64 = (1 << 53) - 1;

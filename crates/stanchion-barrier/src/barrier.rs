@@ -16,18 +16,18 @@ use crate::status::BarrierStatus;
 /// A barrier at which `n` parties meet, again and again. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * A round is complete when n places of it are taken at one time. Each wait takes one place in one round; rounds only grow, also over
-///   a barrier that the server has lost.
-/// * P6: an arrival whose answer is lost counts once, and gets the same answer, also when its round is over by then.
-/// * P3: a wait that ends otherwise gives its place back: within a round trip, else when its lease (15 s) has passed. For so long a
-///   place of a process that died counts, and a round may be complete with it.
-/// * P4: all who wait are told by one message; a lost one delays them until the next poll (5 s).
-/// * A place that is lost (its process stood still for longer than its lease) counts for nothing; the wait takes another, once.
+/// * A round is complete when n places of it are taken at one time. Each wait takes one place in one round. Round numbers only grow,
+///   also after the server has lost the barrier.
+/// * P6: an arrival whose reply is lost counts once, and a resend gets the same answer, also when its round is over by then.
+/// * P3: a wait that ends otherwise gives its place back within a round trip, or else when its lease (15 s) has passed. Until then
+///   the place of a dead process counts, and may complete a round.
+/// * P4: one message wakes all waiters; if it is lost, they learn of the end at the next poll (5 s).
+/// * A lost place (its process was paused for longer than its lease) does not count; the wait takes another place, once.
 ///
 /// # On the wire
-/// `stanchion_barrier:{name}` and `stanchion_barrier_in:{name}`, for an hour after the last sign of life, and a channel with the name of
-/// the former. `stanchion_once:{name}:<owner>`, the answer to one arrival, until a later arrival of this handle or its clones, at most
-/// two minutes. Redisson has no such thing.
+/// `stanchion_barrier:{name}` and `stanchion_barrier_in:{name}`, until an hour after the last use, and a channel with the name of the
+/// former. `stanchion_once:{name}:<owner>`, the answer to one arrival, until a later arrival of this handle or its clones, at most
+/// two minutes. Redisson has no barrier.
 #[derive(Clone, Debug)]
 pub struct CyclicBarrier {
     pub(crate) site: Site,
@@ -42,7 +42,7 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// Ends the place with its round: the server has ended it already.
+    /// Ends the place locally: the server has already ended it with the round.
     pub(crate) fn of(arrived: Arrived, place: Hold) -> Self {
         drop(place.spend());
         Self {
@@ -58,14 +58,14 @@ impl Passed {
         self.generation
     }
 
-    /// Returns the number of places that were taken when this party arrived, its own included: 1 to n. When others gave theirs back
-    /// before it came, two may have the same.
+    /// Returns the number of places that were taken when this party arrived, its own included: 1 to n. Two parties may get the same
+    /// number, if a place was given back before the later one arrived.
     #[must_use]
     pub const fn arrival(&self) -> u32 {
         self.arrival
     }
 
-    /// Returns whether this party made the round complete: true for exactly one of a round.
+    /// Returns whether this party made the round complete: true for exactly one party of a round.
     #[must_use]
     pub const fn is_last(&self) -> bool {
         self.last
@@ -98,7 +98,7 @@ impl CyclicBarrier {
         Ok(Self { site })
     }
 
-    /// Returns the same barrier with another lease of a place: the time for which that of a process that died still counts. Default:
+    /// Returns the same barrier with another lease of a place: the time for which the place of a dead process still counts. Default:
     /// 15 s.
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
@@ -112,7 +112,7 @@ impl CyclicBarrier {
         &self.site.keys.name
     }
 
-    /// Waits until all parties of a round are here.
+    /// Waits until all parties of a round have arrived.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -129,21 +129,21 @@ impl CyclicBarrier {
     ///
     /// # Errors
     /// [`BarrierError`]. [`Rejection::Deleted`]: the barrier was deleted, or lost by the server, during a wait under
-    /// [`OnLeave::Break`](crate::OnLeave::Break). Under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new one.
-    /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): during the wait, the server was out of reach for the lease
-    /// and 5 s longer. Nobody knows whether the round was complete.
+    /// [`OnLeave::Break`](crate::OnLeave::Break). Under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new
+    /// barrier. [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): during the wait, the server was out of reach
+    /// for the lease and 5 s longer. It is unknown if the round was complete.
     ///
     /// # Cancel safety
-    /// A dropped wait gives its place back in the background. If its round is complete first, that round has counted it.
+    /// A dropped wait gives its place back in the background. If its round is complete before that, the place has counted.
     ///
     /// # On the wire
-    /// One script for each party, and one message for the round. For each process one subscription, which stays for a while, and
-    /// one question: when the subscription is confirmed or lost, and every 5 s while somebody waits.
+    /// One script for each party, and one message for the round. For each process one subscription, which stays for a while, and one
+    /// poll: when the subscription is confirmed or lost, and every 5 s while a party waits.
     pub async fn wait(&self) -> Result<Passed, BarrierError> {
         self.wait_with(WaitOptions::new()).await
     }
 
-    /// Waits for at most `timeout`. Zero asks once.
+    /// Waits for at most `timeout`. Zero sends one request, and does not wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -161,7 +161,7 @@ impl CyclicBarrier {
     ///
     /// # Errors
     /// As [`wait`](Self::wait); [`AcquireError::TimedOut`](stanchion_core::AcquireError::TimedOut) at most 50 ms after the deadline (P9).
-    /// Without `free_by` nobody counts the place; with it, somebody may until then.
+    /// Without `free_by` the place does not count; with it, a round may count the place until then.
     ///
     /// # Cancel safety
     /// As [`wait`](Self::wait).
@@ -169,7 +169,7 @@ impl CyclicBarrier {
         self.wait_with(WaitOptions::new().timeout(timeout)).await
     }
 
-    /// Waits as `options` say.
+    /// Waits with `options`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -192,13 +192,13 @@ impl CyclicBarrier {
     /// As [`wait`](Self::wait) and [`wait_timeout`](Self::wait_timeout); [`BarrierError::Broken`].
     ///
     /// # Cancel safety
-    /// As [`wait`](Self::wait). Where the rule of the round is [`OnLeave::Break`](crate::OnLeave::Break), a dropped wait breaks it.
+    /// As [`wait`](Self::wait). If the rule of the round is [`OnLeave::Break`](crate::OnLeave::Break), a dropped wait breaks the round.
     pub async fn wait_with(&self, options: WaitOptions) -> Result<Passed, BarrierError> {
         let meeting = self.site.meeting(options.on_leave, options.timeout);
         meeting.pass().await
     }
 
-    /// Returns how the barrier stands; `None` when there is none: nobody has arrived for an hour.
+    /// Returns the state of the barrier; `None` if it does not exist: no party has arrived for an hour.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -215,7 +215,7 @@ impl CyclicBarrier {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`] when the key belongs to something else.
+    /// [`QueryError`]; [`Rejection::WrongType`] if the key has another type.
     ///
     /// # Cancel safety
     /// Safe; it only reads.
@@ -228,8 +228,8 @@ impl CyclicBarrier {
         BarrierStatus::read(&reply)
     }
 
-    /// Sets the number of parties on the server: at once where nobody waits, otherwise from the next round on. Returns whether it was at
-    /// once. Handles that were made for another number are refused then ([`BarrierError::Parties`]): make new ones.
+    /// Sets the number of parties on the server: at once if no party waits, otherwise from the next round on. Returns whether it was
+    /// set at once. From then on, handles with another number get [`BarrierError::Parties`]: make new handles.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -245,13 +245,13 @@ impl CyclicBarrier {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::InvalidOption`] for another number than 1 to 10 000, before anything is sent.
+    /// [`QueryError`]; [`Rejection::InvalidOption`] for a number outside 1 to 10 000, before anything is sent.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have set it.
     ///
     /// # On the wire
-    /// One script, which may run twice with the effect of once.
+    /// One script. If it runs twice, it takes effect once.
     pub async fn set_parties(&self, parties: u32) -> Result<bool, QueryError> {
         if !(1..=MOST).contains(&parties) {
             let rule = format!("parties {parties}: a barrier has 1 to {MOST}");
@@ -264,7 +264,7 @@ impl CyclicBarrier {
         match handle.operate(&operation, &call).await? {
             Reply::Int(1) => Ok(true),
             Reply::Int(0) => Ok(false),
-            // An earlier attempt may have run.
+            // An earlier attempt may have set it.
             Reply::Int(-1) => Err(QueryError::Unanswered {
                 outage: Outage::Unanswered {
                     detail: "the request reached the server too late".into(),

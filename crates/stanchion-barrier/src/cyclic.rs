@@ -13,7 +13,7 @@ use crate::meeting::{Meeting, Settled, is_deleted};
 use crate::round::Round;
 
 impl Meeting<'_> {
-    /// Waits for a round. A place that is lost is taken once more.
+    /// Waits for a round. If the place is lost, the wait takes a second one.
     pub(crate) async fn pass(&self) -> Result<Passed, BarrierError> {
         match self.pass_once().await? {
             Ok(passed) => Ok(passed),
@@ -24,11 +24,11 @@ impl Meeting<'_> {
         }
     }
 
-    /// `Ok(Err(…))`: the place was lost, and nobody counts it.
+    /// `Ok(Err(…))`: the place was lost, and does not count.
     async fn pass_once(&self) -> Result<Result<Passed, Arrived>, BarrierError> {
         let round = Arc::new(Round::new(&self.site.keys));
         let sync = Arc::clone(&round) as Arc<dyn Synchronizer>;
-        // P4, P11: before the arrival, so that the message that ends the round is heard, and nobody asks after it.
+        // P4, P11: subscribe before the arrival, so that this process receives the message that ends the round, and needs no poll.
         let standby = self.site.handle.stand_by(&sync)?;
         let (place, arrived) = self.arrive().await?;
         if arrived.last {
@@ -45,7 +45,7 @@ impl Meeting<'_> {
             ended = standby.wait(self.left(), false) => Ok(ended),
             lost = place.lost() => Err(lost),
         };
-        // P5: a round that was complete after the place was lost is not its own. Of one that was lost by now, only the server knows.
+        // P5: a lost place does not count in a round that is complete later. If the place is lost by now, only the server knows the order.
         match round.end() {
             Some(End::Complete) if !place.is_held() => {}
             Some(end) => return self.ended(Some(end), place, arrived),
@@ -55,7 +55,7 @@ impl Meeting<'_> {
             Ok(Ok(())) if round.end().is_some() => BrokenBy::Died,
             Ok(Err(AcquireError::TimedOut { .. })) => BrokenBy::TimedOut,
             Ok(Err(error)) if is_deleted(&error) => return self.ended(None, place, arrived),
-            // P3: dropped, the place is given back.
+            // P3: the drop gives the place back.
             Ok(Err(error)) => return Err(error.into()),
             Ok(Ok(())) => return self.ended(None, place, arrived),
             Err(LostReason::Shutdown) => return Err(self.shut_down()),
@@ -63,12 +63,12 @@ impl Meeting<'_> {
         };
         match self.settle(&round, &place, arrived, why).await? {
             Settled::Ended(end) => self.ended(Some(end), place, arrived),
-            // Its own lease had ended, and so it has broken the round itself.
+            // The lease of this place had ended, so giving it back broke the round.
             Settled::GivenBack if arrived.breaks && why == BrokenBy::Died => {
                 self.ended(Some(End::Broken(why)), place, arrived)
             }
             Settled::GivenBack | Settled::Kept | Settled::Gone => {
-                // P6: nothing of it is on the server, and a late request finds its answer and takes no place.
+                // P6: no place is left on the server. A late request finds the stored answer, and takes no place.
                 drop(place.spend());
                 if why == BrokenBy::TimedOut {
                     return Err(self.timed_out(None));
@@ -81,7 +81,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// The round is over; `None`: there is no such barrier any more.
+    /// Returns the outcome of a round that is over; `None`: the barrier does not exist any more.
     fn ended(
         &self,
         end: Option<End>,

@@ -19,7 +19,7 @@ impl<'a> BarrierDanger<'a> {
 }
 
 impl BarrierDanger<'_> {
-    /// Breaks the present round for all who wait in it, whatever their [`OnLeave`](crate::OnLeave): they get
+    /// Breaks the present round for all of its waiters, whatever their [`OnLeave`](crate::OnLeave): they get
     /// [`BarrierError::Broken`](crate::BarrierError::Broken). Returns their number; with 0 nothing has changed.
     ///
     /// ```

@@ -16,20 +16,20 @@ use crate::options::OnLeave;
 use crate::round::Round;
 use crate::status::DoubleStatus;
 
-/// A barrier that `n` parties enter together and leave together: nobody works before all are in, and nobody goes on before all are out.
-/// Cheap to clone; handles have no state.
+/// A barrier that `n` parties enter together and leave together: no party works before all are in, and none continues before all are
+/// out. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * A round begins when n places are taken at one time, and n are inside: not more. A later party waits for the next round.
-/// * It ends when all have left; a place of a process that died is left when its lease (15 s) has passed.
-/// * Nothing of a round counts for the next: when all processes died inside, the next round needs n that enter.
-/// * P5: a party that is inside knows before its place ends: [`Inside::lost`].
-/// * P3, P6: as of a [`CyclicBarrier`](crate::CyclicBarrier).
-/// * P4: all who wait to enter or to leave are told by one message; a lost one delays them until the next poll (5 s).
+/// * A round begins when n places are taken at one time. Then exactly n parties are inside, and a later party waits for the next round.
+/// * It ends when all have left. The place of a dead process counts as left when its lease (15 s) has passed.
+/// * No place counts in the next round: after all processes died inside, the next round needs n new entries.
+/// * P5: a party that is inside learns of a loss before its place ends: [`Inside::lost`].
+/// * P3, P6: as for a [`CyclicBarrier`](crate::CyclicBarrier).
+/// * P4: one message wakes all waiters, to enter or to leave; if it is lost, they learn of it at the next poll (5 s).
 ///
 /// # On the wire
-/// `stanchion_double:{name}` and `stanchion_double_in:{name}`, for an hour after the last sign of life, and a channel with the name of the
-/// former. `stanchion_once:{name}:<owner>` as of a [`CyclicBarrier`](crate::CyclicBarrier). Redisson has no such thing.
+/// `stanchion_double:{name}` and `stanchion_double_in:{name}`, until an hour after the last use, and a channel with the name of the
+/// former. `stanchion_once:{name}:<owner>` as for a [`CyclicBarrier`](crate::CyclicBarrier). Redisson has no barrier.
 #[derive(Clone, Debug)]
 pub struct DoubleBarrier {
     site: Site,
@@ -65,7 +65,7 @@ impl DoubleBarrier {
         Ok(Self { site })
     }
 
-    /// Returns the same barrier with another lease of a place: the time for which that of a process that died still counts. Default:
+    /// Returns the same barrier with another lease of a place: the time for which the place of a dead process still counts. Default:
     /// 15 s.
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
@@ -79,7 +79,7 @@ impl DoubleBarrier {
         &self.site.keys.name
     }
 
-    /// Waits until all parties are in. While a round is under way it waits for the next.
+    /// Waits until all parties are in. While a round is in progress, the call waits for the next one.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -99,16 +99,16 @@ impl DoubleBarrier {
     /// [`BarrierError`], but never [`BarrierError::Broken`].
     ///
     /// # Cancel safety
-    /// A dropped call gives its place back in the background. If the round begins first, the party has been in it, and has left.
+    /// A dropped call gives its place back in the background. If the round begins before that, the party was in it, and has left.
     ///
     /// # On the wire
     /// One script for each party, another for each but the last, and one message for the round. For each process one subscription,
-    /// which stays for a while, and one question every 5 s while somebody waits.
+    /// which stays for a while, and one poll every 5 s while a party waits.
     pub async fn enter(&self) -> Result<Inside, BarrierError> {
         self.enter_within(None).await
     }
 
-    /// Enters, waiting for at most `timeout`. Zero asks once.
+    /// Enters, waiting for at most `timeout`. Zero sends one request, and does not wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -124,8 +124,8 @@ impl DoubleBarrier {
     /// ```
     ///
     /// # Errors
-    /// As [`enter`](Self::enter); [`AcquireError::TimedOut`] at most 50 ms after the deadline (P9). Without `free_by` nobody counts the
-    /// place; with it, somebody may until then.
+    /// As [`enter`](Self::enter); [`AcquireError::TimedOut`] at most 50 ms after the deadline (P9). Without `free_by` the place does
+    /// not count; with it, a round may count the place until then.
     ///
     /// # Cancel safety
     /// As [`enter`](Self::enter).
@@ -133,7 +133,7 @@ impl DoubleBarrier {
         self.enter_within(Some(timeout)).await
     }
 
-    /// Returns how the barrier stands; `None` when there is none: no sign of life for an hour.
+    /// Returns the state of the barrier; `None` if it does not exist: it was not used for an hour.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -167,7 +167,7 @@ impl DoubleBarrier {
         let meeting = self.site.meeting(OnLeave::Free, timeout);
         match meeting.enter_once().await? {
             Ok(inside) => Ok(inside),
-            // A place that is lost is taken once more.
+            // A lost place is replaced once.
             Err(_) => {
                 let again = meeting.enter_once().await?;
                 again.map_err(|place| meeting.lost(place.round / 2))
@@ -177,7 +177,7 @@ impl DoubleBarrier {
 }
 
 impl Meeting<'_> {
-    /// `Ok(Err(…))`: the place was lost, and nobody counts it.
+    /// `Ok(Err(…))`: the place was lost, and does not count.
     async fn enter_once(&self) -> Result<Result<Inside, Place>, BarrierError> {
         let (place, arrived) = self.arrive().await?;
         if arrived.last {
@@ -186,7 +186,7 @@ impl Meeting<'_> {
         let round = Arc::new(Round::new(&self.site.keys));
         round.is(arrived.place);
         let sync = Arc::clone(&round) as Arc<dyn Synchronizer>;
-        // After the arrival, which may wait for a round: so it asks once.
+        // Registers after the arrival, because the arrival may wait for a round. Therefore this wait polls once at its start.
         let standby = self.site.handle.stand_by(&sync)?;
         let ended = tokio::select! {
             biased;
@@ -205,7 +205,7 @@ impl Meeting<'_> {
         };
         match self.settle(&round, &place, arrived, why).await? {
             Settled::Kept if place.is_held() => Ok(Ok(self.inside(place, arrived))),
-            // P3: dropped, the place is given back.
+            // P3: the drop gives the place back.
             _ if why == BrokenBy::TimedOut => {
                 drop(place.spend());
                 Err(self.timed_out(None))
@@ -220,7 +220,7 @@ impl Meeting<'_> {
         place: Hold,
         arrived: Arrived,
     ) -> Result<Result<Inside, Place>, BarrierError> {
-        // Begun, but without this party: its lease had ended (P5).
+        // The round began without this party, because its lease had ended (P5).
         if end != End::Complete || !place.is_held() {
             return Ok(Err(arrived.place));
         }

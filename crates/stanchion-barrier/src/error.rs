@@ -4,7 +4,7 @@ use stanchion_core::{AcquireError, InvalidName, Name, ReleaseError};
 
 use crate::meeting::MOST;
 
-/// A barrier that cannot be: see [`CyclicBarrier::new`](crate::CyclicBarrier::new).
+/// Invalid arguments for a barrier: see [`CyclicBarrier::new`](crate::CyclicBarrier::new).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidBarrier {
@@ -23,7 +23,7 @@ pub enum InvalidBarrier {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarrierError {
-    /// The round broke for all who waited in it: by the rule [`OnLeave::Break`](crate::OnLeave::Break), or by force. The next round has
+    /// The round broke for all of its waiters: by the rule [`OnLeave::Break`](crate::OnLeave::Break), or by force. The next round has
     /// begun.
     #[error("round {generation} of the barrier {name} broke: {by}")]
     Broken {
@@ -44,8 +44,8 @@ pub enum BarrierError {
         /// The number that the server has.
         theirs: u32,
     },
-    /// The place was lost before the round was complete, and so was a second one that was taken instead: leases had ended, as those of
-    /// a process that stands still again and again, or keys were deleted. Nobody counts it.
+    /// The place was lost before the round was complete, and so was the second place that the wait took. Leases had ended, as when
+    /// the process is paused again and again, or keys were deleted. The place does not count.
     #[error(
         "the place at the barrier {name} in round {generation} was lost before the round was complete"
     )]
@@ -55,10 +55,10 @@ pub enum BarrierError {
         /// The round of the place.
         generation: u64,
     },
-    /// A place inside a [`DoubleBarrier`](crate::DoubleBarrier) was lost before it was left, or leaving it was not confirmed.
+    /// A place inside a [`DoubleBarrier`](crate::DoubleBarrier) was lost before the party left, or the server did not confirm that it left.
     #[error(transparent)]
     Release(#[from] ReleaseError),
-    /// As of every acquire.
+    /// The error of an acquire.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
 }
@@ -67,13 +67,13 @@ pub enum BarrierError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenBy {
-    /// A party had waited for as long as it would.
+    /// The timeout of a party passed.
     #[error("a party timed out")]
     TimedOut,
     /// A party dropped its wait, or was shut down.
     #[error("a party left")]
     Left,
-    /// The lease of a party had ended: its process died, or stood still.
+    /// The lease of a party had ended: its process died, or was paused.
     #[error("a party died")]
     Died,
     /// [`BarrierDanger::break_all`](crate::BarrierDanger::break_all).
@@ -82,7 +82,7 @@ pub enum BrokenBy {
 }
 
 impl BrokenBy {
-    /// The letter that scripts know it by.
+    /// The letter for this cause in scripts.
     pub(crate) const fn letter(self) -> &'static str {
         match self {
             Self::TimedOut => "t",

@@ -1,11 +1,11 @@
-//! The facts that messages and answers tell of a barrier: its present round, and the rounds before it that broke.
+//! Facts: the state of a barrier in messages and replies. A fact has the present round, and the earlier rounds that broke.
 
 use crate::error::BrokenBy;
 
 /// The most broken rounds that a fact lists.
 const LISTED: usize = 8;
 
-/// The state of a barrier. It only grows: see `lua/round.lua`.
+/// The state of a barrier. Each later fact includes the earlier ones: see `lua/round.lua`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
     first: u64,
@@ -24,10 +24,10 @@ pub(crate) struct Place {
 /// The end of a round, for one of its parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All were here.
+    /// All parties arrived.
     Complete,
     Broken(BrokenBy),
-    /// The barrier is another one, or has forgotten how this round ended.
+    /// The barrier was created again, or its list of broken rounds does not reach back to this round.
     Forgotten,
 }
 
@@ -52,7 +52,7 @@ impl Fact {
     /// The end of the round of `place`; `None` while it is the present one.
     pub(crate) fn end_of(&self, place: Place) -> Option<End> {
         if self.first != place.first {
-            // Numbers grow from one barrier of a name to the next, so an older one is a late message.
+            // Numbers grow from one barrier of a name to the next, so a smaller one comes from a late message.
             return (self.first > place.first).then_some(End::Forgotten);
         }
         if self.present <= place.round {
@@ -67,7 +67,7 @@ impl Fact {
         })
     }
 
-    /// Returns whether it says all that `other` says.
+    /// Returns whether this fact includes all that `other` says, and more.
     pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
         (self.first, self.present) > (other.first, other.present)
     }

@@ -16,10 +16,10 @@ use crate::keys::Keys;
 use crate::meeting::LAST_WORD;
 use crate::round::Round;
 
-/// The time after which one who leaves asks whether the others have, and when the lease of a dead one ends.
+/// The time until a leaving party polls. The reply says if the others have left, and when the lease of a dead party ends.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 
-/// A party that is inside a [`DoubleBarrier`](crate::DoubleBarrier). Dropping it leaves, and does not wait for the others.
+/// A party that is inside a [`DoubleBarrier`](crate::DoubleBarrier). A drop leaves the barrier, and does not wait for the others.
 #[must_use = "a party that is not bound to a name leaves at once: `let inside = …`, not `let _ = …`"]
 pub struct Inside {
     hold: Hold,
@@ -51,14 +51,14 @@ impl Inside {
         self.arrived.place.round / 2
     }
 
-    /// Returns the number of parties that had entered when this one did, itself included: 1 to n. When others gave up before it came,
-    /// two may have the same.
+    /// Returns the number of parties that had entered when this one did, itself included: 1 to n. Two parties may get the same
+    /// number, if another gave up before the later one arrived.
     #[must_use]
     pub const fn arrival(&self) -> u32 {
         self.arrived.arrival
     }
 
-    /// Returns whether this party made the round complete: true for exactly one of a round.
+    /// Returns whether this party made the round complete: true for exactly one party of a round.
     #[must_use]
     pub const fn is_last(&self) -> bool {
         self.arrived.last
@@ -76,12 +76,12 @@ impl Inside {
         self.hold.remaining()
     }
 
-    /// Resolves when the place is lost: from then on the others may go on without this party (P5). Keeps nothing alive.
+    /// Resolves when the place is lost: from then on the others may continue without this party (P5). The future keeps nothing alive.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         self.hold.lost()
     }
 
-    /// Runs `work` as long as the place lasts; drops it when the place is lost.
+    /// Runs `work` while the place lasts; drops `work` when the place is lost.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -100,12 +100,12 @@ impl Inside {
     /// [`LeaseLost`]: the work was dropped at an await point, in time.
     ///
     /// # Cancel safety
-    /// A dropped call drops the work, and stays inside.
+    /// A dropped call drops the work. The party stays inside.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
         self.hold.run(work).await
     }
 
-    /// Leaves, and waits until all have left, or died.
+    /// Leaves, and waits until all parties have left, or died.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -119,20 +119,20 @@ impl Inside {
     /// ```
     ///
     /// # Errors
-    /// [`BarrierError::Release`]: the place was lost before, and the others may have gone on; or the server has not confirmed that it is
-    /// given back. [`BarrierError::Acquire`]: as of every wait; the party has left all the same.
+    /// [`BarrierError::Release`]: the place was lost before, and the others may have continued; or the server has not confirmed that
+    /// the place is given back. [`BarrierError::Acquire`]: as for every wait; the party has left nevertheless.
     ///
     /// # Cancel safety
     /// A dropped call has left, or leaves in the background, and does not wait for the others.
     ///
     /// # On the wire
-    /// One script for each party, and one message when the last has left. For each process one question after 100 ms, when a
-    /// lease of those inside would end, and every 5 s.
+    /// One script for each party, and one message when the last has left. For each process one poll after 100 ms, one when a lease of
+    /// those inside would end, and one every 5 s.
     pub async fn leave(self) -> Result<(), BarrierError> {
         self.leave_within(None).await
     }
 
-    /// Leaves, and waits for at most `timeout` until all have left, or died. It has left in any case. Zero asks the server once.
+    /// Leaves, and waits for at most `timeout` until all have left, or died. The party leaves in any case. Zero sends one request.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -172,7 +172,7 @@ impl Inside {
         });
         let sync = Arc::clone(&round) as Arc<dyn Synchronizer>;
         let owner = hold.wire_owner().clone();
-        // P4: before it leaves, so that the message of the last is heard.
+        // P4: subscribe before leaving, so that this process receives the message of the last party.
         let standby = handle.stand_by(&sync)?;
         standby.ask_within(FIRST_LOOK);
         let mut all_out = pin!(standby.wait(timeout, false));
@@ -186,12 +186,12 @@ impl Inside {
                 }
                 Err(error) => return Err(error.into()),
             },
-            // Dropped, the release goes on in the background.
+            // The release future is dropped here, and the release continues in the background.
             out = &mut all_out => out,
         };
         let late = matches!(out, Err(AcquireError::TimedOut { .. }));
         if late && !answered && round.end().is_none() {
-            // The last to leave learns that from its own leaving, for which no time was left. Left twice, it has left once (P6).
+            // Only the reply to its own request shows the last party that all have left, and that reply is late. A resend has no effect (P6).
             let call = keys.give_back(&owner, BrokenBy::Left, LAST_ROUND);
             let reply = handle.query_within(&call, LAST_WORD).await;
             if let Some(Ok(Reply::Array(parts))) = reply
@@ -203,7 +203,7 @@ impl Inside {
         match (round.end(), out) {
             (Some(End::Complete), _) | (None, Ok(())) => Ok(()),
             (_, Err(error)) => Err(error.into()),
-            // The server has lost it, and with it who is inside.
+            // The server has lost the barrier, and its list of the parties inside.
             (Some(_), Ok(())) => Err(AcquireError::Rejected {
                 name: keys.name.clone(),
                 rejection: Rejection::Deleted,

@@ -1,4 +1,4 @@
-//! The keys of a barrier, and the scripts that need nothing else.
+//! The keys of a barrier, and the scripts that use only these keys.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use stanchion_core::{Lease, Name, WireOwner};
 use crate::error::BrokenBy;
 use crate::fact::Place;
 
-/// A part that all scripts of a kind of barrier begin with.
+/// The common beginning of all scripts of one kind of barrier.
 macro_rules! part {
     ($mark:literal, $file:literal) => {
         LuaPart::new(
@@ -25,7 +25,7 @@ const BURY: LuaPart = LuaPart::new("-- @bury.lua\n", include_str!("../lua/bury.l
 const ROUND: LuaPart = part!("-- @round.lua\n", "round.lua");
 const HALF: LuaPart = part!("-- @half.lua\n", "double/half.lua");
 
-/// Declares a script of the cyclic barrier, with what all of them begin with.
+/// Declares a script of the cyclic barrier, with the common beginning.
 macro_rules! script {
     ($name:literal, $file:literal) => {
         Script::new(
@@ -78,7 +78,7 @@ pub(crate) static DOUBLE: Family = Family {
     double: true,
 };
 
-/// The rule for a place that is given up: a letter that scripts know.
+/// The policy for a place that is given up, as a letter that the scripts use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Policy(pub(crate) &'static str);
 
@@ -101,19 +101,19 @@ pub(crate) struct Keys {
     places: Vec<u8>,
     once: Vec<u8>,
     publish: &'static str,
-    /// The time for which an answer is kept: longer than until a call asks again.
+    /// The time for which an answer is kept: longer than the time until a call sends its request again.
     keep: Duration,
     /// The keys of answers that have arrived: each later arrival removes one.
     answered: Mutex<Vec<Vec<u8>>>,
 }
 
-/// The most keys of answers to remember. What is beyond expires.
+/// The most keys of answers to remember. The others expire.
 const REMEMBERED: usize = 10_000;
 
 impl Keys {
     pub(crate) fn new(handle: &Handle, name: Name, family: &'static Family) -> Self {
         Self {
-            // `x` and `{x}` are two barriers: what a message says is for one of them.
+            // `x` and `{x}` are two barriers, and a message is about one of them. So their channels differ.
             channel: name.prefixed_alone(family.barrier),
             barrier: name.prefixed_alone(family.barrier),
             places: name.prefixed_alone(family.places),
@@ -134,7 +134,7 @@ impl Keys {
         [&self.once, b":".as_slice(), owner.as_str().as_bytes()].concat()
     }
 
-    /// Records that the answer to `owner` has arrived, and that no request of it may still run.
+    /// Records that the answer to `owner` has arrived, and that no request of `owner` may still run.
     pub(crate) fn answered(&self, owner: &WireOwner) {
         let key = self.once(owner);
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +182,7 @@ impl Keys {
         }
     }
 
-    /// Gives the place of `owner` back; that in a double barrier only while the half round is `until` or one before it.
+    /// Gives the place of `owner` back; in a double barrier only while the half round is `until` or an earlier one.
     pub(crate) fn give_back(&self, owner: &WireOwner, why: BrokenBy, until: u64) -> Call {
         let (owner, publish) = (owner.as_str().into(), self.publish.into());
         let channel = self.channel.as_slice().into();
@@ -193,7 +193,7 @@ impl Keys {
         }
     }
 
-    /// `until`: the last round that the place is for.
+    /// `until`: the last round in which the place counts.
     pub(crate) fn renew(&self, owner: &WireOwner, lease: Lease, until: u64) -> Item {
         let args = [
             owner.as_str().into(),
@@ -202,7 +202,7 @@ impl Keys {
         ];
         let item =
             |barrier: &[u8]| RENEW.item([barrier.to_vec(), self.places.clone()], args.clone());
-        // While the two are on two nodes, the places alone: then a place that is gone is not told from one whose round is over.
+        // While the two keys are on two nodes, only the places are sent. Then a lost place looks like one whose round is over.
         item(&self.barrier).or_in_parts([item(&self.places)])
     }
 

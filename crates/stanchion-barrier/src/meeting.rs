@@ -15,19 +15,19 @@ use crate::keys::{Family, Keys, Policy};
 use crate::options::OnLeave;
 use crate::round::Round;
 
-/// The time after its deadline in which a call that has timed out learns whether its round is over: below the 50 ms of P9.
+/// The time after the deadline in which a timed-out call may still learn if its round is over: below the 50 ms of P9.
 pub(crate) const LAST_WORD: Duration = Duration::from_millis(45);
 
-/// The time in which a wait without a deadline learns what became of a place that was lost.
+/// The time in which a wait without a deadline may learn what happened to a lost place.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The most parties.
 pub(crate) const MOST: u32 = 10_000;
 
-/// The lease of a place: the time for which that of a process that died still counts.
+/// The lease of a place: the time for which the place of a dead process still counts.
 const LEASE: Duration = Duration::from_secs(15);
 
-/// The parts that the handles of both kinds have.
+/// The parts that the handles of both kinds share.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) handle: Handle,
@@ -69,7 +69,7 @@ impl Site {
     }
 }
 
-/// One wait, which may arrive twice.
+/// One wait, which may arrive twice, because a lost place is replaced once.
 pub(crate) struct Meeting<'a> {
     pub(crate) site: &'a Site,
     policy: Policy,
@@ -79,13 +79,13 @@ pub(crate) struct Meeting<'a> {
 
 /// The outcome for a place that was given back.
 pub(crate) enum Settled {
-    /// Nobody counts it.
+    /// The place does not count.
     GivenBack,
-    /// Its round has begun with it, and it is still there.
+    /// The round has begun with the place, and the place is still there.
     Kept,
-    /// Its round was over.
+    /// The round of the place was over.
     Ended(End),
-    /// There was no such place.
+    /// The place did not exist.
     Gone,
 }
 
@@ -123,9 +123,9 @@ impl Meeting<'_> {
             });
         }
         let place = place?;
-        // P3: a shutdown gives it back.
+        // P3: a shutdown gives the place back.
         place.withhold(true);
-        // P6: the answer is kept for resends, and a request that may still run would take a place without it.
+        // P6: resends get the stored answer. Without it, a request that may still run would take another place.
         if !place.is_owed_an_answer() {
             keys.answered(place.wire_owner());
         }
@@ -137,7 +137,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// Gives the place back, and learns what has become of it (P8). `late`: the deadline has passed.
+    /// Gives the place back, and learns from the reply what happened to it (P8).
     pub(crate) async fn settle(
         &self,
         round: &Round,
@@ -147,14 +147,14 @@ impl Meeting<'_> {
     ) -> Result<Settled, BarrierError> {
         let Site { handle, keys, .. } = self.site;
         let call = keys.give_back(place.wire_owner(), why, arrived.place.round);
-        // P9: after the deadline, not after now. The last question before may have taken some of that time.
+        // P9: the limit counts from the deadline, not from now, because the previous request may have used a part of that time.
         let within = match self.timeout {
             Some(timeout) => (timeout.saturating_add(LAST_WORD)).saturating_sub(self.waited()),
             None => LOOK,
         };
         let reply = match handle.query_within(&call, within).await {
             Some(Ok(reply)) => reply,
-            // Its drop gives it back (P3).
+            // The drop of the place gives it back (P3).
             _ if self.timeout.is_some() => {
                 return Err(self.timed_out(Some(self.site.lease.length().into())));
             }
@@ -204,7 +204,7 @@ impl Meeting<'_> {
     }
 }
 
-/// Returns whether the barrier that was waited at is not there any more.
+/// Returns whether the barrier of the wait does not exist any more.
 pub(crate) const fn is_deleted(error: &AcquireError) -> bool {
     matches!(
         error,

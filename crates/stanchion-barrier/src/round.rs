@@ -1,4 +1,4 @@
-//! The wait for the end of one round: for all of this process, whoever asks.
+//! The wait for the end of one round. All waiters of this process share the messages and replies.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use stanchion_core::{Lease, Name, WireOwner};
 use crate::fact::{End, Fact, Place};
 use crate::keys::Keys;
 
-/// The wait for one round, which begins before its number is known.
+/// The wait for one round. It may begin before the number of the round is known.
 #[derive(Debug)]
 pub(crate) struct Round {
     keys: Arc<Keys>,
@@ -20,7 +20,7 @@ pub(crate) struct Round {
 #[derive(Debug, Default)]
 struct Known {
     place: Option<Place>,
-    /// The newest fact that came before the place was known.
+    /// The newest fact that arrived before the place was known.
     told: Option<Fact>,
     end: Option<End>,
 }
@@ -49,14 +49,14 @@ impl Round {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the round that is waited for. Returns whether it is over already.
+    /// Sets the round of this wait. Returns whether that round is over already.
     pub(crate) fn is(&self, place: Place) -> bool {
         let mut known = self.known();
         known.place = Some(place);
         known.look() == Told::Over
     }
 
-    /// The end of the round, as far as was told.
+    /// The end of the round, if a message or a reply has reported it.
     pub(crate) fn end(&self) -> Option<End> {
         self.known().end
     }
@@ -106,7 +106,7 @@ impl Synchronizer for Round {
 
     fn acquire(&self, _request: &Request<'_>) -> Call {
         let place = self.known().place;
-        // Before the place is known, any round will do: its answer is told to the others.
+        // Before the place is known, any round number works: the core passes the reply on to the other waiters.
         self.keys
             .look(place.unwrap_or(Place { first: 0, round: 0 }))
     }

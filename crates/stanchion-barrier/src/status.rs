@@ -8,7 +8,7 @@ use stanchion_core::primitive::{Reply, as_millis, unexpected};
 
 use crate::options::OnLeave;
 
-/// The state of a [`DoubleBarrier`](crate::DoubleBarrier) when the server answered. It may have changed since.
+/// A snapshot of a [`DoubleBarrier`](crate::DoubleBarrier), as the server replied. The state may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DoubleStatus {
@@ -16,17 +16,17 @@ pub struct DoubleStatus {
     pub parties: u32,
     /// The present round.
     pub generation: u64,
-    /// True while it is under way: a party that comes now waits for the next.
+    /// True while the round is in progress: a party that arrives now waits for the next round.
     pub under_way: bool,
-    /// The number of parties that are inside, or wait for the others to come.
+    /// The number of parties that are inside, or wait to enter.
     pub members: u32,
-    /// The time until the first of the places ends, unless it is renewed; `None` without any.
+    /// The time until the first place ends, unless its lease is renewed; `None` if no place is taken.
     #[serde(serialize_with = "as_millis")]
     pub first_lease: Option<Duration>,
 }
 
 impl DoubleStatus {
-    /// `None`: there is no such barrier.
+    /// `None`: the barrier does not exist.
     pub(crate) fn read(reply: &Reply) -> Result<Option<Self>, QueryError> {
         let read = BarrierStatus::read(reply)?;
         Ok(read.map(|status| Self {
@@ -39,27 +39,27 @@ impl DoubleStatus {
     }
 }
 
-/// The state of a barrier when the server answered. It may have changed since.
+/// A snapshot of a barrier, as the server replied. The state may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BarrierStatus {
     /// The number of parties.
     pub parties: u32,
-    /// The number from the next round on, if it is another one.
+    /// The number of parties from the next round on, if it differs.
     pub next_parties: Option<u32>,
     /// The present round.
     pub generation: u64,
-    /// The number of places that are taken in it.
+    /// The number of places that are taken in the present round.
     pub waiting: u32,
-    /// The rule of the round for a party that leaves. It means something only while somebody waits.
+    /// The rule of the round for a party that leaves. It has a meaning only while a party waits.
     pub on_leave: OnLeave,
-    /// The time until the first of the places is free, unless it is renewed; `None` where nobody waits.
+    /// The time until the first place is free, unless its lease is renewed; `None` if no party waits.
     #[serde(serialize_with = "as_millis")]
     pub first_lease: Option<Duration>,
 }
 
 impl BarrierStatus {
-    /// `None`: there is no such barrier.
+    /// `None`: the barrier does not exist.
     pub(crate) fn read(reply: &Reply) -> Result<Option<Self>, QueryError> {
         if *reply == Reply::Nil {
             return Ok(None);

@@ -1,12 +1,12 @@
 -- election/candidates
--- The candidates that ask, by the time of their last request, the oldest first. Reads only.
+-- Read the live candidates by the time of their last request, the oldest first. Reads only.
 --
 -- KEYS[1]  candidates  hash  owner -> "<priority> <value>"
--- KEYS[2]  seen        zset  owner -> server ms until which it is a candidate
+-- KEYS[2]  seen        zset  owner -> server ms at which its candidacy ends
 --
--- Returns  array of: owner, ms for which it is still a candidate, its entry; 256 candidates at most
+-- Returns  array of: owner, ms until its candidacy ends, its entry; 256 candidates at most
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    none
 -- Cost     O(n) for n candidates, 256 at most
 local call = redis.call
 local time = call('TIME')

@@ -1,13 +1,13 @@
 -- election/renew_term
--- Lengthen the TTL of what is known about one term, after its leader has been renewed: for a migrating slot, whose keys are on two nodes.
+-- Lengthen the TTL of the hash of one term, after its leader was renewed. For a migrating slot, whose keys are on two nodes.
 --
--- KEYS[1]  the hash about the term
--- ARGV[1]  not_after, server time in microseconds: a run after it does nothing
+-- KEYS[1]  the hash of the term
+-- ARGV[1]  not_after, server time in microseconds: a later run does nothing
 -- ARGV[2]  lease in milliseconds
 --
 -- Returns  array: 1 renewed, -1 the server refused the key; or the number -1: late
--- Replay   harmless: it is only ever lengthened
--- Wakes    nobody
+-- Replay   harmless: the TTL is only ever lengthened
+-- Wakes    none
 -- Cost     O(1)
 local now = redis.call('TIME')
 if now[1] * 1000000 + now[2] > ARGV[1] + 0 then return -1 end

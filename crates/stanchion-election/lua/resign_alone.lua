@@ -1,11 +1,11 @@
 -- election/resign_alone
--- End a term with one key only: while a slot is on its way, a script with more keys is refused.
+-- End a term with one key only: while a slot migrates, Redis refuses a script with more keys.
 --
 -- KEYS[1]  lead     hash  owner -> 1, the leader
 -- ARGV[1]  owner
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 -- ARGV[3]  wake     the channel of the lock
--- ARGV[4]  news     the channel of those who look on
+-- ARGV[4]  news     the channel for observers
 --
 -- Returns  >= 0 done, the number of subscribers notified; -1 done, but the message could not be sent; -2 the owner leads nothing
 -- Replay   the second run finds nothing to end (P6)

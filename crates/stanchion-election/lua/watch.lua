@@ -1,14 +1,14 @@
 -- election/watch
--- Tell whether the leader, or its value, is another than the one that is known. Reads only.
+-- Compare the leader and its value with those that the caller knows. Reads only.
 --
 -- KEYS[1]  lead   hash  owner -> 1, the leader
 -- KEYS[2]  term   hash  owner and seq of the leader, and more
--- ARGV[1]  owner  the leader that is known; '' nobody
--- ARGV[2]  seq    the number of its value that is known; '' none
+-- ARGV[1]  owner  the leader that the caller knows; '' none
+-- ARGV[2]  seq    the number of the value that the caller knows; '' none
 --
--- Returns  0 another; { -4 - ttl, now in us } the same, ask again when its lease has ended (-3: nobody leads, or without a TTL)
+-- Returns  0 they differ; { -4 - ttl, now in us } they are the same, poll again when the lease has ended (-3: no leader, or no TTL)
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    none
 -- Cost     O(1)
 local call = redis.call
 local ttl = call('PTTL', KEYS[1])

@@ -1,11 +1,11 @@
-//! Taking the office away.
+//! Ending a leader's term by force.
 
 use stanchion_core::QueryError;
 use stanchion_core::primitive::{Reply, Resend};
 
 use crate::election::Election;
 
-/// Operations that take the office away from its leader. See [`Election::danger`].
+/// Operations that end a leader's term by force. See [`Election::danger`].
 #[derive(Debug)]
 pub struct ElectionDanger<'a> {
     election: &'a Election,
@@ -18,12 +18,12 @@ impl<'a> ElectionDanger<'a> {
 }
 
 impl ElectionDanger<'_> {
-    /// Ends the term of whoever leads. Returns whether somebody did.
+    /// Ends the term of the present leader. Returns whether there was one.
     ///
-    /// The leader is told, and asks the server: it knows within a round trip. If the message is lost, or comes before the server has
-    /// confirmed the subscription that its client sends when it is elected, it learns of it at its next renewal, up to a third of its
-    /// lease later. Until it knows, P1 and P5 do not hold; fencing
-    /// tokens still do. It does not rest: it may win again.
+    /// A message notifies the leader, which then checks its term at the server: it learns of the end within a round trip. It learns
+    /// of it only at its next renewal, up to a third of its lease later, if the message is lost, or if it comes before the server has
+    /// confirmed the subscription that the leader's client sends after the election. Until then, P1 and P5 do not hold; fencing
+    /// tokens still do. The deposed leader does not rest, so it may win again.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -39,8 +39,8 @@ impl ElectionDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run; it is not sent twice, because the second run would depose the
-    /// next leader.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: the script may have run. It is not sent twice, because the second run would depose
+    /// the next leader.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have deposed the leader.

@@ -16,26 +16,26 @@ use crate::observe::Leaders;
 use crate::options::{CampaignOptions, LONGEST_REST};
 use crate::scripts::{Campaign, Keys};
 
-/// The lease of a term: a third of a minute at most without a leader after a crash, and time for a failover of the server.
+/// The default lease of a term. After a crash there is no leader for 20 s at most, and the server has time for a failover.
 const LEASE: Duration = Duration::from_secs(15);
 
 /// An election that processes share by its name: one of them leads at a time. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * P1: at most one leads at a time, until its [`valid_until`](Leadership::valid_until).
+/// * P1: at most one process leads at a time, until its [`valid_until`](Leadership::valid_until).
 /// * P2: [fencing tokens](Leadership::fencing_token) grow from term to term.
-/// * P3: a campaign that returns no [`Leadership`] leaves no candidate behind: it is gone in one round trip if the server answers,
-///   otherwise 15 s after its last request.
-/// * P4: a resignation makes a live candidate the leader within about two round trips; after a lost message at the next poll (5 s);
-///   after a crash when the lease has passed. A candidate with the highest priority that does not answer costs half a second once.
-/// * Nobody preempts: a leader is only [told](Leadership::challenged) of a candidate with a higher priority.
-/// * Every campaign is a new candidate: two calls on one handle exclude each other. Of those in one process one at a time is a
-///   candidate on the server, in order of arrival, and none while this process leads.
+/// * P3: a campaign that returns no [`Leadership`] leaves no candidate on the server: it is removed within one round trip if the server
+///   replies, otherwise 15 s after its last request.
+/// * P4: a resignation makes a live candidate the leader within about two round trips; after a lost message at the next poll (5 s); after a
+///   crash when the lease has passed. If the candidate of the highest priority does not respond, this takes 0.5 s longer, once.
+/// * No candidate preempts a leader: the leader only gets a [notification](Leadership::challenged) of a higher priority.
+/// * Every campaign is a new candidate: two calls on one handle exclude each other. A process has one candidate at a time on the server, in
+///   order of arrival, and none while it leads.
 ///
 /// # On the wire
-/// The leader is the holder of Redisson's `RLock` `name`: a Java process may be a candidate without a value. What only this library
-/// knows is beside it: `stanchion_leader`, `stanchion_candidates`, `…_candidate_seen`, `…_candidate_rank` and `stanchion_heir`. A candidate
-/// that waits costs one script every 5 s.
+/// The leader is the holder of Redisson's `RLock` `name`: a Java process may be a candidate without a value. The state of this
+/// library is in further keys: `stanchion_leader`, `stanchion_candidates`, `…_candidate_seen`, `…_candidate_rank` and
+/// `stanchion_heir`. A candidate that waits sends one script every 5 s.
 #[derive(Clone, Debug)]
 pub struct Election {
     pub(crate) handle: Handle,
@@ -76,7 +76,7 @@ impl Election {
         })
     }
 
-    /// Returns the same election with tokens from another source. All users of a name must agree on it.
+    /// Returns the same election with another source of tokens. All users of a name must agree on it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -98,8 +98,8 @@ impl Election {
         self
     }
 
-    /// Returns the same election with another lease for campaigns that set none. Default 15 s: a crashed leader is replaced 10 to
-    /// 15 s after its last sign of life.
+    /// Returns the same election with another lease for campaigns that set none. Default 15 s: a crashed leader is replaced after 10
+    /// to 15 s.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -138,8 +138,8 @@ impl Election {
         self.keys.name()
     }
 
-    /// Waits until this campaign has won. `value`, at most 4096 bytes, is what others see of the leader: its address. It is no
-    /// place for a secret.
+    /// Waits until this campaign has won. `value`, at most 4096 bytes, is visible to others: it is meant for the leader's address,
+    /// and must not contain a secret.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -155,16 +155,16 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Rejected`]: the request cannot succeed in this form. [`AcquireError::Unavailable`] or
     /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
     ///
     /// # Cancel safety
-    /// Safe at every await point: the candidate is taken off; a request already sent is awaited in the background and its grant
-    /// released (P3).
+    /// Safe at every await point: the candidate is removed. If a request is in flight, the background waits for its reply and
+    /// releases its grant (P3).
     ///
     /// # On the wire
-    /// One script when nobody leads. Otherwise one subscription for all candidates of the process, and one script for each message,
-    /// each poll (5 s), and at the end of the leader's lease.
+    /// One script if there is no leader. Otherwise one subscription for all candidates of the process, and one script for each
+    /// message, each poll (5 s), and at the end of the leader's lease.
     pub fn campaign(
         &self,
         value: impl AsRef<[u8]>,
@@ -172,7 +172,7 @@ impl Election {
         self.campaign_with(value, CampaignOptions::new())
     }
 
-    /// Campaigns for at most `timeout`. Zero asks the server once.
+    /// Campaigns for at most `timeout`. Zero sends one request, and does not wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -202,7 +202,7 @@ impl Election {
         self.campaign_with(value, CampaignOptions::new().timeout(timeout))
     }
 
-    /// Campaigns with `options`: of this crate, or those that all acquires have.
+    /// Campaigns with `options`: the options of this crate, or those that all acquires have.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -240,7 +240,7 @@ impl Election {
         }
     }
 
-    /// Asks once, without waiting; `Ok(None)` when somebody else leads, or the vacancy is kept for somebody else.
+    /// Sends one request, and does not wait; `Ok(None)` if there is another leader, or if the vacancy is reserved for another candidate.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -262,7 +262,7 @@ impl Election {
     /// As [`campaign`](Self::campaign).
     ///
     /// # On the wire
-    /// One script. It is sent again after a lost reply, with the effect of once (P6).
+    /// One script, resent after a lost reply; it takes effect once (P6).
     pub fn try_campaign(
         &self,
         value: impl AsRef<[u8]>,
@@ -270,7 +270,7 @@ impl Election {
         self.try_campaign_with(value, CampaignOptions::new())
     }
 
-    /// Asks once, with `options`. Their timeout limits the wait for the server's reply.
+    /// Sends one request, with `options`. Their timeout limits the wait for the server's reply.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -308,7 +308,7 @@ impl Election {
         }
     }
 
-    /// Checks what a campaign says, and describes it to the core.
+    /// Checks the arguments of a campaign, and builds its description for the core.
     fn stand(
         &self,
         value: &[u8],
@@ -336,7 +336,7 @@ impl Election {
         }))
     }
 
-    /// Returns the leader; `None` when nobody leads.
+    /// Returns the leader; `None` if there is none.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -354,7 +354,7 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else.
+    /// [`QueryError`]; [`Rejection::WrongType`] if the key of this name has another type.
     ///
     /// # Cancel safety
     /// Safe; it only reads.
@@ -369,7 +369,7 @@ impl Election {
         Ok(Sight::read(&reply)?.leader)
     }
 
-    /// Returns the processes that campaign, 256 at most, those first that asked longest ago. The leader is none of them.
+    /// Returns the candidates, 256 at most, in the order of their last requests, the oldest first. The leader is not among them.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -397,7 +397,7 @@ impl Election {
         Candidate::read_all(&reply)
     }
 
-    /// Returns the leaders, one after the other: the present one first, or that there is none.
+    /// Returns a stream of the leaders: first the present leader, or that there is none, and then each change.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -419,18 +419,18 @@ impl Election {
     /// ```
     ///
     /// # Guarantees
-    /// The latest leader is always reported, within about two round trips of a message, and within 5 s of a lost one; terms that were
-    /// over by then are skipped. A vacancy is reported if it lasts that long. Of one term, no older value follows a newer one.
+    /// The stream always reports the latest leader: within about two round trips of a message, and within 5 s if the message is lost. Terms
+    /// that ended before that are skipped. A vacancy is reported if it lasts that long. In one term, no older value follows a newer one.
     ///
     /// # On the wire
-    /// One subscription and one script every 5 s for all observers of the process; two scripts every 15 s, and for each change, for each
-    /// stream.
+    /// For all observers of the process together, one subscription and one script every 5 s. In addition, for each stream, two
+    /// scripts every 15 s and at each change.
     pub fn observe(&self) -> Leaders {
         Leaders::of(self)
     }
 
-    /// Asks the leader to step down, with a reason of at most 200 bytes. It decides, and need not answer: its guard shows the
-    /// [request](Leadership::requested).
+    /// Requests that the leader steps down, with a reason of at most 200 bytes. The leader decides, and need not reply: its guard
+    /// shows the [request](Leadership::requested).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -447,11 +447,11 @@ impl Election {
     /// [`QueryError`].
     ///
     /// # Cancel safety
-    /// A dropped call may or may not have asked.
+    /// A dropped call may or may not have sent the request.
     ///
     /// # On the wire
-    /// One script, which publishes to the leader's process. It subscribes when it has led for a second (in a cluster for a third of its
-    /// lease), or when its guard's `requested` is called: before, `heard` is 0, and the caller sends the request again.
+    /// One script, which publishes to the leader's process. That process subscribes when it has led for a second (in a cluster for a third of
+    /// its lease), or when its guard's `requested` is called. Before that, `heard` is 0, and the caller sends the request again.
     pub async fn request_release(&self, reason: &str) -> Result<Asked, QueryError> {
         self.handle
             .request_release(self.name(), reason, false)

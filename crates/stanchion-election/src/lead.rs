@@ -1,4 +1,4 @@
-//! Leading whenever elected: the work of a leader is started, stopped and waited for here, before anybody else may lead.
+//! Leading whenever elected: starts the work of a leader, stops it, and waits for its end before another process may lead.
 
 use std::fmt;
 use std::future::{IntoFuture, pending};
@@ -21,10 +21,10 @@ use crate::term::{Stop, Term};
 /// The first and the longest pause after a term that failed.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// The time for which the work may go on after it was asked to stop.
+/// The time for which the work may continue after the request to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The end of [`Lead`].
+/// The result of [`Lead`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeadEnd {
@@ -42,7 +42,7 @@ pub struct LeadEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TermEnd {
-    /// There was none.
+    /// The process never led.
     NeverElected,
     /// The work returned, and this process stepped down.
     Ended,
@@ -50,9 +50,9 @@ pub enum TermEnd {
     Failed(String),
     /// The work panicked, with this message, and this process stepped down.
     Panicked(String),
-    /// The leadership was lost, and the work dropped if it was not over.
+    /// The leadership was lost. The work was dropped, unless it had ended.
     Lost(LostReason),
-    /// The work was still going on at the end of the [grace](Lead::grace). It was dropped, and this process stepped down.
+    /// The work was still running at the end of the [grace](Lead::grace). It was dropped, and this process stepped down.
     Dropped,
 }
 
@@ -70,13 +70,12 @@ pub struct Lead<W> {
 }
 
 impl Election {
-    /// Leads whenever elected: campaigns, runs `work`, steps down when it returns, and campaigns again. `value` is what others see of
-    /// the leader.
+    /// Leads whenever elected: campaigns, runs `work`, steps down when it returns, and campaigns again. `value` is visible to others.
     ///
-    /// The work owns nothing that lasts longer than its term. When the leadership is lost, it is dropped at its await point, before
-    /// anybody else can lead. When [`until`](Lead::until) resolves, it is asked to [stop](Stop), the lease is renewed until it has
-    /// returned, and only then others may lead. Work that returns an error, or panics, ends its term, too; the next
-    /// campaign begins after a pause of 1 s, then 2 s, to 30 s at most.
+    /// The work owns nothing that lasts longer than its term. When the leadership is lost, the work is dropped at its await point,
+    /// before another process can lead. When [`until`](Lead::until) resolves, the work gets a request to [stop](Stop). The lease is
+    /// renewed until the work has returned, and only then others may lead. Work that returns an error, or panics, also ends its term.
+    /// The next campaign then begins after a pause of 1 s, then 2 s, up to 30 s.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -120,33 +119,33 @@ impl Election {
 }
 
 impl<W> Lead<W> {
-    /// Sets the options of its campaigns. With a timeout it ends with
-    /// [`AcquireError::TimedOut`] when it was not elected for so long.
+    /// Sets the options of the campaigns. If they have a timeout, `Lead` ends with [`AcquireError::TimedOut`] when it was not elected
+    /// for that time.
     pub fn options(mut self, options: CampaignOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Sets what ends it: a signal, mostly. Default: nothing.
+    /// Sets the future that ends `Lead`, usually a signal. Default: none.
     pub fn until(mut self, until: impl Future<Output = ()> + Send + 'static) -> Self {
         self.until = Box::pin(until);
         self
     }
 
-    /// Sets the time for which the work may go on after it was asked to stop, leading all the time. Then it is dropped. Default 10 s.
+    /// Sets the time for which the work may continue, still as the leader, after a request to stop. Then it is dropped. Default 10 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets the time before a loss at which the work is asked to stop, if the loss announces itself: the lease is not renewed.
-    /// At most half of the lease counts. Default: none, the work is dropped in time.
+    /// Sets how long before a foreseeable loss, which is a lease that is not renewed, the work gets a request to stop. At most half
+    /// of the lease counts. Default: none, the work is dropped in time.
     pub fn drain(mut self, drain: Duration) -> Self {
         self.drain = drain;
         self
     }
 
-    /// Ends after one term, however that ends.
+    /// Ends after one term, for whatever reason that term ends.
     pub fn once(mut self) -> Self {
         self.once = true;
         self
@@ -154,10 +153,10 @@ impl<W> Lead<W> {
 }
 
 /// # Errors
-/// [`AcquireError`], but never for an outage or a full server: then it goes on trying.
+/// [`AcquireError`], but never for an outage or a full server: then `Lead` retries.
 ///
 /// # Cancel safety
-/// Dropped, it drops the work, and then steps down in the background.
+/// A drop drops the work first. The process then steps down in the background.
 impl<W, F, E> IntoFuture for Lead<W>
 where
     W: FnMut(Term, Stop) -> F + Send + 'static,
@@ -213,7 +212,7 @@ impl<W> Lead<W> {
                         failures = 0;
                         continue;
                     }
-                    // One that went well for a while does not count as another failure in a row.
+                    // A failure after a term of more than 30 s does not count as another failure in a row.
                     if client.now().since(elected_at) > PAUSES.1 {
                         failures = 0;
                     }
@@ -231,7 +230,7 @@ impl<W> Lead<W> {
         }
     }
 
-    /// Runs the work of one term. Returns how it ended, and whether it is the last one.
+    /// Runs the work of one term. Returns how the term ended, and whether it is the last one.
     async fn serve<F, E>(&mut self, term: Leadership) -> (TermEnd, bool)
     where
         W: FnMut(Term, Stop) -> F,
@@ -239,13 +238,13 @@ impl<W> Lead<W> {
         E: fmt::Display,
     {
         let (ask, asked) = watch::channel(false);
-        // Declared before the work: should this future be dropped, the work goes first, and then the term.
+        // Declared before the work: if this future is dropped, the work is dropped first, and then the term.
         let term = Arc::new(term);
         let mut over = false;
         let last = {
             let work = &mut self.work;
             let view = Term::of(&term);
-            // What the work logs stands in the span of its term.
+            // The span of the term contains the log messages of the work.
             let span = tracing::debug_span!(
                 "term",
                 kind = "election",
@@ -255,7 +254,7 @@ impl<W> Lead<W> {
             let work = async { work(view, Stop::new(asked)).await };
             let mut work = pin!(caught(work).instrument(span));
             let mut lost = pin!(term.lost());
-            // The loss first: after a pause of the process the work must not take another step (P5).
+            // The loss comes first: after a pause of the process, the work must not be polled again (P5).
             let mut stopped = tokio::select! {
                 biased;
                 reason = &mut lost => Some(TermEnd::Lost(reason)),
@@ -282,7 +281,7 @@ impl<W> Lead<W> {
             }
             match stopped {
                 Some(last) => last,
-                // The lease is renewed meanwhile: nobody else leads while this one still works.
+                // The lease is renewed during the grace, so no other process leads while this work still runs.
                 None => tokio::select! {
                     biased;
                     reason = &mut lost => TermEnd::Lost(reason),
@@ -291,13 +290,13 @@ impl<W> Lead<W> {
                 },
             }
         };
-        // The work is gone. A view of it that is being used in another thread ends the term in the background.
+        // The work is dropped. If another thread is using a view of the term, the term ends in the background.
         let released = match Arc::into_inner(term) {
             Some(term) if !matches!(last, TermEnd::Lost(_)) => term.step_down().await,
             _ => Ok(()),
         };
         match released {
-            // It had ended before the work did.
+            // The term had ended before the work did.
             Err(ReleaseError::Lost(lost)) => (TermEnd::Lost(lost.reason), over),
             _ => (last, over),
         }
@@ -319,7 +318,7 @@ impl<W> fmt::Debug for Lead<W> {
 /// The label of an end.
 const fn word(end: &TermEnd) -> &'static str {
     match end {
-        // None that this is asked of.
+        // `NeverElected` does not occur here.
         TermEnd::NeverElected | TermEnd::Ended => "ended",
         TermEnd::Failed(_) => "failed",
         TermEnd::Panicked(_) => "panicked",
@@ -328,7 +327,7 @@ const fn word(end: &TermEnd) -> &'static str {
     }
 }
 
-/// Returns whether what failed a campaign may pass by itself.
+/// Returns whether a campaign may succeed later although it failed with `error`.
 fn passes(error: &AcquireError) -> bool {
     matches!(
         error,
@@ -341,13 +340,13 @@ fn passes(error: &AcquireError) -> bool {
     )
 }
 
-/// The pause after that many failures in a row: doubled each time, and half of it at random, so that processes do not fail together.
+/// The pause after `failures` failures in a row. It doubles each time, and half of it is random, so that processes do not retry together.
 fn pause_after(failures: u32) -> Duration {
     let pause = (PAUSES.0 * 2_u32.saturating_pow(failures.min(5))).min(PAUSES.1);
     pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// Resolves when no more than `drain` is left of the lease: it was not renewed. Never with a drain of zero.
+/// Resolves when at most `drain` is left of the lease, which was not renewed. Never resolves with a drain of zero.
 async fn overdue(term: &Leadership, drain: Duration) {
     if drain.is_zero() {
         return pending().await;
@@ -361,11 +360,11 @@ async fn overdue(term: &Leadership, drain: Duration) {
     }
 }
 
-/// Runs the work; a panic of it ends it, and nothing else.
+/// Runs the work. A panic ends the work only.
 async fn caught<E: fmt::Display>(work: impl Future<Output = Result<(), E>>) -> TermEnd {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| {
-        // What the work leaves broken is its own: it is dropped, and never polled again.
+        // A panic can leave only the work's own state broken, and the work is dropped and never polled again.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(Ok(()))) => Poll::Ready(TermEnd::Ended),

@@ -1,4 +1,4 @@
-//! What is known of leaders and candidates, as the server reports it.
+//! Leaders and candidates, as the server reports them.
 
 use std::time::Duration;
 
@@ -6,49 +6,49 @@ use serde::{Serialize, Serializer};
 use stanchion_core::primitive::{Reply, as_millis, holder_in, natural, unexpected};
 use stanchion_core::{FencingToken, QueryError};
 
-/// The leader of an election, as the server knew it when it was asked. It may have changed since.
+/// The leader of an election, as the server replied. The state may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Its owner, `<client uuid>:<number>`: another one for each term. Of Redisson `<instance uuid>:<thread id>`.
+    /// The owner, `<client uuid>:<number>`, a new one for each term. For Redisson `<instance uuid>:<thread id>`.
     pub id: String,
-    /// The fencing token of its term; `None` without tokens, and for a holder of the plain lock (Redisson's) of that name.
+    /// The fencing token of the term; `None` without tokens, and for a holder of the plain lock (Redisson's) of that name.
     pub token: Option<FencingToken>,
-    /// The value that it campaigned with, or proclaimed last; `None` for a holder of the plain lock.
+    /// The value of the campaign, or the value that was proclaimed last; `None` for a holder of the plain lock.
     #[serde(serialize_with = "as_text")]
     pub value: Option<Vec<u8>>,
-    /// Its priority; 0 for a holder of the plain lock.
+    /// The priority; 0 for a holder of the plain lock.
     pub priority: i32,
-    /// The rest of its lease; `None` for a lock without TTL, which no stanchion or Redisson lock is.
+    /// The remaining lease; `None` for a lock without a TTL, which no stanchion or Redisson lock is.
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
-    /// The time since it was elected, by the server's clock; `None` for a holder of the plain lock.
+    /// The time since the leader was elected, by the server's clock; `None` for a holder of the plain lock.
     #[serde(serialize_with = "as_millis")]
     pub since: Option<Duration>,
 }
 
-/// A candidate: a process that campaigns. Whoever leads is none.
+/// A candidate: a process that campaigns. The leader is not a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// Its owner, `<client uuid>:<number>`: another one for each campaign. The argument of
+    /// The owner, `<client uuid>:<number>`, a new one for each campaign. This is the argument of
     /// [`hand_over`](crate::Leadership::hand_over).
     pub id: String,
-    /// Its priority.
+    /// The priority.
     pub priority: i32,
-    /// The value that it campaigns with.
+    /// The value of the campaign.
     #[serde(serialize_with = "bytes_as_text")]
     pub value: Vec<u8>,
-    /// The time after which it is no candidate any more, unless it asks again; it does so every 5 s.
+    /// The time until it stops being a candidate, unless it sends another request; it polls every 5 s.
     #[serde(serialize_with = "one_as_millis")]
     pub remaining: Duration,
 }
 
-/// The leader, with the number of its value: what an observer compares.
+/// The leader, with the number of its value. Observers compare these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sight {
     pub(crate) leader: Option<Leader>,
-    /// As the server wrote it; empty for none.
+    /// The number as the server wrote it; empty for none.
     pub(crate) change: String,
 }
 
@@ -87,7 +87,7 @@ impl Sight {
         Ok(sight)
     }
 
-    /// The leader's owner; empty for nobody.
+    /// The leader's owner; empty for none.
     pub(crate) fn owner(&self) -> &str {
         self.leader.as_ref().map_or("", |leader| &leader.id)
     }
@@ -128,7 +128,7 @@ fn bytes(reply: &Reply) -> Option<Vec<u8>> {
     }
 }
 
-/// As text, with `\u{fffd}` for what is none.
+/// Serializes the bytes as text, with `\u{fffd}` for invalid UTF-8.
 fn as_text<S: Serializer>(value: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
     let text = value.as_deref().map(String::from_utf8_lossy);
     text.serialize(serializer)

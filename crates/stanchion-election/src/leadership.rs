@@ -12,11 +12,11 @@ use crate::options::LONGEST_VALUE;
 use crate::scripts::Campaign;
 
 define_guard! {
-    /// A term as the leader of an [`Election`](crate::Election). Step down, or drop it: the resignation then runs in the background.
+    /// A term as the leader of an [`Election`](crate::Election). Step down, or drop the guard: it then resigns in the background.
     ///
-    /// `Send + Sync + 'static`, and not `Clone`. A term is one hold: what is lost stays lost, and the next term is another guard.
-    /// Dropping never blocks, needs no runtime and never panics (P9). After its end this process lets other candidates go first
-    /// for a moment, see [`CampaignOptions::rest`](crate::CampaignOptions::rest).
+    /// `Send + Sync + 'static`, and not `Clone`. A term is one hold: a lost term stays lost, and the next term has another guard.
+    /// Dropping never blocks, needs no runtime and never panics (P9). After the end of a term, this process lets other candidates go
+    /// first for a short time, see [`CampaignOptions::rest`](crate::CampaignOptions::rest).
     pub struct Leadership over hold with campaign: Arc<Campaign> with handle: Handle;
 
     /// # use std::time::Duration as Time;
@@ -26,8 +26,8 @@ define_guard! {
     example indexer.campaign("10.0.0.7:9000"), indexer.campaign_with("10.0.0.7:9000", options);
 }
 
-/// What can be done with a term besides holding it: shared by the guard and by the work that [`Election::lead`](crate::Election::lead)
-/// runs, which must not keep the term alive.
+/// The operations of a term other than holding it. The guard shares them with the work that [`Election::lead`](crate::Election::lead)
+/// runs, because the work must not keep the term alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Office {
     handle: Handle,
@@ -76,7 +76,7 @@ impl Office {
     }
 }
 
-/// Refuses a value that is too long.
+/// Rejects a value that is too long.
 pub(crate) fn check(value: &[u8]) -> Result<(), Rejection> {
     if value.len() <= LONGEST_VALUE {
         return Ok(());
@@ -88,16 +88,16 @@ pub(crate) fn check(value: &[u8]) -> Result<(), Rejection> {
     Err(Rejection::InvalidOption { rule })
 }
 
-/// A candidate of a higher priority waits for the end of this term.
+/// A notification: a candidate of a higher priority waits for the end of this term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Challenge {
-    /// Its priority.
+    /// The priority of the candidate.
     pub priority: i32,
 }
 
 impl Challenge {
-    /// Reads what the script `election/campaign` sends.
+    /// Reads the notice that the script `election/campaign` sends.
     fn read(request: &ReleaseRequest) -> Option<Self> {
         let rest = request.reason.strip_prefix("a candidate of priority ")?;
         let priority = rest.strip_suffix(" waits")?.parse().ok()?;
@@ -107,7 +107,7 @@ impl Challenge {
 
 impl Leadership {
     pub(crate) fn new(hold: Hold, campaign: Arc<Campaign>, handle: Handle) -> Self {
-        // P5: terms are long, so a leader need not be old to be worth a subscription.
+        // P5: terms are long, so even a young leader is worth a subscription.
         hold.listen();
         Self {
             hold,
@@ -160,13 +160,13 @@ impl Leadership {
     /// ```
     ///
     /// # Guarantees
-    /// P2: larger than that of every earlier term, also after the server lost its data, as long as its clock is not set back.
+    /// P2: larger than the token of every earlier term. This holds also after the server lost its data, unless its clock is set back.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold.fencing_token()
     }
 
-    /// Changes the value that others see, without a new election. At most 4096 bytes; anybody who may read the key can read it.
+    /// Changes the value that others see, without a new election. At most 4096 bytes. All clients with read access to the key can read it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -183,28 +183,28 @@ impl Leadership {
     /// ```
     ///
     /// # Guarantees
-    /// P6: a change takes effect once. Of several, the one that was called last stays, in whatever order they arrive.
+    /// P6: a change takes effect once. Of several changes, the one that was called last stays, in whatever order they arrive.
     ///
     /// # Errors
-    /// [`RenewError::Lost`]: this term has ended, and nothing was written. After [`RenewError::Unavailable`] it may have been changed.
-    /// [`RenewError::Rejected`]: the value is too long, or the server refuses.
+    /// [`RenewError::Lost`]: this term has ended, and nothing was written. After [`RenewError::Unavailable`] it may have been
+    /// changed. [`RenewError::Rejected`]: the value is too long, or the server rejects it.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have changed it.
     ///
     /// # On the wire
-    /// One script, sent again after a lost reply. It publishes to those who look on.
+    /// One script, sent again after a lost reply. It publishes a message to the observers.
     pub async fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<(), RenewError> {
         let done = self.office().proclaim(value.as_ref()).await;
         if matches!(done, Err(RenewError::Lost(_))) {
-            // The hold has not noticed yet: asked itself, it ends now, and with the true reason.
+            // The hold has not noticed the loss yet. A renewal ends it now, with the true reason.
             self.hold.renew().await?;
         }
         done
     }
 
-    /// Resolves when a candidate of a higher priority waits; at once if one did; never after the end of the term. Nobody takes the
-    /// term away: step down when it is convenient.
+    /// Resolves when a candidate of a higher priority waits; at once if one did; never after the end of the term. The term continues:
+    /// step down when it is convenient.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -226,13 +226,13 @@ impl Leadership {
     /// Safe; any number of these futures may exist, and they keep nothing alive.
     ///
     /// # On the wire
-    /// As [`requested`](Self::requested): a challenge is such a request, which an operator may send, too. Candidates repeat it with
-    /// each of their polls, so one that is not heard costs at most a poll interval (5 s).
+    /// As [`requested`](Self::requested): a challenge is such a request, and an operator may send one, too. Candidates repeat it with
+    /// each of their polls, so a lost message delays it by at most a poll interval (5 s).
     pub fn challenged(&self) -> impl Future<Output = Challenge> + Send + 'static + use<> {
         self.hold.requested_as(Challenge::read)
     }
 
-    /// Ends the term, and waits for the server's answer. Other candidates go first: this process rests.
+    /// Ends the term, and waits for the server's reply. Other candidates go first, because this process rests.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -248,19 +248,19 @@ impl Leadership {
     /// ```
     ///
     /// # Errors
-    /// As [`release`](Self::release), which it is.
+    /// As [`release`](Self::release), because it is a release.
     ///
     /// # Cancel safety
     /// Safe: the resignation continues in the background.
     ///
     /// # On the wire
-    /// One script, which tells all candidates; each of their processes asks once.
+    /// One script, which wakes all candidates; each of their processes sends one request.
     pub async fn step_down(self) -> Result<(), ReleaseError> {
         self.release().await
     }
 
-    /// Ends the term for the candidate with this [id](crate::Candidate::id): for half a second nobody else is elected. If it does
-    /// not come, anybody is.
+    /// Ends the term, and reserves the vacancy for the candidate with this [id](crate::Candidate::id) for half a second. If that
+    /// candidate does not come, all candidates may win.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -290,7 +290,7 @@ impl Leadership {
     /// # On the wire
     /// As [`step_down`](Self::step_down).
     pub async fn hand_over(self, candidate: &str) -> Result<(), ReleaseError> {
-        // A first value stays: there is none, because this consumes the term.
+        // The cell is empty here, because `hand_over` consumes the term and is the only writer.
         let _ = self.campaign.heir.set(candidate.to_owned());
         self.release().await
     }

@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! No lease excludes a leader that is paused between its check and its write. Give [`Leadership::fencing_token`] to the store you
-//! write to, and let it refuse smaller ones.
+//! A lease cannot exclude a leader that is paused between its check and its write. Send [`Leadership::fencing_token`] with each
+//! write, and let the store reject smaller tokens.
 
 mod danger;
 mod election;

@@ -1,4 +1,4 @@
-//! Looking on: the leaders of an election, one after the other.
+//! Observers: the leaders of an election, as a stream.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,21 +15,21 @@ use crate::election::Election;
 use crate::leader::{Leader, Sight};
 use crate::scripts::{Keys, Watch};
 
-/// The time after which a stream looks for itself, whatever the wait that it shares with others says.
+/// The time after which a stream reads the leader, even if the wait that it shares with other streams reports no change.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The pause between two looks in an outage.
+/// The pause between two reads in an outage.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What an observer is told.
+/// An item of the stream of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Observed {
-    /// This one leads, with this value.
+    /// The process that leads, with its value.
     Leader(Leader),
-    /// Nobody leads.
+    /// There is no leader.
     Vacant,
-    /// Nobody knows: the server cannot be asked, and the lease of the leader that was reported last may have ended since.
+    /// Unknown: the server is out of reach, and the lease of the leader that was reported last may have ended since.
     Unknown(QueryError),
 }
 
@@ -54,13 +54,13 @@ impl Leaders {
             Some((next, lookout))
         });
         Self {
-            // Polled after its end it has ended still, and does not panic.
+            // A poll after the end returns the end again, and does not panic.
             stream: Box::pin(stream.fuse()),
         }
     }
 
-    /// Waits for the next change, and returns it; at first the present state. `None` after the client was shut down, and after a
-    /// refusal by the server, which is the last [`Observed::Unknown`].
+    /// Waits for the next change, and returns it; the first call returns the present state. `None` after the client was shut down,
+    /// and after the server has rejected a request, which is the last [`Observed::Unknown`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -99,18 +99,18 @@ impl fmt::Debug for Leaders {
 struct Lookout {
     handle: Handle,
     keys: Arc<Keys>,
-    /// What was reported last; `Err`: that nobody knows.
+    /// The last report; `Err` for an unknown leader.
     last: Option<Result<Sight, ()>>,
-    /// The end of the lease that was read last: until then nobody else leads, whether the server can be asked or not.
+    /// The end of the lease that was read last. Until then there is no other leader, even if the server is out of reach.
     holds_until: Moment,
-    /// The server has refused: that was the last report.
+    /// The server has rejected a request, and that was the last report.
     refused: bool,
 }
 
 impl Lookout {
-    /// Reads, and waits for a change while what is read was reported before.
+    /// Reads the leader, and waits for a change if the stream has already reported that leader.
     ///
-    /// It reads first: what the wait of another stream of this process has seen need not be what this one knows.
+    /// It reads first, because the shared wait may have seen a state that this stream does not know.
     async fn next(&mut self) -> Option<Observed> {
         loop {
             if self.refused {
@@ -132,7 +132,7 @@ impl Lookout {
                         self.last = Some(Err(()));
                         return Some(Observed::Unknown(error));
                     }
-                    // Paced by the wait, which also ends when the client is closed.
+                    // The wait sets the pace, and also ends when the client is closed.
                     self.wait(&known, holds.max(PAUSE)).await?;
                     continue;
                 }
@@ -158,7 +158,7 @@ impl Lookout {
         Sight::read(&reply)
     }
 
-    /// Waits until the server says that it is not as it was, or for `patience`. `None`: the client was shut down.
+    /// Waits until the leader on the server differs from `known`, or for `patience`. `None`: the client was shut down.
     async fn wait(&self, known: &Sight, patience: Duration) -> Option<()> {
         let watch: Arc<dyn Synchronizer> = Arc::new(Watch {
             keys: Arc::clone(&self.keys),
@@ -167,7 +167,7 @@ impl Lookout {
         });
         match self.handle.wait(&watch, Some(patience)).await {
             Err(AcquireError::Shutdown { .. }) => None,
-            // Whatever it is: the next read says.
+            // All other results are ignored, because the next read shows the state.
             _ => Some(()),
         }
     }

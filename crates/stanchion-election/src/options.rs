@@ -12,7 +12,7 @@ pub(crate) const LONGEST_VALUE: usize = 4096;
 /// The longest rest.
 pub(crate) const LONGEST_REST: Duration = Duration::from_secs(3600);
 
-/// Options of one campaign. The defaults: priority 0, wait for ever, the election's lease (15 s), no longest term, a rest of 1 s.
+/// Options of one campaign. The defaults: priority 0, no timeout, the election's lease (15 s), no longest term, a rest of 1 s.
 #[derive(Clone, Debug)]
 pub struct CampaignOptions {
     pub(crate) acquire: AcquireOptions,
@@ -27,22 +27,22 @@ impl CampaignOptions {
         AcquireOptions::new().into()
     }
 
-    /// Sets the priority. A vacancy is kept for half a second for the candidate with the highest; a leader in office is only
-    /// [told](crate::Leadership::challenged) that one waits.
+    /// Sets the priority. A vacancy is reserved for half a second for the candidate with the highest. The present leader only gets a
+    /// [notification](crate::Leadership::challenged) that such a candidate waits.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Sets the time after which the campaign gives up. Zero asks the server once.
+    /// Sets the time after which the campaign gives up. Zero sends one request, and does not wait.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.acquire = self.acquire.timeout(timeout);
         self
     }
 
-    /// Sets the lease of the term: the time after which others may lead if this process dies.
+    /// Sets the lease of the term: the time after which another process may lead if this process dies.
     #[must_use]
     pub fn lease(mut self, lease: Lease) -> Self {
         self.acquire = self.acquire.lease(lease);
@@ -56,16 +56,16 @@ impl CampaignOptions {
         self
     }
 
-    /// Sets the longest term: after it the leadership is lost with
-    /// [`LostReason::MaxHold`](stanchion_core::LostReason::MaxHold), and others get their turn. Default: none.
+    /// Sets the longest term. After that time the leadership is lost with
+    /// [`LostReason::MaxHold`](stanchion_core::LostReason::MaxHold), and others may win. Default: none.
     #[must_use]
     pub fn max_term(mut self, max_term: Duration) -> Self {
         self.acquire = self.acquire.max_hold(max_term);
         self
     }
 
-    /// Sets the time for which this process lets other candidates go first after it has stepped down, at most an hour. It leads
-    /// again at once if there is no other. Zero: no rest.
+    /// Sets the time for which this process lets other candidates go first after it has stepped down, at most an hour. If there is no
+    /// other candidate, it leads again at once. Zero: no rest.
     #[must_use]
     pub fn rest(mut self, rest: Duration) -> Self {
         self.rest = rest;
@@ -79,11 +79,11 @@ impl Default for CampaignOptions {
     }
 }
 
-/// The options that all acquires have. An owner among them may lead once: a second campaign of it is refused.
+/// The options that all acquires have. An explicit owner may lead once: a second campaign with the same owner is rejected.
 impl From<AcquireOptions> for CampaignOptions {
     fn from(acquire: AcquireOptions) -> Self {
         Self {
-            // A leader that campaigns again is a bug: it would wait for itself.
+            // A leader that campaigns again is a bug, because it would wait for its own term.
             acquire: acquire.reentry(Reentry::Refused),
             priority: 0,
             rest: HEAD_START * 2,

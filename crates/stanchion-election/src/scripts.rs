@@ -1,4 +1,4 @@
-//! The scripts, and the descriptions that call them: of one campaign, and of those who look on.
+//! The scripts, and the descriptions that call them: a campaign, and an observer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,10 +33,10 @@ static DEPOSE: Script<2, 4> = Script::new(
     noticing!(include_str!("../lua/depose.lua")),
 );
 
-/// The time for which a vacancy is kept for a candidate: longer than a message and its answer take, shorter than users notice.
+/// The time for which a vacancy is reserved: longer than a message and its reply take, shorter than users notice.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(500);
 
-/// A candidate that has not asked for so many poll intervals is none: it may have missed two of its polls.
+/// The number of poll intervals without a request after which a candidate is removed: a candidate may miss two of its polls.
 const POLLS: u32 = 3;
 
 /// The keys and channels of one election, and the queries about it.
@@ -50,11 +50,11 @@ pub(crate) struct Keys {
     rank: Vec<u8>,
     heir: Vec<u8>,
     rests: Vec<u8>,
-    /// The channel of the lock: both languages are woken on it.
+    /// The channel of the lock. It wakes the candidates of stanchion and of Redisson.
     wake: Vec<u8>,
-    /// The channel of those who look on.
+    /// The channel for observers.
     news: Vec<u8>,
-    /// Beginning of the channels of holders.
+    /// The prefix of the channels of holders.
     notice: Vec<u8>,
     publish: &'static str,
     client: String,
@@ -64,7 +64,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing) -> Self {
-        // `x` and `{x}` are two elections. They share the channels only: who hears something asks.
+        // `x` and `{x}` are two elections. They share only the channels, so a message for one causes a request of the other, too.
         Self {
             fence: fencing.key(&name),
             term: name.prefixed_alone("stanchion_leader"),
@@ -116,14 +116,14 @@ pub(crate) struct Campaign {
     pub(crate) priority: i32,
     /// The time for which this process lets others go first after a resignation.
     pub(crate) rest: Duration,
-    /// The candidate that is to be next.
+    /// The candidate that the vacancy is reserved for.
     pub(crate) heir: OnceLock<String>,
     /// The number of the last change of the value.
     pub(crate) changes: AtomicU64,
 }
 
 impl Campaign {
-    /// The script that changes the value of `owner`'s term. Each call is a change of its own; resend what it returns.
+    /// The script that changes the value of `owner`'s term. Each call is a new change, so a resend must send the returned call again.
     pub(crate) fn proclaim(&self, owner: &WireOwner, value: &[u8], operation: &Operation) -> Call {
         let keys = &self.keys;
         let number = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
@@ -140,7 +140,7 @@ impl Campaign {
         )
     }
 
-    /// The script that ends whatever `owner` has. `next`: for whom the vacancy is kept, or who rests, and for how long.
+    /// The script that ends the term or candidacy of `owner`. `next`: the owner to reserve the vacancy for, or the client that rests.
     fn end(&self, owner: &WireOwner, next: &str, length: Duration) -> Call {
         let keys = &self.keys;
         RESIGN.call(
@@ -241,13 +241,13 @@ impl Synchronizer for Campaign {
     }
 
     fn leaves_sign(&self) -> bool {
-        // P3: a refused campaign has left a candidate.
+        // P3: a refused campaign leaves a candidate on the server.
         true
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
         let (keys, ms) = (&self.keys, lease.millis().to_string().into_bytes());
-        // A term has two keys. While their slot migrates, they may be on two nodes.
+        // A term has two keys. While their slot migrates, the keys may be on two nodes.
         let parts = [
             renew_field(&keys.name, owner.as_str(), lease),
             RENEW_TERM.item([keys.term.clone()], [ms.clone()]),
@@ -260,13 +260,13 @@ impl Synchronizer for Campaign {
     }
 }
 
-/// The wait for another leader, or another value, than the one that is known.
+/// The wait until the leader or its value differs from what the observer knows.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) keys: Arc<Keys>,
-    /// The leader that is known; empty for nobody.
+    /// The leader that the observer knows; empty for none.
     pub(crate) owner: String,
-    /// The number of its value, as text; empty for none.
+    /// The number of the value that the observer knows, as text; empty for none.
     pub(crate) change: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the work of a leader gets: a view of its term, and the request to stop.
+//! The parameters of a leader's work: a view of its term, and the request to stop.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tokio::sync::watch;
 
 use crate::leadership::{Challenge, Leadership, Office};
 
-/// A term, as the work that [`Election::lead`](crate::Election::lead) runs sees it. Cheap to clone. It does not keep the term: that
-/// ends with the work.
+/// A term, as the work that [`Election::lead`](crate::Election::lead) runs sees it. Cheap to clone. It does not keep the term alive:
+/// the term ends with the work.
 #[derive(Clone, Debug)]
 pub struct Term {
     term: Weak<Leadership>,
@@ -36,25 +36,25 @@ impl Term {
         &self.name
     }
 
-    /// The id of this leader, as of [`Leadership::id`].
+    /// The id of this leader: see [`Leadership::id`].
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The fencing token, as of [`Leadership::fencing_token`].
+    /// The fencing token: see [`Leadership::fencing_token`].
     #[must_use]
     pub const fn fencing_token(&self) -> Option<FencingToken> {
         self.token
     }
 
-    /// Returns whether the term lasts, as [`Leadership::is_held`].
+    /// Returns whether the term still lasts: see [`Leadership::is_held`].
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.term.upgrade().is_some_and(|term| term.is_held())
     }
 
-    /// The time for which the leader may count on the lease; zero after the end.
+    /// The time for which the leader may rely on the lease; zero after the end.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.term
@@ -62,7 +62,7 @@ impl Term {
             .map_or(Duration::ZERO, |term| term.remaining())
     }
 
-    /// Changes the value that others see, as [`Leadership::proclaim`].
+    /// Changes the value that others see: see [`Leadership::proclaim`].
     ///
     /// # Errors
     /// As [`Leadership::proclaim`].
@@ -73,7 +73,7 @@ impl Term {
         self.office.proclaim(value.as_ref()).await
     }
 
-    /// Resolves when a candidate of a higher priority waits, as [`Leadership::challenged`].
+    /// Resolves when a candidate of a higher priority waits: see [`Leadership::challenged`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -88,7 +88,7 @@ impl Term {
     }
 }
 
-/// The request to the work of a leader to come to its end. Cheap to clone.
+/// The request to stop the work of a leader. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 
@@ -97,20 +97,20 @@ impl Stop {
         Self(asked)
     }
 
-    /// Returns whether the work is to stop, or its term is over.
+    /// Returns whether the work shall stop, or its term is over.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 
-    /// Resolves when the work is to stop, or its term is over; at once if that has happened.
+    /// Resolves when the work shall stop, or its term is over; at once if that has happened.
     ///
     /// # Cancel safety
     /// Safe; any number of these futures may exist.
     pub fn requested(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut asked = self.0.clone();
         async move {
-            // The sender is gone: the term is over.
+            // An error means that the sender was dropped: the term is over.
             let _ = asked.wait_for(|asked| *asked).await;
         }
     }

@@ -213,7 +213,7 @@ impl Pipe {
         }
     }
 
-    /// Ends the connection of a client that does not read what it is sent.
+    /// Ends the connection of a client that does not read its output.
     fn cut_if_flooded(&mut self) {
         if self.backlog() > self.limits.output {
             self.cut();
@@ -229,7 +229,7 @@ impl Pipe {
         self.is_full
     }
 
-    /// Returns whether they need to wait no longer.
+    /// Returns whether the waiting commands may run again.
     pub(crate) fn has_room_again(&self) -> bool {
         self.is_full && self.backlog() <= self.limits.ample
     }

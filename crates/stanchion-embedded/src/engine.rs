@@ -183,9 +183,9 @@ impl Engine {
         keyspace.keys()
     }
 
-    /// Removes expired keys from all databases, and returns whether `wanted` accepts one of the keys that remain. A key
-    /// expires without this too, but takes memory until somebody asks for it. It is called under the engine's locks and
-    /// must not use the engine.
+    /// Removes expired keys from all databases, and returns whether `wanted` accepts one of the keys that remain.
+    /// An expired key is invisible without this call, too, but takes memory until a command reads it. `wanted` is called
+    /// under the engine's locks and must not use the engine.
     pub fn any_key(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {
         locked(&self.0.server).any_key(wanted)
     }
@@ -242,7 +242,7 @@ impl Core {
         self.wake_readers();
     }
 
-    /// Runs one command and returns its replies: one, but for commands about several channels.
+    /// Runs one command and returns its reply, or several replies for a command about several channels.
     fn run(&self, scripts: &mut Scripts, id: SessionId, request: &Request) -> Vec<Reply> {
         let args = request.args();
         let dispatched = locked(&self.server).dispatch(id, args);

@@ -150,8 +150,8 @@ impl Faults {
         self.change(|server| server.switches.lost_messages = n);
     }
 
-    /// Sends each published message twice to every receiver, the second time after `delay`: as to a client that is subscribed on two
-    /// nodes during a failover. A copy does not delay later output. `None` ends it. Publishers get the usual count of receivers.
+    /// Sends each published message twice to every receiver, the second time after `delay`: as to a client that is subscribed on two nodes
+    /// during a failover. A copy does not delay later output. `None` ends the fault. Publishers get the usual count of receivers.
     pub fn repeat_messages(&self, delay: Option<Duration>) {
         self.change(|server| server.switches.repeated_messages = delay);
     }

@@ -354,7 +354,7 @@ mod tests {
                 Parsed::Incomplete,
                 "{cut}"
             );
-            // What was taken is not needed again.
+            // Parsed bytes are not needed again.
             let (rest, mut next) = (&whole[at..], 0);
             assert_eq!(parser.advance(rest, &mut next), Parsed::Command, "{cut}");
             assert_eq!(at + next, whole.len());

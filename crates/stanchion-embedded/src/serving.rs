@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::connection::Limits;
 use crate::engine::Engine;
 
-/// The limits of Redis are 1 GB for requests, and for output none but of subscribers. Requests about locks are below 1 MB.
+/// Redis allows 1 GB for requests, and limits output only for subscribers. Requests about locks are below 1 MB.
 const LIMITS: Limits = Limits {
     request: 64 * 1024 * 1024,
     output: 64 * 1024 * 1024,
@@ -40,7 +40,7 @@ impl Engine {
             if !unsent.is_empty() {
                 tokio::select! {
                     biased;
-                    // A client that does not read would never be seen to be disconnected.
+                    // Without this, the disconnect of a client that does not read would never be noticed.
                     () = poll_fn(|cx| session.poll_cut(cx)) => return Ok(()),
                     sent = replies.write(&output[unsent.clone()]) => match sent? {
                         0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -59,9 +59,9 @@ impl Engine {
                     received => unsent = 0..received,
                 },
                 received = commands.read(&mut request), if listens => match received? {
-                    // The client writes no more, but still gets the replies.
+                    // The client sends no more commands, but still gets the replies.
                     0 => listens = false,
-                    // OK: a session that has ended is seen by the next read.
+                    // OK: the next read notices a session that has ended.
                     received => drop(session.write_all(&request[..received]).await),
                 },
             }

@@ -51,7 +51,7 @@ impl FairLockGuard {
         self.hold.fencing_token()
     }
 
-    /// Adds a hold of the same owner and returns its guard. Never waits, no matter who is in the queue.
+    /// Adds a hold of the same owner and returns its guard. Never waits, even if the queue has waiters.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -12,10 +12,10 @@ use crate::guard::FairLockGuard;
 use crate::scripts::{Description, GRACE, REDISSON_WAIT};
 use crate::status::FairLockStatus;
 
-/// The most waiters that a status tells processes apart of: its cost on the server (P11).
+/// The number of waiters, at most, from which a status counts the processes: it bounds the cost on the server (P11).
 const LOOKED_AT: u64 = 1000;
 
-/// A reentrant lock that processes share by its name, granted in the order in which they asked. Cheap to clone; handles
+/// A reentrant lock that processes share by its name, granted in the order of the requests. Cheap to clone; handles
 /// have no state.
 ///
 /// # Guarantees
@@ -24,12 +24,12 @@ const LOOKED_AT: u64 = 1000;
 /// * P3: an acquire that returns no guard leaves nothing behind: no hold, no place in the queue.
 /// * P4: a release is a grant: the script that frees the lock makes the head of the queue the next holder, in any
 ///   process, and notifies it. A lost message costs half a second.
-/// * P7: grants follow the order in which requests reached the server, across all processes. A live waiter keeps its
-///   place. Dead processes delay the others by at most [`FairLock::GRACE`], all of them together, as long as one stanchion
-///   process waits or releases. A process counts as dead after it has been silent for that long *while others were heard*:
-///   if it is paused for longer, its waiter at the head loses its place, and joins again at the tail when the process
-///   resumes. After a time in which the server heard nobody (a restart, a stall, a cut network) the grace starts again for
-///   everybody; and while waiters come back from a cut one after the other, those still missing get one more grace.
+/// * P7: grants follow the order in which requests reached the server, across all processes. A live waiter keeps its place. All
+///   dead processes together delay the others by at most [`FairLock::GRACE`], as long as one stanchion process waits or releases.
+///   A process counts as dead when it has been silent for that long *while the server received requests of others*: if it is
+///   paused for longer, its waiter at the head loses its place, and joins again at the tail when the process resumes. After a
+///   time in which the server received no requests (a restart, a stall, a cut network) the grace starts again for all processes.
+///   While waiters return from a cut one after the other, those still missing get one more grace.
 /// * P11: no script takes more than logarithmic time in the length of the queue. The exceptions: giving up from the middle,
 ///   one `LREM`; and [`FairLock::position`].
 /// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use
@@ -46,11 +46,11 @@ const LOOKED_AT: u64 = 1000;
 /// # On the wire
 /// Redisson's `RFairLock`: the hash `name` with one field, the list `redisson_lock_queue:{name}`, the sorted set
 /// `redisson_lock_timeout:{name}`, and the channels `redisson_lock__channel:{name}:<owner>`; and two keys of stanchion's own,
-/// `stanchion_fair_waiters:{name}` and `stanchion_fair_heard:{name}`. Rust and Java wait in one queue. A Java waiter is
-/// woken and acquires by itself. It keeps its place by Redisson's rules: for about its wait time, by its own clock.
-/// An uncontended acquire and release are two commands.
+/// `stanchion_fair_waiters:{name}` and `stanchion_fair_heard:{name}`. Rust and Java wait in one queue. A Java waiter
+/// is woken and then sends its own request. It keeps its place by Redisson's rules: for about its wait time, by its
+/// own clock. An uncontended acquire and release are two commands.
 ///
-/// A plain lock of the same name excludes a fair one and is excluded by it, but it neither joins the queue nor notifies it
+/// A plain lock of the same name and a fair lock exclude each other, but the plain lock neither joins the queue nor notifies it
 /// of a release: its users overtake, and the queue notices the release within half a second. Use one kind for one name.
 #[derive(Clone, Debug)]
 pub struct FairLock {
@@ -230,13 +230,13 @@ define_verbs! {
         /// that is dropped and called again waits at the tail.
         ///
         /// # On the wire
-        /// One script when nobody holds and nobody waits. Otherwise one script to take a place, one message when it is
-        /// granted, and one renewal if it is held for longer than half a second. One subscription and one script every half
-        /// second for all waiters of the process. Every 75 s each waiter asks again. When a Redisson client holds or is ahead,
-        /// one more subscription for each waiter.
+        /// One script when the lock is free and the queue is empty. Otherwise one script to join the queue, one
+        /// message with the grant, and one renewal if the lock is held for longer than half a second. One
+        /// subscription and one script every half second for all waiters of the process. Every 75 s each waiter
+        /// repeats its request. When a Redisson client holds or is ahead, one more subscription for each waiter.
     }
     fn try_acquire {
-        /// Asks once, without joining the queue; `Ok(None)` when somebody holds the lock or anybody waits for it.
+        /// Tries once, without joining the queue; `Ok(None)` when the lock is held or has waiters.
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")]
@@ -292,7 +292,7 @@ impl FairLock {
         self.look(LOOKED_AT).await
     }
 
-    /// Returns the events of the lock from now on: who is granted it, gives it back, or lets its lease run out.
+    /// Returns the events of the lock from now on: grants, releases and expired leases.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -309,11 +309,11 @@ impl FairLock {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe; it only reads. Dropping the stream ends the looks.
+    /// Safe; it only reads. Dropping the stream stops the reads.
     ///
     /// # On the wire
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
-    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
         self.handle.events(self.description.clone())
     }
@@ -403,11 +403,11 @@ pub struct FairDanger<'a> {
 }
 
 impl FairDanger<'_> {
-    /// Frees the lock, no matter who holds it, and grants it to the head of the queue. Returns whether it was held.
+    /// Frees the lock, whichever owner holds it, and grants it to the head of the queue. Returns whether it was held.
     ///
-    /// The holder is told, and asks the server: it knows within a round trip. If it has held for less than a second, or the
-    /// message is lost, it learns of it at its next renewal, up to a third of its lease later. Until it knows, P1 and P5 do not
-    /// hold; fencing tokens still do.
+    /// The holder gets a message and queries the server, so it knows within a round trip. If it has held for less
+    /// than a second, or the message is lost, it learns of it at its next renewal, up to a third of its lease later.
+    /// Until then, P1 and P5 do not hold; fencing tokens still do.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -427,8 +427,8 @@ impl FairDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run; it is not sent twice, because the second run would free
-    /// the next holder.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: the script may have run; it is not sent twice, because the second
+    /// run would take the lock from the next holder.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.

@@ -115,7 +115,7 @@ impl Description {
         ]
     }
 
-    /// `looked_at`: the number of waiters whose processes are told apart.
+    /// `looked_at`: the number of waiters from which the processes are counted.
     pub(crate) fn status(&self, looked_at: u64) -> Call {
         let keys = [self.name.as_bytes(), &self.queue, &self.fence];
         STATUS.call(keys, [looked_at.into()])

@@ -6,7 +6,7 @@ use serde::Serialize;
 use stanchion_core::primitive::{Reply, as_millis, holder_in, natural, unexpected};
 use stanchion_core::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
 
-/// A snapshot of a fair lock, taken by the server when asked. The lock may have changed since.
+/// The state of a fair lock at the time of the server's reply. The lock may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FairLockStatus {
@@ -18,7 +18,7 @@ pub struct FairLockStatus {
     /// The number of waiters in the queue, in all processes, Redisson's included. Waiters of a dead process count until
     /// they reach the head and are removed.
     pub queue_len: u64,
-    /// The number of processes that wait, Redisson's included: those of the first 1000 waiters.
+    /// The number of waiting processes, Redisson's included: those of the first 1000 waiters.
     pub waiting_processes: Option<u64>,
 }
 
@@ -30,14 +30,14 @@ pub struct FairHolder {
     pub owner: String,
     /// The number of its holds.
     pub hold_count: u32,
-    /// The rest of its lease, at most 1.5 s from a grant to its first renewal; `None` for a lock without TTL, which no
-    /// stanchion or Redisson lock is.
+    /// The rest of its lease, at most 1.5 s from a grant to its first renewal; `None` for a lock without TTL (locks
+    /// of stanchion and Redisson always have one).
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
 }
 
 impl FairLockStatus {
-    /// Returns whether anybody held the lock.
+    /// Returns whether the lock was held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -57,7 +57,7 @@ impl FairLockStatus {
         self.holder.is_some()
     }
 
-    /// The state as events tell of it.
+    /// Converts the status to the state that events report.
     pub(crate) fn seen(self) -> NameState {
         let holder = self.holder.map(|it| {
             NameHolder::new(it.owner, HoldMode::Exclusive, it.hold_count).remaining(it.remaining)

@@ -1,4 +1,4 @@
-//! A run that has begun, as its caller and its work see it.
+//! The guard of a run, for its caller, and the view of the run for its work.
 
 use stanchion_core::primitive::{Hold, Watch};
 use stanchion_core::{Ended, FencingToken, Name, define_guard};
@@ -6,7 +6,7 @@ use stanchion_core::{Ended, FencingToken, Name, define_guard};
 use crate::tick::Tick;
 
 define_guard! {
-    /// A run that has begun: see [`Job::begin`](crate::Job::begin). Release it, or drop it: then the run is over, and the job rests
+    /// A run that has begun: see [`Job::begin`](crate::Job::begin). Releasing or dropping the guard ends the run. The job then rests
     /// until its least time has passed.
     ///
     /// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9).
@@ -44,19 +44,19 @@ impl JobGuard {
     /// ```
     ///
     /// # Guarantees
-    /// P2: larger than that of every earlier run, and of every earlier holder of a lock of this name.
+    /// P2: larger than the token of every earlier run, and of every earlier holder of a lock of this name.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold.fencing_token()
     }
 
-    /// The tick that it runs; `None` for a run of no tick.
+    /// The tick of this run; `None` for a run without a tick.
     #[must_use]
     pub fn tick(&self) -> Option<Tick> {
         self.tick
     }
 
-    /// Returns what the work sees of it.
+    /// Returns the view of this run for the work.
     pub(crate) fn seen(&self) -> JobRun {
         JobRun {
             name: self.name().clone(),
@@ -67,7 +67,7 @@ impl JobGuard {
     }
 }
 
-/// A run, as its work sees it. Cheap to clone, and keeps nothing alive.
+/// A run, as its work sees it. Cheap to clone. A clone does not keep the run alive.
 #[derive(Clone, Debug)]
 pub struct JobRun {
     name: Name,
@@ -89,14 +89,14 @@ impl JobRun {
         self.token
     }
 
-    /// The tick that it runs; `None` for a run of no tick.
+    /// The tick of this run; `None` for a run without a tick.
     #[must_use]
     pub fn tick(&self) -> Option<Tick> {
         self.tick
     }
 
-    /// Returns whether the run still goes on, by the clock (P5). For work that cannot be dropped at an await point: a loop in
-    /// `spawn_blocking` asks before each step.
+    /// Returns whether the run is still in progress, by the clock (P5). For work that cannot be dropped at an await point: a loop in
+    /// `spawn_blocking` checks it before each step.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -17,27 +17,27 @@ use crate::outcome::{Begun, JobStatus, Outcome, Refused, Unknown, refused};
 use crate::scripts::{AHEAD, Keys, Run};
 use crate::tick::{InvalidTick, Tick};
 
-/// The time for which it is known which ticks have run.
+/// The default time for which the server remembers which ticks have run.
 const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
 
 /// A job that processes share by its name: at most one of them runs it at a time, the others skip it. Cheap to clone; handles
 /// have no state.
 ///
 /// # Guarantees
-/// * P1: at most one process runs it at a time, until its [`valid_until`](JobGuard::valid_until), and nobody while a
+/// * P1: at most one process runs it at a time, until its [`valid_until`](JobGuard::valid_until). No process runs it while a
 ///   [`Lock`] of the same name is held.
-/// * [`run_tick`](Self::run_tick) begins at most one run for each tick, and exactly one if anybody who asks finds the job free:
-///   whatever the clocks of the machines, however short the run, also when it fails, and after a failover as long as the server
-///   keeps its data. A tick whose run dies is not run again.
-/// * [`at_least`](Self::at_least): no other run begins before that time has passed since this one began, on the server's clock,
-///   also when its process is killed.
+/// * [`run_tick`](Self::run_tick) begins at most one run for each tick, and exactly one if any caller finds the job free. This
+///   does not depend on the machines' clocks or on the length of the run. It also holds when the run fails, and after a failover
+///   as long as the server keeps its data. A tick whose run dies is not run again.
+/// * [`at_least`](Self::at_least): no other run begins until this time has passed since the beginning of the run, on the server's
+///   clock, also when the process of the run is killed.
 /// * P2: [fencing tokens](JobRun::fencing_token) grow. P3: a run that was dropped before its work was called leaves neither a
 ///   hold nor a claim of its tick.
-/// * Nobody waits: contention is answered at once.
+/// * No call waits for another run: on contention it returns at once.
 ///
 /// # On the wire
-/// The hash, the line and the channels of the [`Lock`] of this name: Redisson's `RLock` excludes it and is excluded. Beside it
-/// the hash `stanchion_job_last:{name}` with the last tick and the last run. A run is two commands.
+/// Uses the hash, the line and the channels of the [`Lock`] of this name, so the job and Redisson's `RLock` exclude each other.
+/// The hash `stanchion_job_last:{name}` stores the last tick and the last run. A run sends two commands.
 #[derive(Clone, Debug)]
 pub struct Job {
     handle: Handle,
@@ -48,7 +48,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns a handle to the job called `name`, with names as those of a [`Lock`]. Sends nothing.
+    /// Returns a handle to the job called `name`. The rules for names are those of a [`Lock`]. Sends nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -84,18 +84,18 @@ impl Job {
         })
     }
 
-    /// Returns the same job with a time that has to pass, from the beginning of a run, before another may begin: at most 30 days.
+    /// Returns the same job with a least time, at most 30 days: after a run began, no other run begins until this time has passed.
     ///
-    /// For jobs that several machines start at the same time by clocks that differ: choose more than the difference, and less than
-    /// the time between two starts. A run that ends sooner leaves the job at rest: nobody holds it, its process may end, and the
-    /// server frees it when the time has passed. [`run_tick`](Self::run_tick) needs no such time.
+    /// For jobs that several machines start at the same time by clocks that differ. Choose more than the difference, and less than
+    /// the time between two starts. If a run ends sooner, the job rests: no process holds it, and the process of the run may exit.
+    /// The server frees it after the time has passed. [`run_tick`](Self::run_tick) does not need a least time.
     #[must_use]
     pub fn at_least(mut self, least: Duration) -> Self {
         self.least = least;
         self
     }
 
-    /// Returns the same job with the longest time of a run. After it the work is dropped at an await point, and the outcome is
+    /// Returns the same job with a longest time for a run. Then the work is dropped at an await point, and the outcome is
     /// [`Outcome::Lost`] with [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: none; a run lasts as long as its work.
     #[must_use]
     pub fn max_run(mut self, most: Duration) -> Self {
@@ -110,7 +110,7 @@ impl Job {
         self
     }
 
-    /// Returns the same job with another lease: the time after which the job is free when its process dies. Default 30 s.
+    /// Returns the same job with another lease: the time after which the job is free if its process dies. Default 30 s.
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.options = self.options.lease(lease);
@@ -124,8 +124,8 @@ impl Job {
         self
     }
 
-    /// Returns the same job that remembers for another time which ticks have run, and what its last run was: 1 s or more; default
-    /// 7 days. Choose more than the age of the oldest tick that a machine may ask for; older ones are refused.
+    /// Returns the same job with another time for which the server remembers the ticks that have run, and the last run: 1 s or more;
+    /// default 7 days. Choose more than the age of the oldest tick that a machine may request; older ticks are rejected.
     #[must_use]
     pub fn remember(mut self, time: Duration) -> Self {
         self.remember = time;
@@ -140,8 +140,8 @@ impl Job {
 
     /// Returns the [tick](Tick::rounded_down) of the server's clock, as this client knows it. Sends nothing.
     ///
-    /// For programs whose timers do not fire by the machine's clock, as in virtual time: [`Tick::every`] reads that clock, and a tick that is
-    /// more than an hour ahead of the server's is refused.
+    /// For programs whose timers do not follow the machine's clock, as in virtual time: [`Tick::every`] reads the machine's clock,
+    /// and a tick that is more than an hour ahead of the server's clock is rejected.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -164,7 +164,7 @@ impl Job {
         Tick::rounded_down(time, period)
     }
 
-    /// Runs `work` if nobody else runs the job, and it does not rest.
+    /// Runs `work`, unless the job runs elsewhere or rests.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -187,11 +187,11 @@ impl Job {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError`]; then `work` was not called. Not for contention.
+    /// [`AcquireError`]: `work` was not called. Contention is not an error.
     ///
     /// # Cancel safety
-    /// Dropped before `work` was called, it leaves nothing (P3). Dropped later, the run is over, as if the work had ended: the job
-    /// rests until its least time has passed.
+    /// A call that is dropped before `work` was called leaves nothing (P3). If it is dropped later, the run ends as if the work had
+    /// ended: the job rests until its least time has passed.
     ///
     /// # On the wire
     /// One script before `work`, one after it, and the renewals.
@@ -207,10 +207,10 @@ impl Job {
         async move { job.run_of(None, work).await }
     }
 
-    /// Runs `work` if `tick` has not been run by anybody, and nobody runs the job.
+    /// Runs `work` if `tick` has not run yet, and the job does not run elsewhere.
     ///
-    /// A later tick that has run counts for all before it. While a run goes on, of this tick or another, it is skipped; whoever asks
-    /// after that run is told that the tick has run, or runs it.
+    /// If a later tick has run, all ticks before it count as run. While a run is in progress, of this tick or another, the call is
+    /// skipped. A call after that run either reports that the tick has run, or runs it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -234,7 +234,7 @@ impl Job {
     /// server's clock, and for one that is older than the job [remembers](Self::remember).
     ///
     /// # Cancel safety
-    /// As [`run`](Self::run): the claim of the tick is taken back if `work` was not called.
+    /// As [`run`](Self::run): the claim of the tick is undone if `work` was not called.
     ///
     /// # On the wire
     /// As [`run`](Self::run): the tick is claimed in the script that acquires.
@@ -266,8 +266,8 @@ impl Job {
             Begun::Already { tick, at } => return Ok(Outcome::Already { tick, at }),
         };
         let run = guard.seen();
-        // The call of `work` is part of the work: it may block or panic, too.
-        // What the work logs stands in the span of its run.
+        // The call of `work` is part of the work, because the call may block or panic, too. The span of the run contains the log
+        // messages of the work.
         let span = tracing::debug_span!(
             "run",
             kind = "job",
@@ -293,12 +293,12 @@ impl Job {
         self.handle.tell(|observer| observer.job(outcome));
         match released {
             Ok(()) => Ok(Outcome::Done(out)),
-            // P8: it ended under nobody knows whose hold.
+            // P8: when the work ended, another owner may have held the job already.
             Err(ReleaseError::Lost(lost)) => Ok(Outcome::Lost {
                 reason: lost.reason,
                 done: Some(out),
             }),
-            // The work is done. What the server still has is ended by the background, or by the lease.
+            // The work is done. The rest on the server ends through the background release or through the lease.
             Err(error) => {
                 tracing::warn!(name = %self.name(), %error, "the end of a job's run is not confirmed");
                 Ok(Outcome::Done(out))
@@ -306,7 +306,7 @@ impl Job {
         }
     }
 
-    /// Begins a run, for code that is no single future: until the guard is released or dropped.
+    /// Begins a run, for code that is not a single future. The run lasts until the guard is released or dropped.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -327,16 +327,16 @@ impl Job {
     /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
     ///
     /// # Cancel safety
-    /// Safe: what was sent is undone in the background (P3).
+    /// Safe: a request that was sent is undone in the background (P3).
     ///
     /// # On the wire
-    /// One script. It is sent again after a lost reply, with the effect of once (P6).
+    /// One script, resent after a lost reply; it takes effect once (P6).
     pub fn begin(&self) -> impl Future<Output = Result<Begun, AcquireError>> + Send + 'static {
         let job = self.clone();
         async move { job.ask(None).await }
     }
 
-    /// As [`begin`](Self::begin), for a tick that nobody has run: see [`run_tick`](Self::run_tick).
+    /// As [`begin`](Self::begin), for a tick that has not run yet: see [`run_tick`](Self::run_tick).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -359,7 +359,7 @@ impl Job {
     /// As [`run_tick`](Self::run_tick).
     ///
     /// # Cancel safety
-    /// As [`begin`](Self::begin). The tick of a guard that was returned has run, also if nothing is done under it.
+    /// As [`begin`](Self::begin). Once the guard was returned, its tick counts as run, even if the caller does nothing.
     ///
     /// # On the wire
     /// As [`begin`](Self::begin).
@@ -385,7 +385,7 @@ impl Job {
         let answer = self.handle.ask(&sync, &options, Lease::default()).await?;
         let refusal = match answer {
             Ok(hold) => {
-                // No await from here to the caller: a future dropped before this has run nothing, and its claim is taken back.
+                // No await from here to the caller: a future that was dropped before this point ran no work, and its claim is undone.
                 run.begun.store(true, Ordering::Release);
                 return Ok(Begun::Running(JobGuard::new(hold, tick)));
             }
@@ -418,7 +418,7 @@ impl Job {
         }
     }
 
-    /// Checks the options, and adds the least time.
+    /// Checks the options, and applies the least time.
     fn options(&self) -> Result<AcquireOptions, AcquireError> {
         let invalid = |rule| Err(self.rejected(Rejection::InvalidOption { rule }));
         let options = self.options.clone();
@@ -435,11 +435,11 @@ impl Job {
         if self.least.is_zero() {
             return Ok(options);
         }
-        // P3: asked for in the acquire, so that it holds also when this process is killed.
+        // P3: the least time is the first lease of the acquire, so that it also holds when this process is killed.
         let lease = options.lease_or(Lease::default());
         match Lease::new(self.least.max(Lease::MIN.length())) {
             Ok(least) if least > lease => Ok(options.first_lease(least)),
-            // The lease is at least as long.
+            // The lease is at least as long as the least time.
             Ok(_) => Ok(options),
             Err(_) => {
                 let given = humantime::format_duration(self.least);
@@ -473,7 +473,7 @@ impl Job {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else.
+    /// [`QueryError`]; [`Rejection::WrongType`] if the key of this name has another type.
     ///
     /// # Cancel safety
     /// Safe; it only reads.

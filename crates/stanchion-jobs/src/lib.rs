@@ -1,7 +1,7 @@
 //! Scheduled jobs that run once in a fleet, on Redis and Valkey.
 //!
-//! Many machines have the same timer; one of them runs the job, the others skip it. [`Job::run_tick`] runs each moment of the
-//! schedule once, whatever the machines' clocks.
+//! Many machines have the same timer: one machine runs the job, the others skip it. [`Job::run_tick`] runs each tick of the
+//! schedule once, even if the machines' clocks are wrong.
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! No lease excludes a run that is paused between its check and its write. Give [`JobRun::fencing_token`] to what the job writes
-//! to, and let that refuse smaller ones.
+//! A lease cannot exclude a run that is paused between its check and its write. Send [`JobRun::fencing_token`] with each write,
+//! and let the store reject smaller tokens.
 
 mod guard;
 mod job;

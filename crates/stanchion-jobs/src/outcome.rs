@@ -1,4 +1,4 @@
-//! What came of an attempt to run a job, and what the server knows of it.
+//! The outcome of an attempt to run a job, and the status of a job on the server.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,29 +9,29 @@ use stanchion_core::{LostReason, QueryError, Rejection};
 use crate::guard::JobGuard;
 use crate::tick::Tick;
 
-/// What came of [`Job::run`](crate::Job::run) and [`Job::run_tick`](crate::Job::run_tick).
+/// The outcome of [`Job::run`](crate::Job::run) and [`Job::run_tick`](crate::Job::run_tick).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub enum Outcome<T> {
-    /// The work ran here, and ended by itself.
+    /// The work ran here, and returned.
     Done(T),
-    /// Somebody else runs the job, for this tick or another, or its least time has not passed. The work was not called.
+    /// Another process runs the job, for this tick or another, or the least time has not passed. The work was not called.
     Skipped {
         /// The holder.
         holder: JobHolder,
-        /// The time after which it is free if nobody prolongs it: exact while it rests. `None` where no lease ends it.
+        /// The time after which the job is free without a renewal; exact while the job rests. `None` if the holder has no lease.
         free_by: Option<Duration>,
     },
     /// The tick has run, here or elsewhere. The work was not called.
     Already {
-        /// The last tick that has run; a later one than was asked for, perhaps.
+        /// The last tick that has run; it may be later than the requested tick.
         tick: Tick,
-        /// The time at which its run began, by the server's clock.
+        /// The time at which the run of that tick began, by the server's clock.
         at: SystemTime,
     },
-    /// The hold was lost, by [`Job::max_run`](crate::Job::max_run) too. The work was dropped at an await point; or it had ended, and
-    /// nobody knows whether the hold lasted until then.
+    /// The hold was lost, for instance because of [`Job::max_run`](crate::Job::max_run). The work was dropped at an await point; or
+    /// it had ended, and it is unknown if the hold lasted until then.
     Lost {
         /// The reason.
         reason: LostReason,
@@ -40,25 +40,25 @@ pub enum Outcome<T> {
     },
 }
 
-/// What came of [`Job::begin`](crate::Job::begin) and [`Job::begin_tick`](crate::Job::begin_tick).
+/// The outcome of [`Job::begin`](crate::Job::begin) and [`Job::begin_tick`](crate::Job::begin_tick).
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use]
 pub enum Begun {
-    /// It runs here, until the guard is released or dropped.
+    /// The job runs here, until the guard is released or dropped.
     Running(JobGuard),
     /// See [`Outcome::Skipped`].
     Skipped {
         /// The holder.
         holder: JobHolder,
-        /// The time after which it is free if nobody prolongs it.
+        /// The time after which the job is free if its lease is not renewed.
         free_by: Option<Duration>,
     },
     /// See [`Outcome::Already`].
     Already {
         /// The last tick that has run.
         tick: Tick,
-        /// The time at which its run began.
+        /// The time at which the run of that tick began.
         at: SystemTime,
     },
 }
@@ -69,32 +69,32 @@ pub enum Begun {
 pub struct JobHolder {
     /// The owner as stored: `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`.
     pub owner: String,
-    /// What it does.
+    /// The activity of the holder.
     pub activity: Activity,
 }
 
-/// What the holder of a job does.
+/// The activity of the holder of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Activity {
-    /// It runs the job, or holds a lock of the same name.
+    /// The holder runs the job, or holds a lock of the same name.
     Running,
-    /// It ran, and the job's least time has not passed. Its process may have ended.
+    /// The run has ended, and the job's least time has not passed. The process of the run may have ended.
     Resting,
 }
 
-/// A snapshot of a job, taken by the server when asked. It may have changed since.
+/// A snapshot of a job, as the server replied. The state may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobStatus {
     /// The holder, if there is one.
     pub holder: Option<JobHolder>,
-    /// The rest of its lease, or of its rest.
+    /// The remaining lease of the holder, or the remaining rest of the job.
     pub free_by: Option<Duration>,
     /// The last tick that was claimed.
     pub last_tick: Option<Tick>,
-    /// The last run, of a tick or of none. `None` also when it is longer ago than the record lasts.
+    /// The last run, with or without a tick. `None` also after the record has expired.
     pub last_run: Option<LastRun>,
 }
 
@@ -104,9 +104,9 @@ pub struct JobStatus {
 pub struct LastRun {
     /// The owner that ran it.
     pub owner: String,
-    /// The time at which it began.
+    /// The time at which the run began.
     pub began: SystemTime,
-    /// The time at which it ended. `None`: it goes on, or it was lost or killed.
+    /// The time at which the run ended. `None`: the run is in progress, or it was lost or killed.
     pub ended: Option<SystemTime>,
 }
 
@@ -114,7 +114,7 @@ pub struct LastRun {
 pub(crate) enum Refused {
     Held(JobHolder, Option<Duration>),
     Ran(Tick, SystemTime),
-    /// The reason for which a tick cannot be judged.
+    /// The reason why the server cannot tell if a tick has run.
     Unknown(Unknown),
     Rejected(Rejection),
 }
@@ -128,11 +128,11 @@ fn moment(micros: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-/// Reads what a refusal says.
+/// Reads a refusal.
 pub(crate) fn refused(refusal: &Refusal) -> Refused {
     let odd = |reply: &[Reply]| {
         let QueryError::Rejected { rejection } = unexpected(&Reply::Array(reply.to_vec())) else {
-            // OK: what `unexpected` makes.
+            // OK: `unexpected` always returns `Rejected`.
             return Refused::Unknown(Unknown::Old);
         };
         Refused::Rejected(rejection)
@@ -163,7 +163,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Refused {
     }
 }
 
-/// The holder in the fields of a lock's hash. A count of 0 is that of a job at rest.
+/// The holder in the fields of a lock's hash. A count of 0 means that the job rests.
 fn holder(fields: &[Reply]) -> Result<Option<JobHolder>, QueryError> {
     let holder = holder_in(fields)?.map(|(owner, count)| JobHolder {
         owner,

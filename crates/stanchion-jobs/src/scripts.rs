@@ -18,18 +18,18 @@ static BEGIN: Script<3, 7> = Script::new("jobs/begin", minting!(include_str!("..
 static END: Script<5, 5> = Script::new("jobs/end", in_line!(include_str!("../lua/end.lua")));
 static STATUS: Script<2, 0> = Script::new("jobs/status", include_str!("../lua/status.lua"));
 
-/// The most that a tick may be ahead of the server's clock. More than a machine's clock is usually wrong by, and less than the
-/// time for which nobody would notice that nothing runs.
+/// The most by which a tick may be ahead of the server's clock. It is more than the usual error of a machine's clock. A claim by a
+/// wrong clock skips the job's ticks for at most this time, which is short enough to go unnoticed.
 pub(crate) const AHEAD: Duration = Duration::from_secs(3_600);
 
-/// The keys and channels of a job: those of a lock, and a record.
+/// The keys and channels of a job: the keys of a lock, and a record.
 #[derive(Debug)]
 pub(crate) struct Keys {
     lock: Lock,
-    /// The lock as the core sees it. Its line waits for the job, too.
+    /// The lock as the core sees it. The waiters in its line also wait for the job to end.
     sync: Arc<dyn Synchronizer>,
     line: Line,
-    /// The counter of the tokens; the name itself where no tokens are minted.
+    /// The counter of the tokens; the name itself if no tokens are minted.
     fence: Vec<u8>,
     record: Vec<u8>,
 }
@@ -60,20 +60,20 @@ impl Keys {
     }
 }
 
-/// One run of a job, as the core sees it: an acquire, and what ends it.
+/// One run of a job, as the core sees it: an acquire, and the script that ends the run.
 pub(crate) struct Run {
     pub(crate) keys: Arc<Keys>,
     pub(crate) tick: Option<Tick>,
     pub(crate) least: Duration,
     pub(crate) remember: Duration,
-    /// The owner in whose name the lock rests afterwards.
+    /// The owner under which the lock is stored while the job rests.
     pub(crate) rests: WireOwner,
-    /// True from the moment at which its caller has it: from here on its tick has run.
+    /// True once the caller has the run: from this moment its tick counts as run.
     pub(crate) begun: AtomicBool,
 }
 
 impl Run {
-    /// The script that ends the run of `owner`, or undoes it if it has not begun.
+    /// The script that ends the run of `owner`, or undoes a run that has not begun.
     fn end(&self, owner: &WireOwner) -> Call {
         let Keys {
             line,
@@ -107,7 +107,7 @@ impl Run {
 
 impl Synchronizer for Run {
     fn kind(&self) -> Kind {
-        // Not of the lock's family: a hold of a job is ended by a script of its own, never handed to a waiter for the lock.
+        // Not a kind of lock: a script of this crate ends the hold of a job, and never hands the job to a waiter for the lock.
         Kind::new("job")
     }
 
@@ -150,7 +150,7 @@ impl Synchronizer for Run {
     }
 
     fn line(&self) -> Option<&dyn ServerLine> {
-        // A run does not wait, but its end may find a line that needs another look.
+        // A run does not wait, but its end may find a line with more dead processes than one script removes.
         self.keys.sync.line()
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// A moment of a schedule: the time at which a run is *due*, which is the same on every machine, not the time at which one starts.
+/// A moment of a schedule: the time at which a run is *due*. It is the same on every machine, unlike the time at which a run starts.
 ///
-/// Whole milliseconds since 1970. [`Job::run_tick`](crate::Job::run_tick) runs each tick once.
+/// Stored as whole milliseconds since 1970. [`Job::run_tick`](crate::Job::run_tick) runs each tick once.
 ///
 /// ```
 /// # fn main() -> Result<(), stanchion_jobs::InvalidTick> {
@@ -31,7 +31,7 @@ use serde::Serialize;
 #[serde(transparent)]
 pub struct Tick(u64);
 
-/// A time that is no tick, and the rule that it breaks.
+/// A time that is not a valid tick, and the rule that it breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid tick {}: {rule}", stanchion_core::Printable::new(given))]
 #[non_exhaustive]
@@ -42,7 +42,7 @@ pub struct InvalidTick {
     pub rule: &'static str,
 }
 
-/// The year 9999, which ends the dates that RFC 3339 can write.
+/// The end of the year 9999, the last one that RFC 3339 can represent.
 const END: u64 = 253_402_300_800_000;
 
 const FORMAT: &str = "a date and time with its offset, as 2026-11-23T03:00:00Z (RFC 3339), or the seconds since 1970";
@@ -67,7 +67,7 @@ impl Tick {
     /// The last multiple of `period` since 1970 (UTC) that is not after `time`.
     ///
     /// For schedules that are such multiples: every 15 minutes, every hour, every day at midnight. A timer at 03:00 with a period
-    /// of a day gives the tick 00:00 of that day, which serves as well: it is the same on all machines.
+    /// of a day gives the tick 00:00 of that day. This is good enough, because all machines get the same tick.
     ///
     /// # Errors
     /// [`InvalidTick`]: as [`Tick::at`], and for a period below 1 ms.
@@ -85,8 +85,8 @@ impl Tick {
 
     /// [`Tick::rounded_down`] of this machine's clock: for programs that a timer starts.
     ///
-    /// Machines may be wrong by less than a period. A timer that fires *before* its time by this machine's clock gives the tick
-    /// before, which has run: then this machine skips, and the others do not. In virtual time take [`Job::tick`](crate::Job::tick).
+    /// This machine's clock may be wrong by less than a period. A timer that fires *before* its time by this clock gives the previous
+    /// tick, which has run: this machine skips, and the others do not. In virtual time use [`Job::tick`](crate::Job::tick).
     ///
     /// # Errors
     /// As [`Tick::rounded_down`].
@@ -98,7 +98,7 @@ impl Tick {
         Self::rounded_down(SystemTime::now(), period)
     }
 
-    /// The tick so many milliseconds after 1970.
+    /// The tick that is `millis` milliseconds after 1970.
     ///
     /// # Errors
     /// [`InvalidTick`] after 9999.
@@ -117,7 +117,7 @@ impl Tick {
         self.0
     }
 
-    /// The time.
+    /// The time of the tick.
     #[must_use]
     pub fn time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(self.0)
@@ -138,7 +138,7 @@ impl FromStr for Tick {
 
     fn from_str(text: &str) -> Result<Self, InvalidTick> {
         let invalid = |rule| InvalidTick {
-            // A wrong variable of a script may be long.
+            // A wrong variable of a script may be long, so the message shows its first 64 characters.
             given: format!("{:?}", text.chars().take(64).collect::<String>()),
             rule,
         };

@@ -5,7 +5,7 @@
 --
 -- Returns  >= 0 the count, 0 when there is none
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 local count = count_in(KEYS[1])
 if not count then return 0 end

@@ -1,7 +1,7 @@
 -- latch/counted, in front of the other scripts.
 
--- Returns the count, or nil when there is none. Called before any write, so a foreign key of any type stays untouched (R16). Reads no
--- more of it than a count can have.
+-- Returns the count, or nil when there is none. Called before any write, so a foreign key of any type stays untouched
+-- (R16). Reads at most as many bytes as a count can have.
 local function count_in(key)
   local text = redis.call('GETRANGE', key, '0', '17')
   -- A number that DECRBY accepts.

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  latch      string  the count (Redisson's layout)
 -- KEYS[2]  once       string  the answer of this operation; expires when it is late
--- KEYS[3]  deleted    string  when, in microseconds: a mark for waiters; its TTL is longer than a waiter goes without asking
+-- KEYS[3]  deleted    string  time of the delete in microseconds: a mark for waiters; its TTL is longer than a waiter's longest pause
 -- KEYS[4]  idle       string  see idle.lua
 -- ARGV[1]  not_after  server time in microseconds; later the script refuses
 -- ARGV[2]  mark       milliseconds that the mark stays
@@ -22,7 +22,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if now > ARGV[1] + 0 then return count and -1 or 0 end
 if not count then
-  -- A duplicate that arrives when the latch is armed must not delete it. The first write passes at maxmemory, and lets the next pass (R8).
+  -- A duplicate that arrives when the latch is armed must not delete it. The DEL passes at maxmemory, and then the SET passes, too (R8).
   redis.call('DEL', KEYS[2])
   redis.call('SET', KEYS[2], '0', 'PXAT', string.sub(ARGV[1], 1, -4))
   return 0

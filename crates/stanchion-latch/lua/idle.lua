@@ -1,9 +1,9 @@
 -- latch/idle, behind counted.lua, for the scripts that use a latch.
 --
--- The string `idle` stands beside a latch that ends when nobody uses it: "<ms> <end>", its idle time and the end of its TTL by the server's
--- clock, in ms. It outlives the count, so that who waited can tell that end from zero: Redisson removes the count alone, and before the end.
+-- The string `idle` of an ephemeral latch is "<ms> <end>": the idle time, and the end of the latch's TTL by the server's clock, in ms.
+-- The string outlives the count, so that a waiter can distinguish expiry from zero: Redisson removes only the count, and before the end.
 
--- The time in ms for which `idle` outlives the count, as the mark of a delete.
+-- The time in ms for which `idle` outlives the count: as long as the mark of a delete.
 local MARK = 60000
 
 -- Lets a latch live for `ttl` ms from now.
@@ -16,7 +16,7 @@ local function lives(latch, idle, ms, ttl)
   redis.call('SET', idle, text, 'PX', string.format('%.0f', ttl + MARK))
 end
 
--- Notes that a latch is used: it lives for its idle time from now, and for `least` ms, if it is one that ends. Nothing shortens its TTL (R3).
+-- Records a use of a latch: an ephemeral latch lives for its idle time from now, and for at least `least` ms. Nothing shortens its TTL (R3).
 local function used(latch, idle, least)
   local ms = string.match(redis.call('GET', idle) or '', '^(%d+) %d+$')
   if not ms then return end
@@ -30,12 +30,12 @@ local function used(latch, idle, least)
   if ttl > left then lives(latch, idle, ms, ttl) end
 end
 
--- Returns when a latch that is not there has ended because nobody used it, in ms; nil if it has not.
+-- Returns the time in ms at which a missing latch expired; nil if the latch did not expire.
 local function ended(idle)
   local ends = string.match(redis.call('GET', idle) or '', '^%d+ (%d+)$')
   if not ends then return nil end
   local time = redis.call('TIME')
-  -- Before its end it was counted down, or deleted, by Redisson. TIME may be some ms ahead of the clock by which keys expire in a script.
+  -- If its end is still to come, Redisson counted it down or deleted it. TIME may be some ms ahead of the clock that expires keys in a script.
   if (time[1] * 1000000 + time[2]) / 1000 < ends - 5 then return nil end
   return ends + 0
 end

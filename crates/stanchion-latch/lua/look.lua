@@ -1,13 +1,13 @@
 -- latch/look
--- Read the count, and when the latch was deleted, or ended, last. Writes nothing.
+-- Read the count, and the time of the last delete or expiry. Writes nothing.
 --
 -- KEYS[1]  latch    string  the count
--- KEYS[2]  deleted  string  when it was deleted, server time in microseconds
+-- KEYS[2]  deleted  string  time of the delete, server time in microseconds
 -- KEYS[3]  idle     string  see idle.lua
 --
--- Returns  { the count, 0 when there is none, when it was deleted or has ended, or '' }
+-- Returns  { the count, 0 when there is none, the time of the delete or the expiry, or '' }
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 local count = count_in(KEYS[1])
 local gone = redis.call('GET', KEYS[2])

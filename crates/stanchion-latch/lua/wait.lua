@@ -1,20 +1,20 @@
 -- latch/wait
--- Tell whether the latch is open.
+-- Return whether the latch is open.
 --
 -- KEYS[1]  latch    string  the count; open when missing or not above 0 (Redisson's layout)
--- KEYS[2]  deleted  string  when it was deleted, server time in microseconds; kept for a while, so that waiters do not take the
+-- KEYS[2]  deleted  string  time of the delete, server time in microseconds; kept for a while, so that waiters do not take the
 --                           missing key for zero
 -- KEYS[3]  idle     string  see idle.lua
 -- ARGV[1]  since    server time in microseconds when the wait began, or a little earlier
--- ARGV[2]  least    ms for which a latch that ends is kept for this waiter, who asks again before
+-- ARGV[2]  least    ms for which an ephemeral latch is kept for this waiter, which sends its next request before
 --
 -- Returns  0 open, -2 deleted or ended while the caller waited, -3 closed
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 local count = count_in(KEYS[1])
 if not count then
-  -- A wait that began after the delete did not wait for that latch. Redisson may have opened another one since, and leaves the mark.
+  -- A wait that began after the delete was for another latch: Redisson may have armed and opened one since, and leaves the mark.
   local deleted = redis.call('GET', KEYS[2])
   if deleted and ARGV[1] + 0 <= deleted + 0 then return -2 end
   local ends = ended(KEYS[3])

@@ -26,8 +26,8 @@ const MAX_COUNT: u64 = (1 << 53) - 1;
 /// * P6: [`arm`](Self::arm), [`count_down`](Self::count_down) and [`delete`](Self::delete) take effect once, even when they
 ///   were resent.
 /// * The message that opens the latch is sent once, with the last count-down.
-/// * A latch that is armed again at once may be closed before a waiter of another process has asked; that waiter then waits
-///   for the new count. Use a new name for each round where that matters.
+/// * A latch that is armed again at once may be closed before a waiter of another process sends its request. That
+///   waiter then waits for the new count. Use a new name for each round where that matters.
 ///
 /// # On the wire
 /// Redisson's `RCountDownLatch`: the string `name` with the count, without TTL unless it is [ephemeral](Self::ephemeral), and the channel
@@ -77,13 +77,13 @@ impl CountDownLatch {
         })
     }
 
-    /// Returns the same latch, ephemeral: armed by this handle, it ends when nobody uses it for the time of `expiry`. Its key goes, as if
-    /// it had never been armed, and with it what workers that died have left. Off by default, as with Redisson.
+    /// Returns the same latch, ephemeral: a latch that this handle arms ends when it is not used for the time of `expiry`. Its key is
+    /// removed, as if it had never been armed, with the count that dead workers have left. Off by default, as with Redisson.
     ///
-    /// The time belongs to the latch, not to the handle: the [`arm`](Self::arm) that closes the latch sets it. Every count-down, wait and
-    /// arm, by any handle of any process, begins it anew. A latch that somebody waits for is kept, whatever the time, and stays for at
-    /// least 70 s after the wait (by default; in general 60 s, or twice the poll interval and the outage tolerance). Redisson's count-downs
-    /// neither begin the time anew nor change it, and a latch that Redisson arms does not end.
+    /// The time belongs to the latch, not to the handle: the [`arm`](Self::arm) that closes the latch sets it. Every count-down,
+    /// wait and arm, by any handle of any process, restarts it. A latch with a waiter is kept beyond that time, and for at least
+    /// 70 s after the wait (by default; in general 60 s, or twice the poll interval and the outage tolerance). Redisson's
+    /// count-downs neither restart the time nor change it, and a latch that Redisson arms does not end.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -101,8 +101,8 @@ impl CountDownLatch {
     /// ```
     ///
     /// # On the wire
-    /// A TTL of the string `name`, and `stanchion_latch_idle:{name}`, which outlives it for a minute: who waited for a latch that has ended
-    /// gets [`Rejection::Deleted`], and does not take it for opened.
+    /// A TTL of the string `name`, and `stanchion_latch_idle:{name}`, which outlives it for a minute. With that key,
+    /// a waiter of a latch that has ended gets [`Rejection::Deleted`] and does not take the latch for opened.
     #[must_use]
     pub fn ephemeral(mut self, expiry: IdleExpiry) -> Self {
         self.expiry = Some(expiry);
@@ -220,8 +220,8 @@ impl CountDownLatch {
         self.operate(&operation, &call).await
     }
 
-    /// Returns the number of processes that wait, Redisson's included: those that listen for the end, and for 3 s more those that did.
-    /// `None` when the user may not count them (`+pubsub`), or no answer came.
+    /// Returns the number of waiting processes, Redisson's included: the subscribers of the latch's channel. A process
+    /// stays subscribed for 3 s after its wait. `None` when the user may not count them (`+pubsub`), or no reply came.
     ///
     /// ```
     /// # use stanchion_latch::{Client, CountDownLatch};
@@ -292,11 +292,11 @@ impl CountDownLatch {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe; it only reads. Dropping the stream ends the looks.
+    /// Safe; it only reads. Dropping the stream stops the reads.
     ///
     /// # On the wire
-    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
-    /// connection for messages, and a script that reads for each change and in each poll interval.
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS`
+    /// on the connection for messages. A script reads the state after each change, and once in each poll interval.
     pub fn events(&self) -> Events {
         self.handle.events(self.description.clone())
     }
@@ -336,7 +336,7 @@ impl CountDownLatch {
         self.handle.wait(&self.sync, None).await
     }
 
-    /// Waits until the latch is open, for at most `timeout`. Zero asks once.
+    /// Waits until the latch is open, for at most `timeout`. Zero sends one request.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A distributed count-down latch on Redis and Valkey, wire-compatible with Redisson's `RCountDownLatch`.
 //!
-//! A latch is armed with a count, and its waiters continue when the count reaches zero: a start signal for many, or a
-//! meeting point where one waits for many.
+//! A latch is armed with a count, and its waiters continue when the count reaches zero: a start signal for many
+//! waiters, or a meeting point where one waiter waits for many workers.
 //!
 //! ```
 //! use stanchion_latch::{Client, CountDownLatch, QueryError};

@@ -8,7 +8,7 @@ use stanchion_core::primitive::{
 };
 use stanchion_core::{IdleExpiry, Lease, Name, NameState, QueryError, WireOwner};
 
-/// Builds a script, with the functions in front that read the count and keep a latch that ends.
+/// Builds a script. In front are the functions that read the count and keep an ephemeral latch.
 macro_rules! script {
     ($name:literal, $($file:literal)+) => {
         Script::new(
@@ -28,8 +28,8 @@ static DELETE: Script<4, 4> = script!("latch/delete", "delete.lua");
 static LOOK: Script<3, 0> = script!("latch/look", "idle.lua" "look.lua");
 static COUNT: Script<1, 0> = script!("latch/count", "count.lua");
 
-/// The time that the mark of a delete stays. A waiter asks at least once in a poll interval (5 s) and gives up when the
-/// server was out of reach for the outage tolerance (30 s): within a minute each has seen the mark or returned an error.
+/// The time for which the mark of a delete stays. A waiter sends a request at least once in a poll interval (5 s). It gives up when the
+/// server was out of reach for the outage tolerance (30 s). So within a minute each waiter has seen the mark or returned an error.
 pub(crate) const MARK: Duration = Duration::from_secs(60);
 
 /// A latch, as the core sees it.
@@ -39,18 +39,18 @@ pub(crate) struct Description {
     channel: Vec<u8>,
     /// The key of the mark of a delete.
     deleted: Vec<u8>,
-    /// The key beside a latch that ends when nobody uses it.
+    /// The key next to an ephemeral latch, with its idle time.
     idle: Vec<u8>,
     /// The prefix of the keys of operations.
     once: Vec<u8>,
     publish: &'static str,
-    /// The time for which each question of a waiter keeps a latch that ends.
+    /// The time for which each request of a waiter keeps an ephemeral latch.
     kept: Duration,
 }
 
 impl Description {
     pub(crate) fn new(handle: &Handle, name: Name) -> Self {
-        // A waiter asks again within these two, or gives up; twice, so that no question comes at the end.
+        // A waiter sends its next request within these two times, or gives up. Twice the sum, so that no request comes just at the end.
         let asks = handle.poll_interval() + handle.outage_tolerance();
         Self {
             // Redisson wraps this one always, also a name that has braces.

@@ -15,31 +15,31 @@ use crate::scripts::{FURTHEST, horizon_of};
 use crate::status::BucketStatus;
 use crate::verbs::define_limiter_verbs;
 
-/// A bucket that fills evenly, and from which processes take by its name: a rate in the long run, with bursts, under one limit or several
-/// at once. Cheap to clone; handles have no state.
+/// A bucket that refills evenly, and that processes share by its name: a long-term rate, with bursts, under one limit or several at
+/// once. Cheap to clone; handles have no state.
 ///
-/// For many names, as one for each user: the server keeps one short string for each that was used lately, whatever the rate. In a window
-/// of *t* up to burst + rate × *t* are granted: where a window must never have more than the rate, take a
-/// [`RateLimiter`](crate::RateLimiter). Redisson has nothing like it.
+/// For many names, such as one for each user: the server keeps one short string for each name in recent use, whatever the rate. A
+/// window of *t* has up to burst + rate × *t* grants. If a window must never have more than the rate, use a
+/// [`RateLimiter`](crate::RateLimiter). Redisson has no token bucket.
 ///
 /// # Guarantees
-/// * The limits hold by the server's clock, as long as the server keeps its data, also when that clock is stepped back. Nothing is stored of
-///   a limit but what is taken: a changed one applies from the next request on. All processes give the same limits in the same order; a
-///   handle with fewer of them keeps what others have taken of the rest.
-/// * P6: a request that was resent takes once, from the moment of the last request, unless others took from the bucket in between: then
-///   it may take twice, so the bucket is strict, never lax.
-/// * P3: an acquire that returns no [`Grant`] gives its booking back if it was the last one; otherwise that stays unused.
-/// * Order as for a [`RateLimiter`](crate::RateLimiter).
+/// * The limits hold by the server's clock, as long as the server keeps its data, also when that clock is stepped back. The server
+///   stores only the use of a limit, so a changed limit applies from the next request on. All processes give the same limits in the
+///   same order; a handle with fewer limits keeps the use of the other limits by other processes.
+/// * P6: a request that was resent takes once, from the moment of the last request. If another request took permits in between, it
+///   may take twice, so the bucket is strict, never lax.
+/// * P3: an acquire that returns no [`Grant`] gives its booking back if it was the last one; otherwise the booking stays unused.
+/// * Order: as for a [`RateLimiter`](crate::RateLimiter).
 ///
 /// # On the wire
-/// The string `stanchion_bucket:{name}`, which ends a second after the bucket is full. A grant is one command.
+/// The string `stanchion_bucket:{name}`, which expires one second after the bucket is full. A grant is one command.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     handle: Handle,
     keys: Arc<BucketKeys>,
     limits: Vec<Limit>,
     horizon: Option<Duration>,
-    /// As the script reads them.
+    /// The limits, in the format of the script.
     text: Arc<str>,
 }
 
@@ -87,8 +87,8 @@ impl TokenBucket {
         self
     }
 
-    /// Returns the same bucket with another horizon: how far ahead acquires are booked, 60 s at most. Default: the shortest interval of
-    /// its limits, a second at least and ten at most.
+    /// Returns the same bucket with another horizon: the furthest that acquires are booked ahead, 60 s at most. Default: the shortest
+    /// interval of its limits, but at least 1 s and at most 10 s.
     #[must_use]
     pub fn horizon(mut self, horizon: Duration) -> Self {
         self.horizon = Some(horizon.min(FURTHEST));
@@ -129,7 +129,7 @@ impl TokenBucket {
         }
     }
 
-    /// Returns what the bucket holds, and takes nothing.
+    /// Returns the state of the bucket, and takes nothing.
     ///
     /// ```
     /// # use stanchion_limiter::{Client, Quota, TokenBucket};
@@ -144,7 +144,7 @@ impl TokenBucket {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the key holds something else.
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) if the key has another type.
     ///
     /// # Cancel safety
     /// Safe; it only reads.

@@ -3,11 +3,11 @@
 use stanchion_core::primitive::{Handle, Operation};
 use stanchion_core::{InvalidName, Name, WireOwner};
 
-/// The bytes of the id in an entry, as Redisson's.
+/// The length of the id in an entry, in bytes, as in Redisson's entries.
 const ID: usize = ID_LENGTH as usize;
 const ID_LENGTH: u8 = 16;
 
-/// The beginning of the ids of stanchion's entries: who looks at a log can tell them from Redisson's.
+/// The beginning of the ids of stanchion's entries. It distinguishes them from Redisson's entries in a log.
 const MARK: &[u8] = b"stn0";
 
 /// The keys of one rate limiter, as one client uses them.
@@ -47,13 +47,13 @@ impl Keys {
         })
     }
 
-    /// All five, in Redisson's order.
+    /// All five keys, in Redisson's order.
     pub(crate) fn all(&self) -> [&[u8]; 5] {
         let name = self.name.as_bytes();
         [name, &self.value, &self.own_value, &self.log, &self.own_log]
     }
 
-    /// All five, and the two that say when the logs were written.
+    /// All five keys, and the two with the times of the last writes to the logs.
     pub(crate) fn with_written(&self) -> [&[u8]; 7] {
         let [name, value, own_value, log, own_log] = self.all();
         let (written, own_written) = (&self.written, &self.own_written);
@@ -64,7 +64,7 @@ impl Keys {
         [&self.log, &self.own_log]
     }
 
-    /// Returns the key that remembers that an operation has run.
+    /// Returns the key that records that an operation has run.
     pub(crate) fn once(&self, operation: &Operation) -> Vec<u8> {
         let id = operation.id.as_str().as_bytes();
         [self.once.as_slice(), b":", id].concat()
@@ -73,7 +73,7 @@ impl Keys {
 
 /// The entry of a request: the length of its id, the id, and the permits, as Redisson writes them.
 ///
-/// The id is derived, so a resent request finds its own entry. A wire owner is never used twice, so its id is not either.
+/// The id is derived from the owner, so a resent request finds its entry. No wire owner is used twice, so no id is either.
 pub(crate) fn entry(owner: &WireOwner, permits: u32) -> [u8; 1 + ID + 4] {
     let digest = sha1_smol::Sha1::from(owner.as_str()).digest().bytes();
     let (mut entry, mark) = ([0; 1 + ID + 4], MARK.len());
@@ -89,7 +89,7 @@ pub(crate) fn entry(owner: &WireOwner, permits: u32) -> [u8; 1 + ID + 4] {
 pub(crate) struct BucketKeys {
     pub(crate) name: Name,
     pub(crate) bucket: Vec<u8>,
-    /// A channel on which nobody publishes: a bucket has nothing to tell.
+    /// A channel without messages, because a bucket publishes nothing.
     pub(crate) channel: Vec<u8>,
 }
 

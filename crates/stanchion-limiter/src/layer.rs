@@ -1,4 +1,4 @@
-//! A tower layer: requests go on at the rate of a limiter that a closure finds for each of them.
+//! A tower layer: limits requests to the rate of a limiter, which a closure selects for each request.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,16 +17,16 @@ use crate::request::Asking;
 
 type Asked = Pin<Box<dyn Future<Output = Result<Grant, NotLet>> + Send>>;
 
-/// The reason for which a request was not let through.
+/// The error of a request that was not let through.
 #[expect(unnameable_types, reason = "only this crate's limiters can be asked")]
 #[derive(Debug)]
 pub struct NotLet {
     error: LimitError,
-    /// True when the server was out of reach, false when it or this process decided.
+    /// True if the server was out of reach, false if the server or this process decided.
     outage: bool,
 }
 
-/// What a [`LimitLayer`] can ask: a [`RateLimiter`] or a [`TokenBucket`].
+/// A limiter that a [`LimitLayer`] can use: a [`RateLimiter`] or a [`TokenBucket`].
 pub trait Limiting: sealed::Sealed + Send + 'static {
     #[doc(hidden)]
     fn ask(&self, wait: Option<Duration>) -> Asked;
@@ -66,7 +66,7 @@ async fn let_through(asking: Asking, wait: Option<Duration>) -> Result<Grant, No
             LimitError::Acquire(
                 AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. },
             ) => true,
-            // A call that waited behind others of its process sent nothing, and one that was answered was not cut off.
+            // Not an outage: a call that only waited behind others of its process sent nothing, and a call with a reply was not cut off.
             LimitError::Acquire(AcquireError::TimedOut { free_by, .. }) => {
                 !client.is_connected() || free_by.is_some() && answer.last().is_none()
             }
@@ -76,9 +76,9 @@ async fn let_through(asking: Asking, wait: Option<Duration>) -> Result<Grant, No
     })
 }
 
-/// Lets requests through at the rate of a limiter, which a closure finds for each: by user, by address, one for all.
+/// Lets requests through at the rate of a limiter, which a closure selects for each request: by user, by address, or one for all.
 ///
-/// A request that may not go on ends with a [`LayerError`]; what the client is told is up to you, for instance a response with status
+/// A request that is not let through ends with a [`LayerError`]. You choose the response to the client, for instance one with status
 /// 429 and [`retry_after_secs`](Limited::retry_after_secs) in the header `Retry-After`.
 ///
 /// ```
@@ -113,11 +113,11 @@ async fn let_through(asking: Asking, wait: Option<Duration>) -> Result<Grant, No
 /// ```
 ///
 /// # Guarantees
-/// Nobody passes without a permit, unless [`fail_open`](LimitLayer::fail_open) says so. Readiness is the inner service's: it never waits
-/// for the server.
+/// No request passes without a permit, unless [`fail_open`](LimitLayer::fail_open) allows it. Readiness is that of the inner service:
+/// it never waits for the server.
 ///
 /// # Cancel safety
-/// A request that is dropped before it was let through gives back what it took or booked (P3).
+/// A request that is dropped before it was let through gives back its permit or booking (P3).
 ///
 /// # On the wire
 /// One script for each request that has a limiter.
@@ -128,8 +128,8 @@ pub struct LimitLayer<F> {
 }
 
 impl<F> LimitLayer<F> {
-    /// A layer that asks what `limiter_of` returns for a request, one permit; `None` lets it through. A name made from the request may be
-    /// invalid: then the request ends with [`LayerError::Name`].
+    /// A layer that takes one permit from the limiter that `limiter_of` returns for a request; `None` lets the request through. A
+    /// name that is made from the request may be invalid: then the request ends with [`LayerError::Name`].
     #[must_use]
     pub fn new(limiter_of: F) -> Self {
         Self {
@@ -139,21 +139,21 @@ impl<F> LimitLayer<F> {
         }
     }
 
-    /// Returns the same layer with requests that wait for at most this time, and are turned down at once if it is too short. Default: none
-    /// waits.
+    /// Returns the same layer with requests that wait for at most this time. They are rejected at once if this time is too short.
+    /// Default: no request waits.
     #[must_use]
     pub fn wait(mut self, most: Duration) -> Self {
         self.wait = Some(most);
         self
     }
 
-    /// Returns the same layer with requests that go on, unlimited, while the server is out of reach. Default: they end with
+    /// Returns the same layer with requests that pass, unlimited, while the server is out of reach. Default: they end with
     /// [`LayerError::Acquire`].
     ///
-    /// A request goes on when the server has not answered it within the operation timeout, and at once if the connection is known to be lost.
-    /// One that may [`wait`](Self::wait) goes on when that time, or the outage tolerance if it is less, has passed without an answer. What it
-    /// took, should the server have decided, is given back (P3). All other requests end with their error: one whose name is none, one that the
-    /// server refuses, one that timed out behind other calls of its process.
+    /// A request passes if the server has not replied within the operation timeout, and at once if the connection is known to be
+    /// lost. A request that may [`wait`](Self::wait) passes if that time, or the outage tolerance if it is less, has passed without a
+    /// reply. If the server granted a permit after all, the permit is given back (P3). All other requests end with their error: those
+    /// with an invalid name, those that the server rejects, and those that timed out behind other calls of their process.
     #[must_use]
     pub fn fail_open(mut self) -> Self {
         self.fails_open = true;
@@ -214,17 +214,17 @@ impl<S: fmt::Debug, F> fmt::Debug for LimitService<S, F> {
     }
 }
 
-/// A request that was not answered.
+/// The error of a request that did not get a response from the inner service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayerError<E> {
-    /// It may not go on now. Nothing was taken.
+    /// The request may not pass now. Nothing was taken.
     #[error(transparent)]
     Limited(Limited),
-    /// The name of its limiter is none.
+    /// The name of the limiter is invalid.
     #[error(transparent)]
     Name(InvalidName),
-    /// The limiter could not be asked.
+    /// The request to the limiter failed.
     #[error(transparent)]
     Acquire(AcquireError),
     /// The inner service failed.
@@ -249,7 +249,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The one that is ready is called; its clone need not be.
+        // Call the instance that is ready; its clone may not be ready.
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
         let asked = match (self.layer.limiter_of)(&request) {
@@ -259,7 +259,7 @@ where
         let opens = self.layer.fails_open;
         Box::pin(async move {
             if let Some(asked) = asked {
-                // No await between the grant and the call: what was taken is used.
+                // No await between the grant and the call, so a permit that was taken is used.
                 match asked.await {
                     Ok(_used) => {}
                     Err(NotLet { error, outage }) if opens && outage => {
@@ -285,7 +285,7 @@ mod tests {
     use std::convert::Infallible;
     use std::future::{Ready, poll_fn, ready};
 
-    /// Counts its calls, and panics when it is called without having been ready.
+    /// Counts its calls, and panics if it is called without having been ready.
     #[derive(Debug, Default)]
     struct Inner {
         ready: bool,

@@ -5,7 +5,7 @@
 //! | keeps | never more than the quota in *any* interval | a rate in the long run, with bursts; several limits at once |
 //! | Redisson's | `RRateLimiter`, and the processes that use it | – |
 //! | on the server | an entry for each grant of the last interval | one short string |
-//! | for | the hard quota of somebody else's API; mixed fleets | limits for each user, millions of names |
+//! | for | the hard quota of a third-party API; mixed fleets | limits for each user, millions of names |
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! A permit has no lease and is never lost. It is not released: it comes back by itself, an interval after it was taken. One that was not
-//! used can be [refunded](Grant::refund).
+//! A permit has no lease and is never lost. It is not released: it is free again one interval after it was taken. A permit that was
+//! not used can be [refunded](Grant::refund).
 
 mod bucket;
 mod keys;

@@ -1,4 +1,4 @@
-//! The answers to a request: a grant, or when to ask again.
+//! The outcomes of a request: a grant, or the time of the next attempt.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,13 @@ use serde::Serialize;
 use stanchion_core::primitive::{Dated, Hint, Hold, Reply, Spent};
 use stanchion_core::{AcquireError, LostReason, Moment, Name, ReleaseError};
 
-/// The answer to a try.
+/// The outcome of a try.
 #[must_use = "it may be limited"]
 #[derive(Debug)]
 pub enum Attempt {
     /// The permits are taken.
     Granted(Grant),
-    /// Not now.
+    /// The permits are not available now.
     Limited(Limited),
 }
 
@@ -29,19 +29,19 @@ impl Attempt {
     }
 }
 
-/// A refusal: what a response with status 429 tells.
+/// A refusal, with the data for a response with status 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("limited: {remaining} of {limit} permits left, try again in {}", humantime::format_duration(*.retry_after))]
 #[non_exhaustive]
 pub struct Limited {
-    /// The permits of an interval, as the server has them; of a bucket the least burst.
+    /// The permits of an interval, as stored on the server; for a bucket the least burst.
     pub limit: u32,
-    /// The permits that are free now: fewer than were asked for.
+    /// The permits that are free now: fewer than requested.
     pub remaining: u32,
-    /// The time until the request could be granted, if nobody else comes before. In ms when serialized.
+    /// The time until the request could be granted, if no other request comes before. In ms when serialized.
     #[serde(rename = "retry_after_ms", serialize_with = "millis")]
     pub retry_after: Duration,
-    /// The time until all permits are free, if nobody takes any. In ms when serialized.
+    /// The time until all permits are free, if none is taken before. In ms when serialized.
     #[serde(rename = "reset_after_ms", serialize_with = "millis")]
     pub reset_after: Duration,
 }
@@ -59,19 +59,19 @@ impl Limited {
     }
 }
 
-/// An acquire with a deadline that gave no grant.
+/// The error of an acquire with a deadline.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// It cannot be had before the deadline. Nothing was taken.
+    /// The permits are not available before the deadline. Nothing was taken.
     #[error(transparent)]
     Limited(#[from] Limited),
-    /// It was not decided. [`AcquireError::TimedOut`]: the deadline passed behind other calls of this process, or before the answer.
+    /// The server did not decide. [`AcquireError::TimedOut`]: the deadline passed behind other calls of this process, or before the reply.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
 }
 
-/// Permits that were taken. Dropping it does nothing: they are used, and come back by themselves.
+/// Permits that were taken. A drop does nothing: the permits count as used, and are free again after their interval.
 pub struct Grant {
     spent: Spent,
     permits: u32,
@@ -99,14 +99,14 @@ impl Grant {
         self.permits
     }
 
-    /// Returns the moment from which on they count, by the client's clock ([`Client::now`](stanchion_core::Client::now)). A process
-    /// that stood still since, and uses them much later, may exceed the limit in the interval of their use: only it can know.
+    /// Returns the moment from which the permits count, by the client's clock ([`Client::now`](stanchion_core::Client::now)). If the process
+    /// was paused since, and uses them much later, it may exceed the limit in the interval of the use: only the process can know that.
     #[must_use]
     pub fn due(&self) -> Moment {
         self.spent.due()
     }
 
-    /// Returns the permits of an interval, as the server had them; of a bucket the least burst.
+    /// Returns the permits of an interval, as stored on the server at the grant; for a bucket the least burst.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.facts.limit
@@ -118,21 +118,21 @@ impl Grant {
         self.facts.remaining
     }
 
-    /// Returns the time, from the grant on, until all permits are free if nobody takes any.
+    /// Returns the time, from the grant on, until all permits are free if none is taken before.
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
         self.facts.reset_after
     }
 
-    /// Gives back permits that were not used. `false`: too late, they have come back by themselves (of a bucket all of them), the limiter
-    /// was set anew, or the server cannot tell them from others any more. Of a [`TokenBucket`](crate::TokenBucket) only its last grant can be given back.
+    /// Gives back permits that were not used. `false`: too late, because they are free again already (for a bucket all of them), the limiter was set
+    /// again, or the server cannot distinguish them from others any more. A [`TokenBucket`](crate::TokenBucket) takes back only its last grant.
     ///
     /// # Errors
-    /// [`ReleaseError::Ambiguous`]: no answer within the operation timeout; it goes on in the background until there is one.
+    /// [`ReleaseError::Ambiguous`]: no reply within the operation timeout; the refund continues in the background until there is one.
     /// [`ReleaseError::Rejected`].
     ///
     /// # Cancel safety
-    /// Safe: it goes on in the background.
+    /// Safe: the refund continues in the background.
     ///
     /// # On the wire
     /// One script, resent after a lost reply; it takes effect once (P6).
@@ -154,10 +154,10 @@ impl fmt::Debug for Grant {
     }
 }
 
-/// What an answer says of the limiter.
+/// The state of the limiter in a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The number of refusals of this request in a row.
+    /// The number of consecutive refusals of this request.
     refusals: u8,
     retry_after: Duration,
     limit: u32,
@@ -165,7 +165,7 @@ pub(crate) struct Facts {
     reset_after: Duration,
 }
 
-/// The last answer to one request. Each request has its own description, and the core asks it to read each answer.
+/// The last reply to one request. Each request has its own description, which reads each reply for the core.
 #[derive(Debug, Default)]
 pub(crate) struct Answer(Mutex<Option<Facts>>);
 
@@ -174,22 +174,22 @@ impl Answer {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts);
     }
 
-    /// Returns whether there was an answer, and the last one was a refusal.
+    /// Returns whether there was a reply, and the last one was a refusal.
     pub(crate) fn was_refused(&self) -> bool {
         self.refusals() > 0
     }
 
-    /// Returns how often it was refused in a row, at most 255 times.
+    /// Returns the number of consecutive refusals, at most 255.
     pub(crate) fn refusals(&self) -> u8 {
         self.last().map_or(0, |facts| facts.refusals)
     }
 
-    /// What the last answer said; `None` before the first.
+    /// The content of the last reply; `None` before the first.
     pub(crate) fn last(&self) -> Option<Facts> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a refusal: `{ …, 1 if it cannot be had in time, ms until it could, free, ms until all are free, rate }`.
+    /// Reads a refusal: `{ …, 1 if it cannot be granted in time, ms until it could, free, ms until all are free, rate }`.
     pub(crate) fn refused(&self, rest: &[Reply]) -> Hint {
         let [never, retry, rest @ ..] = rest else {
             return Hint::default();

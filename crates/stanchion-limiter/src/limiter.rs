@@ -16,10 +16,10 @@ use crate::scripts::{FURTHEST, horizon_of};
 use crate::status::LimiterStatus;
 use crate::verbs::define_limiter_verbs;
 
-/// The shortest time for which an idle limiter is kept by default.
+/// The shortest default time for which an idle limiter is kept.
 const KEPT: Duration = Duration::from_secs(3_600);
 
-/// For whom a quota is.
+/// The scope of a quota: all processes, or each client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -27,7 +27,7 @@ pub enum QuotaScope {
     /// For all processes together. Redisson's `OVERALL`.
     #[default]
     Overall,
-    /// For each [`Client`] alone. Redisson's `PER_CLIENT`. The state of a client that has ended stays until the
+    /// For each [`Client`] alone. Redisson's `PER_CLIENT`. The state of a closed client stays until the
     /// [keep-alive](RateLimiter::keep_alive) time has passed.
     PerClient,
 }
@@ -41,50 +41,50 @@ impl QuotaScope {
     }
 }
 
-/// How acquires wait.
+/// The way in which acquires wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Waiting {
-    /// The server books a moment, at most `horizon` ahead (60 s at most), and the acquire sleeps until then. One command for each grant,
-    /// in the order of arrival at the server. A process that dies leaves its bookings unused: at most those of one horizon. A request for
-    /// several permits may be booked up to one interval further ahead.
+    /// The server books a moment, at most `horizon` ahead (60 s at most), and the acquire sleeps until then. One command for each
+    /// grant, in the order of arrival at the server. If a process dies, its bookings stay unused: at most those of one horizon. A
+    /// request for several permits may be booked up to one interval further ahead.
     Booked {
-        /// The furthest that anything is booked ahead.
+        /// The furthest that a request is booked ahead.
         horizon: Duration,
     },
-    /// Nothing is booked: the first waiter of each process asks again when permits come back. For a limiter on which Redisson's
-    /// processes wait as well: they cannot book, and would get nothing while others do.
+    /// No bookings: the first waiter of each process polls when permits come back. For a limiter on which processes with Redisson
+    /// also wait: they cannot book, and would get no permits while other processes book.
     Asked,
 }
 
-/// What [`RateLimiter::set_quota`] does with what is taken.
+/// The effect of [`RateLimiter::set_quota`] on the permits in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Usage {
-    /// It counts against the new quota.
+    /// They count against the new quota.
     Keep,
-    /// It is forgotten, and so are bookings: for an interval, more than the quota may be used.
+    /// They are forgotten, and so are bookings: for one interval, more than the quota may be used.
     Reset,
 }
 
 /// A quota that processes share by a name: never more than its permits in *any* interval. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * No window of one interval, by the server's clock, has more grants than the quota, at the moments from which they count, as long as
-///   the server keeps its data and nobody gives permits back that were used. Clients' clocks do not matter.
-/// * A clock of the server that is stepped back takes nothing from that, and stops no limiter in steady use.
+/// * At most the permits of the quota start to count in any window of one interval, by the server's clock. This holds as long as the
+///   server keeps its data, and no client gives back permits that it has used. Clients' clocks do not matter.
+/// * If the server's clock is stepped back, this still holds, and no limiter in steady use stops.
 /// * P6: a request that was resent takes once, from the moment of the last request on.
-/// * P3: an acquire that returns no [`Grant`] gives back what it took or booked, once the server answers again.
+/// * P3: an acquire that returns no [`Grant`] gives back its permits or booking, once the server replies again.
 /// * Order: within a process that of arrival. Across processes that of arrival at the server, within the [horizon](Waiting::Booked);
-///   beyond it, by who asks first.
-/// * Nobody waits longer for processes that have died than their bookings reach: one horizon.
+///   beyond it, the first request after the permits come back gets them.
+/// * A dead process delays others by one horizon at most, because its bookings reach no further.
 ///
 /// # On the wire
-/// Redisson's `RRateLimiter`: the hash `name`, the counter `{name}:value` and the log `{name}:permits`; both with `:<client uuid>` for
-/// [`QuotaScope::PerClient`]. A grant is one command, however many wait. Stanchion's own: the channel `stanchion_limiter:{name}`, and
-/// the string `stanchion_limiter_written:{name}`, which ends by itself.
+/// Redisson's `RRateLimiter`: the hash `name`, the counter `{name}:value` and the log `{name}:permits`; both with `:<client uuid>`
+/// for [`QuotaScope::PerClient`]. A grant is one command, whatever the number of waiters. Only stanchion uses the channel
+/// `stanchion_limiter:{name}`, and the string `stanchion_limiter_written:{name}`, which expires.
 ///
-/// The first request stores the quota; one that the server has is used by all, also by handles with another one
+/// The first request stores the quota. From then on all handles use the stored quota, also those with another one
 /// ([`RateLimiter::status`] shows it, [`RateLimiter::set_quota`] changes it).
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
@@ -130,19 +130,19 @@ impl RateLimiter {
         })
     }
 
-    /// Returns the same limiter for another scope. Counts when the limiter is made; the stored one is used otherwise.
+    /// Returns the same limiter for another scope. It applies when the limiter is created; afterwards the stored scope is used.
     #[must_use]
     pub fn scope(mut self, scope: QuotaScope) -> Self {
         self.terms.scope = scope;
         self
     }
 
-    /// Returns the same limiter with another time without a request after which the server forgets it; `None`: never. Default ten
-    /// intervals, an hour at least. Counts when the limiter is made. Less than three intervals count as three: the log must outlive
-    /// its entries. With more than ten years every request is rejected, and nothing is sent
+    /// Returns the same limiter with another keep-alive time: the server forgets the limiter after this time without a request;
+    /// `None`: never. Default: ten intervals, at least an hour. It applies when the limiter is created. Less than three intervals
+    /// count as three: the log must outlive its entries. With more than ten years every request is rejected, and nothing is sent
     /// ([`Rejection::InvalidOption`](stanchion_core::Rejection::InvalidOption)).
     ///
-    /// A limiter that was forgotten is made anew by the next request of stanchion's. To Redisson it is then "not initialized".
+    /// The next request of a stanchion client creates a forgotten limiter again. Until then, it is "not initialized" to Redisson.
     #[must_use]
     pub fn keep_alive(mut self, time: impl Into<Option<Duration>>) -> Self {
         let least = 3 * self.terms.quota.interval();
@@ -150,8 +150,8 @@ impl RateLimiter {
         self
     }
 
-    /// Returns the same limiter with another way to wait. Default: booked, with a horizon of one interval, a second at least and ten
-    /// at most.
+    /// Returns the same limiter with another way to wait. Default: booked, with a horizon of one interval, but at least 1 s and at
+    /// most 10 s.
     ///
     /// ```
     /// # use stanchion_limiter::{Client, RateLimiter, Waiting};
@@ -202,12 +202,12 @@ impl RateLimiter {
             sync: Arc::new(description),
             answer,
             permits,
-            // More than the rate: the server knows the rate.
+            // More than the rate: the server decides, because it knows the rate.
             refused: self.terms.refused().or_else(|| wanted(permits, u32::MAX)),
         }
     }
 
-    /// Returns what the server has: the quota, and what is taken of it.
+    /// Returns the state on the server: the quota, and its use.
     ///
     /// ```
     /// # use stanchion_limiter::{Client, RateLimiter};
@@ -224,7 +224,7 @@ impl RateLimiter {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something else.
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) if the key of this name has another type.
     ///
     /// # Cancel safety
     /// Safe; it only reads.
@@ -239,8 +239,8 @@ impl RateLimiter {
 
     /// Sets the quota for all processes, with the scope and the keep-alive time of this handle.
     ///
-    /// Waiters that have a booking keep its moment; those beyond the horizon ask at once. With [`QuotaScope::PerClient`], what *other*
-    /// clients have taken stays as it is, as with Redisson.
+    /// Waiters with a booking keep its moment; those beyond the horizon send a request at once. With [`QuotaScope::PerClient`], the
+    /// use by *other* clients stays as it is, as with Redisson.
     ///
     /// ```
     /// # use stanchion_limiter::{Client, RateLimiter, Usage};
@@ -256,7 +256,7 @@ impl RateLimiter {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something else. After
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) if the key of this name has another type. After
     /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been set.
     ///
     /// # Cancel safety
@@ -278,7 +278,7 @@ impl RateLimiter {
         let call = set_quota(&self.keys, &terms, usage, &operation);
         match self.handle.operate(&operation, &call).await? {
             Reply::Int(1) => Ok(()),
-            // An earlier attempt may have run.
+            // An earlier attempt may have set it.
             Reply::Int(-1) => Err(QueryError::Unanswered {
                 outage: Outage::Unanswered {
                     detail: "the request reached the server too late".into(),
@@ -288,8 +288,8 @@ impl RateLimiter {
         }
     }
 
-    /// Deletes the limiter with all that is taken and booked, and returns whether it existed. The next request makes it anew. Of
-    /// [`QuotaScope::PerClient`] the state of other clients stays until its time to live ends.
+    /// Deletes the limiter with all its grants and bookings, and returns whether it existed. The next request creates it again. With
+    /// [`QuotaScope::PerClient`], the state of other clients stays until its TTL ends.
     ///
     /// ```
     /// # use stanchion_limiter::{Client, RateLimiter};
@@ -305,8 +305,8 @@ impl RateLimiter {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. It is not resent: a second run could delete a limiter
-    /// that was made in the meantime.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. It is not resent, because a second run could delete a
+    /// limiter that was created in between.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have deleted it.

@@ -34,7 +34,7 @@ pub struct Quota {
     interval: Duration,
 }
 
-/// A quota or a limit that cannot be kept.
+/// An invalid quota or limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error("invalid quota {quota}: {rule}")]
@@ -81,7 +81,7 @@ impl Quota {
         whole_millis(self.interval)
     }
 
-    /// Reads what the server stores. Redisson does not check what it is given.
+    /// Reads the stored quota. It may be invalid, because Redisson does not check its arguments.
     pub(crate) fn stored(permits: i64, millis: i64) -> Self {
         Self {
             permits: permits.clamp(0, u32::MAX.into()).try_into().unwrap_or(0),
@@ -127,7 +127,7 @@ impl Serialize for Quota {
     }
 }
 
-/// One limit of a [`TokenBucket`](crate::TokenBucket): a rate in the long run, and a burst.
+/// One limit of a [`TokenBucket`](crate::TokenBucket): a long-term rate, and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
     pub(crate) quota: Quota,
@@ -135,8 +135,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A bucket that `quota` refills evenly, and that holds `burst` permits (1 or more). At most 100 permits per millisecond, and full
-    /// again after at most 1000 years.
+    /// A bucket that `quota` refills evenly, and that holds `burst` permits (1 or more). At most 100 permits per millisecond. It must
+    /// be full again after at most 1000 years.
     ///
     /// ```
     /// # use stanchion_limiter::Limit;
@@ -168,7 +168,7 @@ impl Limit {
         Ok(Self { quota, burst })
     }
 
-    /// As the script reads it.
+    /// The limit, in the format of the script.
     pub(crate) fn text(&self) -> String {
         let micros = self.quota.millis() * 1000;
         format!("{micros}/{}/{}", self.quota.permits, self.burst)
@@ -176,7 +176,7 @@ impl Limit {
 }
 
 impl From<Quota> for Limit {
-    /// A bucket that holds as many permits as come in an interval. More than 100 permits per millisecond count as 100.
+    /// A bucket that holds the permits of one interval. More than 100 permits per millisecond count as 100.
     fn from(quota: Quota) -> Self {
         let most = u32::try_from(100 * quota.millis()).unwrap_or(u32::MAX);
         let permits = quota.permits.min(most);

@@ -1,4 +1,4 @@
-//! What a request of either kind does with the core's answers.
+//! The part that requests of both kinds share: it converts the core's results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use stanchion_core::{AcquireError, AcquireOptions, Lease, Name, Rejection};
 
 use crate::limited::{Answer, Attempt, Facts, Grant, LimitError};
 
-/// One request: its description, and where that puts the answers.
+/// One request: its description, and the place for its replies.
 #[derive(Debug)]
 pub(crate) struct Asking {
     pub(crate) handle: Handle,
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) answer: Arc<Answer>,
     pub(crate) permits: u32,
-    /// Refused before anything is sent.
+    /// The reason to reject the request before anything is sent.
     pub(crate) refused: Option<Rejection>,
 }
 
@@ -50,7 +50,7 @@ impl Asking {
         let waited = self.handle.acquire(&self.sync, &options, Lease::default());
         match waited.await {
             Ok(hold) => Ok(Grant::new(hold, self.permits, self.facts())),
-            // P8: it was decided, and nothing is under way.
+            // P8: the server has decided, and no request is in flight.
             Err(AcquireError::TimedOut { free_by: None, .. }) if self.answer.was_refused() => {
                 self.tell_limited();
                 Err(self.facts().limited().into())
@@ -79,7 +79,7 @@ impl Asking {
 pub(crate) fn without_deadline(error: LimitError, name: &Name) -> AcquireError {
     match error {
         LimitError::Acquire(error) => error,
-        // Nobody set a deadline, so no script answers this.
+        // Without a deadline, no script gives this reply.
         LimitError::Limited(limited) => AcquireError::Rejected {
             name: name.clone(),
             rejection: Rejection::Other {
@@ -89,7 +89,7 @@ pub(crate) fn without_deadline(error: LimitError, name: &Name) -> AcquireError {
     }
 }
 
-/// Refuses a request for no permits at all, or for more than `most`.
+/// Rejects a request for zero permits, or for more than `most`.
 pub(crate) fn wanted(permits: u32, most: u32) -> Option<Rejection> {
     let rule = if permits == 0 {
         "0 permits: a request asks for 1 or more".to_owned()

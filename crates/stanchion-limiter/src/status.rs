@@ -8,25 +8,25 @@ use stanchion_core::primitive::{Reply, as_millis};
 use crate::limiter::QuotaScope;
 use crate::quota::Quota;
 
-/// The state of a rate limiter when the server answered. It may have changed since.
+/// A snapshot of a rate limiter, as the server replied. The state may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LimiterStatus {
-    /// The quota that the server has, which all processes share; `None`: there is no limiter yet.
+    /// The quota on the server, which all processes share; `None`: there is no limiter yet.
     pub quota: Option<Quota>,
-    /// For whom the quota is.
+    /// The scope of the quota.
     pub scope: QuotaScope,
-    /// The time without a request after which the server forgets the limiter; `None`: never. In ms when serialized.
+    /// The server forgets the limiter after this time without a request; `None`: never. In ms when serialized.
     #[serde(rename = "keep_alive_ms", serialize_with = "as_millis")]
     pub keep_alive: Option<Duration>,
-    /// The number of free permits; negative when some are booked that have not come back yet. The whole quota where there is no limiter.
+    /// The number of free permits; negative if booked permits are not free yet. Without a limiter, the whole quota.
     pub free: i64,
-    /// The entries in the log: grants and bookings, of which some may be several in one.
+    /// The entries in the log: grants and bookings. One entry may be a merger of several.
     pub entries: u64,
-    /// The time until a permit is free; zero if one is. In ms when serialized.
+    /// The time until a permit is free; zero if one is free now. In ms when serialized.
     #[serde(rename = "next_free_ms", serialize_with = "millis")]
     pub next_free_in: Duration,
-    /// The time until all permits are free, if nobody takes any. In ms when serialized.
+    /// The time until all permits are free, if none is taken before. In ms when serialized.
     #[serde(rename = "full_again_ms", serialize_with = "millis")]
     pub full_again_in: Duration,
 }
@@ -36,7 +36,7 @@ fn millis<S: serde::Serializer>(length: &Duration, serializer: S) -> Result<S::O
 }
 
 impl LimiterStatus {
-    /// Reads a reply; `own`: the quota of the handle that asked.
+    /// Reads a reply; `own`: the quota of the calling handle.
     pub(crate) fn read(reply: &Reply, own: Quota) -> Option<Self> {
         let fields: Option<Vec<i64>> = reply.as_array()?.iter().map(Reply::as_int).collect();
         match *fields? {
@@ -70,19 +70,19 @@ fn length(millis: i64) -> Duration {
     Duration::from_millis(millis.max(0).unsigned_abs())
 }
 
-/// What a token bucket holds when the server answered. It may have changed since.
+/// A snapshot of a token bucket, as the server replied. The state may have changed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BucketStatus {
-    /// The permits that can be taken now.
+    /// The permits that are free now.
     pub free: u32,
-    /// The time until the bucket is full, if nobody takes any. In ms when serialized.
+    /// The time until the bucket is full, if no permit is taken before. In ms when serialized.
     #[serde(rename = "full_again_ms", serialize_with = "millis")]
     pub full_again_in: Duration,
 }
 
 impl BucketStatus {
-    /// Reads the reply to a look.
+    /// Reads the reply to a status request.
     pub(crate) fn read(reply: &Reply) -> Option<Self> {
         let [_, _, _, _, free, reset, _] = reply.as_array()? else {
             return None;

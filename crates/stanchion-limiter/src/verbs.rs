@@ -1,7 +1,7 @@
-//! The macro that gives both limiters the verbs that they share.
+//! The macro for the verbs that both limiters share.
 
-/// Gives a limiter with a method `asking` its verbs. The lines above `example` make the `api` of the examples, with two permits; they are
-/// hidden.
+/// Adds the verbs to a limiter that has a method `asking`. The lines above `example` are hidden: they make the `api` of the examples,
+/// with two permits.
 macro_rules! define_limiter_verbs {
     (
         impl $limiter:ident;
@@ -22,21 +22,21 @@ macro_rules! define_limiter_verbs {
             /// ```
             ///
             /// # Errors
-            /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
+            /// [`AcquireError::Rejected`]: the request cannot succeed in this form. [`AcquireError::Unavailable`] or
             /// [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance (30 s).
             ///
             /// # Cancel safety
-            /// Safe at every await point: what was taken or booked is given back in the background (P3).
+            /// Safe at every await point: permits or a booking are given back in the background (P3).
             ///
             /// # On the wire
-            /// One script. One more for a request beyond the horizon, and after a wait of more than an interval.
+            /// One script. One more for a request beyond the horizon, and one more after a wait of more than an interval.
             pub fn acquire(
                 &self,
             ) -> impl Future<Output = Result<Grant, AcquireError>> + Send + 'static {
                 self.acquire_many(1)
             }
 
-            /// Waits for `permits` permits, all of them at one moment.
+            /// Waits for `permits` permits, all at one moment.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -50,7 +50,7 @@ macro_rules! define_limiter_verbs {
             /// ```
             ///
             /// # Errors
-            /// As [`acquire`](Self::acquire). [`AcquireError::Rejected`] for zero permits, and for more than there can ever be.
+            /// As [`acquire`](Self::acquire). [`AcquireError::Rejected`] for zero permits, and for more than the limiter can ever grant.
             ///
             /// # Cancel safety
             /// As [`acquire`](Self::acquire).
@@ -65,7 +65,7 @@ macro_rules! define_limiter_verbs {
                 }
             }
 
-            /// Waits for one permit for at most `timeout`. Answers *at once* when it cannot be had in that time.
+            /// Waits for one permit for at most `timeout`. Returns *at once* if no permit is available in that time.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -82,8 +82,8 @@ macro_rules! define_limiter_verbs {
             /// ```
             ///
             /// # Errors
-            /// [`LimitError::Limited`](crate::LimitError::Limited): nothing was taken. At once if the moment is within the horizon, or none of this process waits
-            /// before it; at the deadline at the latest (P9). Otherwise as [`acquire`](Self::acquire).
+            /// [`LimitError::Limited`](crate::LimitError::Limited): nothing was taken. At once if the moment is within the horizon, or if no
+            /// other call of this process waits before it; at the deadline at the latest (P9). Otherwise as [`acquire`](Self::acquire).
             ///
             /// # Cancel safety
             /// As [`acquire`](Self::acquire).
@@ -109,7 +109,7 @@ macro_rules! define_limiter_verbs {
                 self.asking(permits, Some(timeout)).acquire(Some(timeout))
             }
 
-            /// Takes one permit if it is free now, and waits for nobody.
+            /// Takes one permit if it is free now, and does not wait.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -127,7 +127,7 @@ macro_rules! define_limiter_verbs {
             /// ```
             ///
             /// # Errors
-            /// As [`acquire`](Self::acquire), without waiting for an outage to end.
+            /// As [`acquire`](Self::acquire), but it does not wait for the end of an outage.
             ///
             /// # Cancel safety
             /// As [`acquire`](Self::acquire).

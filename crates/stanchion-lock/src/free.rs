@@ -1,15 +1,15 @@
-//! The moment when a lock is free, for those who wait for it and do not want the lock.
+//! The event that a lock becomes free, for tasks that wait for it without acquiring the lock.
 
 use stanchion_core::primitive::{Call, Kind, Line, Request, Script, Sharing, Synchronizer, Tenure};
 use stanchion_core::{Lease, Name, WireOwner};
 
 static FREE: Script<1, 0> = Script::new("lock/free", include_str!("../lua/free.lua"));
 
-/// That a lock is free, as an event that the core waits for.
+/// The event that a lock is free, as the core sees it.
 #[derive(Debug)]
 pub(crate) struct Free {
     name: Name,
-    /// Redisson's channel: a release that leaves the lock to everybody is published there.
+    /// Redisson's channel: a release that leaves the lock free is published there.
     channel: Vec<u8>,
 }
 

@@ -19,19 +19,19 @@ use crate::status::LockStatus;
 /// * P1: at most one owner holds at a time, until its [`valid_until`](LockGuard::valid_until).
 /// * P2: [fencing tokens](LockGuard::fencing_token) grow.
 /// * P3: an acquire that returns no guard leaves nothing behind.
-/// * P4: a release makes the process that has waited longest the next holder, within about a round trip. After a lost message it
-///   takes 1.5 s, or at the longest until the next poll (5 s).
+/// * P4: a release makes the process that has waited longest the next holder, within about a round trip. After a lost
+///   message it takes 1.5 s, or at the longest until the next poll (5 s).
 /// * P11: a grant costs two commands, however many processes wait.
 /// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use [`LockGuard::reenter`] or
 ///   [`AcquireOptions::owner`](stanchion_core::AcquireOptions::owner).
-/// * Within a process waiters are served in order of arrival. Processes take turns: up to 8 hand-offs in a row inside one, then the
-///   next. A try gets a lock that is free, and so hardly ever one that others wait for. The order of single calls across
-///   processes is the fair lock's promise, not this one's.
+/// * Within a process waiters are served in order of arrival. Processes take turns: up to 8 hand-offs in a row inside
+///   one, then the next. A try only gets a free lock, and a lock with waiters is hardly ever free. For an order of
+///   single calls across processes use the fair lock.
 ///
 /// # On the wire
-/// Redisson's `RLock`: the hash `name` with one field, and the channel `redisson_lock__channel:{name}`. The processes that wait stand
-/// in a line of stanchion's own, `stanchion_line:{name}`; each listens on a channel below Redisson's. Redisson's clients get their
-/// turns in between. An uncontended acquire and release are two commands.
+/// Redisson's `RLock`: the hash `name` with one field, and the channel `redisson_lock__channel:{name}`. Waiting processes
+/// are queued in stanchion's own line, `stanchion_line:{name}`; each subscribes to its own channel, named after Redisson's.
+/// Redisson's clients get their turns in between. An uncontended acquire and release are two commands.
 #[derive(Clone, Debug)]
 pub struct Lock {
     handle: Handle,
@@ -165,7 +165,7 @@ define_verbs! {
         /// wake of the process; none when the holder is in this process and hands the lock off.
     }
     fn try_acquire {
-        /// Asks once, without waiting; `Ok(None)` when somebody else holds it.
+        /// Tries once, without waiting; `Ok(None)` when another owner holds the lock.
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")]
@@ -193,11 +193,11 @@ define_verbs! {
 }
 
 impl Lock {
-    /// Waits until nobody holds the lock, for at most `timeout` if there is one, and takes nothing: another owner may have it a
-    /// moment later. For programs that only wait for another's work to be done.
+    /// Waits until the lock is free, for at most `timeout` if there is one, and does not acquire it: another owner
+    /// may acquire it right after. For programs that only wait for the end of another program's work.
     ///
-    /// Where processes stand in line, a lock goes from one to the next and is not free in between: this ends when the last of them
-    /// has released it.
+    /// While processes are in line, a lock goes from one to the next and is not free in between: the wait ends when
+    /// the last of them has released it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -222,16 +222,16 @@ impl Lock {
     /// Safe; it only reads.
     ///
     /// # On the wire
-    /// A script that reads, and where somebody holds a subscription to Redisson's channel, which all such waiters of the process
-    /// share; another look when the holder's lease may have ended. To the line it looks like a waiting process of Redisson's, which
-    /// costs a release one message more.
+    /// A script that reads. While the lock is held, also a subscription to Redisson's channel, which all such waiters
+    /// of the process share, and another read when the holder's lease may have ended. To the line this wait looks
+    /// like a waiting Redisson process, which costs a release one message more.
     pub async fn wait_free(&self, timeout: Option<Duration>) -> Result<(), AcquireError> {
         let free: Arc<dyn Synchronizer> =
             Arc::new(Free::of(self.sync.name(), self.description.line()));
         self.handle.wait(&free, timeout).await
     }
 
-    /// Returns the events of the lock from now on: who takes it, gives it back, or lets its lease run out.
+    /// Returns the events of the lock from now on: acquires, releases and expired leases.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -252,16 +252,16 @@ impl Lock {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe; it only reads. Dropping the stream ends the looks.
+    /// Safe; it only reads. Dropping the stream stops the reads.
     ///
     /// # On the wire
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
-    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
         self.handle.events(self.description.clone())
     }
 
-    /// Returns the holder, its hold count, the rest of its lease, the last token, and how many processes wait.
+    /// Returns the holder, its hold count, the rest of its lease, the last token, and the number of waiting processes.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -309,11 +309,11 @@ pub struct Danger<'a> {
 }
 
 impl Danger<'_> {
-    /// Frees the lock, no matter who holds it. Returns whether it was held.
+    /// Frees the lock, whichever owner holds it. Returns whether it was held.
     ///
-    /// The holder is told, and asks the server: it knows within a round trip. If it has held for less than a second, or the
-    /// message is lost, it learns of it at its next renewal, up to a third of its lease later. Until it knows, P1 and P5 do not
-    /// hold; fencing tokens still do.
+    /// The holder gets a message and queries the server, so it knows within a round trip. If it has held for less
+    /// than a second, or the message is lost, it learns of it at its next renewal, up to a third of its lease later.
+    /// Until then, P1 and P5 do not hold; fencing tokens still do.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -331,8 +331,8 @@ impl Danger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run; it is not sent twice, because the second run would free
-    /// the next holder.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: the script may have run; it is not sent twice, because the second
+    /// run would take the lock from the next holder.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.

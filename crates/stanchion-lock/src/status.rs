@@ -6,7 +6,7 @@ use serde::Serialize;
 use stanchion_core::primitive::{Reply, as_millis, holder_in, natural, unexpected};
 use stanchion_core::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
 
-/// A snapshot of a lock, taken by the server when asked. The lock may have changed since.
+/// The state of a lock at the time of the server's reply. The lock may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LockStatus {
@@ -15,9 +15,9 @@ pub struct LockStatus {
     /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
     /// slot share.
     pub last_token: Option<FencingToken>,
-    /// The number of processes that wait. Those of this library are counted exactly, from the line that the server keeps: one that
-    /// died counts for up to 20 s, and one that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not. Redisson's are
-    /// counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no answer came.
+    /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
+    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not count. Redisson processes
+    /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
 
@@ -29,13 +29,13 @@ pub struct Holder {
     pub owner: String,
     /// The number of its holds.
     pub hold_count: u32,
-    /// The rest of its lease; `None` for a lock without TTL, which no stanchion or Redisson lock is.
+    /// The rest of its lease; `None` for a lock without TTL (locks of stanchion and Redisson always have one).
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
 }
 
 impl LockStatus {
-    /// Returns whether anybody held the lock.
+    /// Returns whether the lock was held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -55,7 +55,7 @@ impl LockStatus {
         self.holder.is_some()
     }
 
-    /// The state as events tell of it.
+    /// Converts the status to the state that events report.
     pub(crate) fn seen(self) -> NameState {
         let holder = self.holder.map(|it| {
             NameHolder::new(it.owner, HoldMode::Exclusive, it.hold_count).remaining(it.remaining)

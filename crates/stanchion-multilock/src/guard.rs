@@ -8,7 +8,7 @@ use stanchion_core::{FencingToken, Name, define_guard};
 define_guard! {
     /// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
     ///
-    /// It is lost when any member is lost. `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and
+    /// The guard is lost when any member is lost. `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and
     /// never panics (P9).
     pub struct MultiGuard over holds
         with names: Vec<Name>
@@ -35,7 +35,7 @@ define_guard! {
     } {
         /// # Guarantees
         /// P5: false before another owner can be granted a member. Compares the clock; needs no network and no timer.
-        /// It cannot stop code between this check and its effect: for that, use the fencing tokens.
+        /// This check cannot stop code between it and its effect: for that, use the fencing tokens.
     }
     fn lost {
         /// Resolves when the first member is lost, with the reason; never after a release.
@@ -70,11 +70,11 @@ define_guard! {
         /// # Errors
         /// [`ReleaseError::Lost`](stanchion_core::ReleaseError::Lost): a member was lost before, and another owner may have held
         /// it since; that owner's hold was not touched, and the other members are released.
-        /// [`ReleaseError::Ambiguous`](stanchion_core::ReleaseError::Ambiguous): no answer within the operation timeout; the
-        /// release goes on in the background.
+        /// [`ReleaseError::Ambiguous`](stanchion_core::ReleaseError::Ambiguous): no answer within the operation
+        /// timeout; the release continues in the background.
         ///
         /// # Cancel safety
-        /// Safe: the release goes on in the background.
+        /// Safe: the release continues in the background.
         ///
         /// # On the wire
         /// One script, or one for each member. A message is published on the channel of each.

@@ -17,7 +17,7 @@ pub enum InvalidMembers {
     /// No members.
     #[error("a multi-lock has at least one member")]
     Empty,
-    /// One name of one client given twice: the second would wait for the first for ever.
+    /// One name of one client given twice: the second would wait for the first indefinitely.
     #[error("{name} is given twice: a multi-lock holds each name once")]
     Duplicate {
         /// The name.
@@ -35,7 +35,7 @@ impl From<InvalidMembers> for Error {
     }
 }
 
-/// The way in which the members are acquired.
+/// The order in which the members are acquired.
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
     /// By one script: plain locks of one client, whose names share a slot or whose server has no slots.
@@ -44,8 +44,8 @@ pub(crate) enum Way {
     InOrder,
 }
 
-/// Sorts the members by name, the order in which every client acquires them. Members of one name on several clients stay in any
-/// order: only their servers decide it, see [`settled`].
+/// Sorts the members by name, the order in which every client acquires them. Members with one name on several clients
+/// are left in any order: only their servers decide it, see [`settled`].
 pub(crate) fn sorted(mut parts: Vec<Part>) -> Result<Vec<Part>, InvalidMembers> {
     if parts.is_empty() {
         return Err(InvalidMembers::Empty);

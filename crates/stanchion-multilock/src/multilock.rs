@@ -27,13 +27,13 @@ use crate::scripts::Joint;
 ///   holds are held once more.
 ///
 /// # Two ways
-/// * Members that are plain `Lock`s of one client, on a cluster in one slot, are acquired by **one script** and released by
-///   one: two commands for any number of them, and none is held while it waits for the others. They share one lease, and
-///   those that mint tokens share one fencing token. If other owners hold the members in turns, so that all are never free
-///   together, the acquire switches to the other way after 16 refusals by changing members. The next task of this process gets
-///   them by one script, if it wants the same locks and is the first to wait for one of them; after 8 in a row they are released.
-/// * Any other mix is acquired **one after the other**, with a command for each, and released again when one cannot be
-///   acquired. Members already acquired stay held, and renewed, while it waits for the rest.
+/// * Members that are plain `Lock`s of one client, on a cluster in one slot, are acquired by **one script** and released by one: two
+///   commands for any number of them, and none is held during the wait for the others. They share one lease, and those that mint tokens
+///   share one fencing token. Other owners may hold the members in turns, so that they are never all free. Then the acquire switches to the
+///   other way after 16 refusals by changing members. A release passes them to the next task of this process in one script, if it wants the
+///   same locks and is the first to wait for one of them; after 8 times in a row they are released.
+/// * Any other mix is acquired **one after the other**, with a command for each, and released again when one cannot
+///   be acquired. Members already acquired stay held, and renewed, during the wait for the rest.
 ///
 /// # On the wire
 /// No format of its own: each member looks as if acquired alone, so holders and waiters of single members, also Redisson's,
@@ -180,7 +180,7 @@ impl MultiLock {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Waits until all members are acquired, for at most `timeout` in all. Zero asks once.
+    /// Waits until all members are acquired, for at most `timeout` in all. Zero tries once.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -264,7 +264,7 @@ impl MultiLock {
         }
     }
 
-    /// Asks once for all members; returns `Ok(None)` when another owner holds one.
+    /// Tries once to acquire all members; returns `Ok(None)` when another owner holds one.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -296,7 +296,7 @@ impl MultiLock {
         self.try_acquire_with(AcquireOptions::new())
     }
 
-    /// Asks once for all members, with `options`. Their timeout bounds the wait for the servers' answers.
+    /// Tries once to acquire all members, with `options`. Their timeout bounds the wait for the servers' answers.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -348,8 +348,8 @@ impl MultiLock {
         }
     }
 
-    /// Returns all members as one, where one script acquires them. Not with an owner, which may hold some of them already: the
-    /// script knows only holds of all.
+    /// Returns all members as one, if one script acquires them. `None` with an owner, which may hold some of them
+    /// already: the script only handles holds of all members.
     fn together(&self, options: &AcquireOptions) -> Option<Arc<Joint>> {
         let Way::Together(joint) = &self.way else {
             return None;
@@ -362,7 +362,7 @@ impl MultiLock {
         Part::new(&self.members[0].handle, &joint, self.lease)
     }
 
-    /// Acquires all members by one script. `None` when other owners hold them in turns and would keep it out for ever.
+    /// Acquires all members by one script. `None` when other owners hold them in turns and could keep this acquire out indefinitely.
     async fn at_once(
         &self,
         joint: Arc<Joint>,
@@ -421,11 +421,11 @@ pub struct MultiDanger<'a> {
 }
 
 impl MultiDanger<'_> {
-    /// Frees every member, no matter who holds it: this multi-lock, another one, or a single acquire. Returns the number of members
-    /// that were held.
+    /// Frees every member, whichever owner holds it: this multi-lock, another one, or a single acquire. Returns the
+    /// number of members that were held.
     ///
-    /// Holders learn of it as of the forced release of each member; a multi-lock is lost with its first member. Until they know,
-    /// P1 and P5 do not hold; fencing tokens still do.
+    /// Holders learn of the loss as after a forced release of each member; a multi-lock is lost with its first
+    /// member. Until then, P1 and P5 do not hold; fencing tokens still do.
     ///
     /// # Errors
     /// [`QueryError`], of the first member that could not be freed; those before it, in name order, are free. Semaphores cannot be

@@ -9,7 +9,7 @@ use stanchion_core::primitive::{
 use stanchion_core::{Lease, Name, WireOwner, in_line, woven};
 use tokio::sync::Notify;
 
-/// What the scripts that give the locks to an owner have in common.
+/// The part that all scripts share which grant the locks to an owner.
 const JOINT: LuaPart = LuaPart::new("-- @joint.lua\n", include_str!("../lua/joint.lua"));
 
 static ACQUIRE: Script<4, 7> = Script::new(
@@ -27,8 +27,8 @@ static RELEASE: Script<4, 5> = Script::new(
 static TEND: Script<4, 3> =
     Script::new("multilock/tend", in_line!(include_str!("../lua/tend.lua")));
 
-/// The number of times that an acquire may find a different member busy than before. Members that are held in turns would keep it
-/// out for ever; a member that is held for long counts once.
+/// The number of times that an acquire may find a different member busy than before. Members held in turns could keep
+/// it out indefinitely; a member that is held for a long time counts once.
 const MOST_MOVES: u32 = 16;
 
 /// Locks of one client and, on a cluster, of one slot, in name order.
@@ -99,7 +99,7 @@ impl Joint {
         }
     }
 
-    /// Resolves when this acquire has been sent from one busy member to another too often.
+    /// Resolves when refusals have moved this acquire between busy members too often.
     pub(crate) async fn starved(&self) {
         self.starved.notified().await;
     }

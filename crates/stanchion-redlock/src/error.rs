@@ -73,7 +73,7 @@ pub enum NodeOutcome {
 }
 
 impl RedLockError {
-    /// Returns the outcome at each node; empty when no node was asked.
+    /// Returns the outcome at each node; empty when no request was sent.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -147,7 +147,7 @@ impl From<RedLockError> for AcquireError {
                 name,
                 outage: Outage::Unanswered { detail },
             },
-            // A client that is shut down is not asked, and counts as a refusal.
+            // A client that is shut down sends no request, and counts as a refusal.
             RedLockError::Rejected { name, nodes } => {
                 let of = |is: fn(&Self) -> bool| {
                     let mut nodes = nodes.iter();

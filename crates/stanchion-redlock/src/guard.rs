@@ -8,7 +8,7 @@ use stanchion_core::{Name, define_guard};
 define_guard! {
     /// A held [`RedLock`](crate::RedLock). Release it, or drop it: the releases then run in the background.
     ///
-    /// It is held while a quorum of nodes is held. `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no
+    /// The lock is held while a quorum of nodes is held. `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no
     /// runtime and never panics (P9). It has no fencing token: see `docs/primitives/redlock.md`.
     pub struct RedGuard over holds;
 
@@ -63,15 +63,15 @@ define_guard! {
         /// One script for each node that is held, resent after a lost reply; it takes effect once.
     }
     fn release {
-        /// Releases on all nodes at once, and waits until a quorum has confirmed. The other releases, also on silent nodes, go
-        /// on in the background. Dropping the guard does the same without waiting.
+        /// Releases on all nodes at once, and waits until a quorum has confirmed. The other releases, also on silent
+        /// nodes, continue in the background. Dropping the guard does the same without waiting.
     } {
         /// # Errors
         /// The [`ReleaseError`](stanchion_core::ReleaseError) of one node, when fewer than a quorum confirmed.
         /// [`ReleaseError::Lost`](stanchion_core::ReleaseError::Lost): the quorum was lost before.
         ///
         /// # Cancel safety
-        /// Safe: the releases go on in the background.
+        /// Safe: the releases continue in the background.
         ///
         /// # On the wire
         /// One script for each node.

@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! **Use it to save work, not to protect data.** It survives the loss of a minority of servers without a failover. It
+//! **Use it to save work, not to protect data.** The lock survives the loss of a minority of servers without a failover. It
 //! assumes that clocks run at nearly the same rate and that no server restarts without its holds. It has no fencing token,
 //! because a quorum of counters yields none that always grows. `docs/primitives/redlock.md` says when not to use it.
 

@@ -20,7 +20,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The time that the one round of a call with a zero timeout may take.
 const FIRST_ASK: Duration = Duration::from_millis(45);
 
-/// The shortest and the longest pause between rounds. It doubles, with jitter, so that two clients that split the nodes do not
+/// The shortest and the longest pause between rounds. The pause doubles, with jitter, so that two clients that split the nodes do not
 /// meet again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
@@ -30,18 +30,18 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 /// * P1 for a quorum: at most one owner holds a majority of the nodes, counting each hold up to its
 ///   [`valid_until`](RedGuard::valid_until), while no node loses data within a lease, and clocks run at the same rate within
 ///   max(2 ms, lease/100).
-/// * It survives the loss of a minority of nodes, also of silent ones: they delay an acquire by as much time as the others
-///   took, and by at most the node timeout when the others cannot decide without them.
+/// * It survives the loss of a minority of nodes, also of silent ones: they delay an acquire by as much time as the
+///   others took, and by at most the node timeout when the others cannot decide without them.
 /// * P3: an acquire that returns no guard is released on all nodes, also on those that did not answer.
 /// * P8: errors have the outcome at each node.
 /// * Every acquire is a new owner, and there is no re-entry. There is no order between waiters, and no fencing token.
 ///
 /// # The algorithm
-/// Redlock, <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>: ask all nodes at once; the lock is held
-/// when more than half granted and the lease, counted from before the request was sent and less the drift, has not ended;
-/// otherwise release all. Two differences: the watchdog renews on each node, as long as a quorum succeeds; and where the
-/// algorithm retries at random times, a waiter waits for a release on one node, the same for all waiters, before it asks the
-/// others, so that waiters queue up instead of splitting the nodes.
+/// Redlock, <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>: send a request to all nodes
+/// at once; the lock is held when more than half granted and the lease, counted from before the request was sent and
+/// less the drift, has not ended; otherwise release all. There are two differences. The watchdog renews on each node,
+/// as long as a quorum succeeds. The algorithm retries at random times; here a waiter first waits for a release on one
+/// node, the same for all waiters, and then tries the others: so waiters queue up instead of splitting the nodes.
 ///
 /// # On the wire
 /// No format of its own: on every node a `Lock` of this name without fencing. A `Lock` of the name on one node excludes it there.
@@ -73,8 +73,8 @@ impl RedLock {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidNodes`]. Servers are told apart by their `run_id`, which needs the right to `INFO`. Two clients of one server that were not
-    /// connected yet ([`Client::connect_lazy`]) are refused by the acquires after they were.
+    /// [`InvalidNodes`]. Servers are identified by their `run_id`, which needs the right to `INFO`. Two clients of one
+    /// server that were not connected yet ([`Client::connect_lazy`]) are refused by the acquires after they are connected.
     pub fn new<'a>(
         clients: impl IntoIterator<Item = &'a Client>,
         name: impl AsRef<[u8]>,
@@ -111,7 +111,7 @@ impl RedLock {
         self
     }
 
-    /// Sets the longest wait for a node's answer. Default 100 ms. It should be a few round trips to the farthest node, and small
+    /// Sets the longest wait for a node's answer. Default 100 ms. The wait should be a few round trips to the farthest node, and small
     /// against the lease.
     ///
     /// ```
@@ -228,13 +228,13 @@ impl RedLock {
     /// node (P3).
     ///
     /// # On the wire
-    /// One script on each node, at once, when the lock is free. Otherwise a release of each grant, and the wait of a `Lock` on
-    /// one node; each waiter asks all nodes again at least every poll interval (5 s).
+    /// One script on each node, at once, when the lock is free. Otherwise a release of each grant, and the wait of a
+    /// `Lock` on one node; each waiter sends new requests to all nodes at least once in every poll interval (5 s).
     pub fn acquire(&self) -> impl Future<Output = Result<RedGuard, RedLockError>> + Send + 'static {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Waits until a quorum is acquired, for at most `timeout`. Zero asks once.
+    /// Waits until a quorum is acquired, for at most `timeout`. Zero sends one round of requests.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -308,8 +308,8 @@ impl RedLock {
                 .build();
             let mut out_of_reach_since: Option<Moment> = None;
             let mut gate = None;
-            // The loop over rounds belongs to this algorithm: no server can tell when a quorum is free, and the core waits on one
-            // server only. Each wait in it is the core's, or the pause between rounds.
+            // The loop over rounds belongs to this algorithm: no server knows when a quorum is free, and the core
+            // waits on one server only. Each wait in it is the core's, or the pause between rounds.
             loop {
                 let ask = if gate.is_none() {
                     Ask::Once
@@ -353,7 +353,7 @@ impl RedLock {
         }
     }
 
-    /// Asks all nodes once; returns `Ok(None)` when other owners hold too many of them for a quorum.
+    /// Sends one request to each node; returns `Ok(None)` when other owners hold too many of them for a quorum.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, RedLock};
@@ -385,8 +385,8 @@ impl RedLock {
         self.try_acquire_with(AcquireOptions::new())
     }
 
-    /// Asks all nodes once, with `options`. Their timeout bounds the wait for the nodes' answers if it is shorter than the node
-    /// timeout.
+    /// Sends one request to each node, with `options`. Their timeout bounds the wait for the nodes' answers if it is
+    /// shorter than the node timeout.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -444,8 +444,8 @@ impl RedLock {
         ask_all(&self.nodes, kept, ask, options, self.lease, budget).await
     }
 
-    /// Waits until one node grants, the same for all waiters that see the same nodes. The waiter that is granted it continues
-    /// with the others; the rest hold nothing meanwhile. `None` when the wait failed or timed out.
+    /// Waits until one node grants, the same for all waiters that see the same nodes. The waiter with the grant
+    /// continues with the other nodes; the other waiters hold nothing. `None` when the wait failed or timed out.
     async fn wait_at_gate(
         &self,
         nodes: &[NodeReport],
@@ -458,7 +458,7 @@ impl RedLock {
             .iter()
             .filter(|report| match report.outcome {
                 NodeOutcome::Busy => true,
-                // No owner has a quorum: waiters have split the nodes, and each sees the others' as busy.
+                // No owner has a quorum: waiters have split the nodes, and each finds the others' nodes busy.
                 NodeOutcome::Granted => !has_holder,
                 _ => false,
             })
@@ -480,7 +480,7 @@ impl RedLock {
                 rule: "owner: a RedLock is not re-entrant".into(),
             });
         }
-        // Servers that were not reached when this was made are known by now, or nothing is granted there.
+        // Servers that were not connected when this lock was created are known by now, or they grant nothing.
         let clients = self.nodes.iter().map(|part| part.handle.client());
         if let Some((first, second)) = twins(clients) {
             return Err(RedLockError::InvalidOption {
@@ -497,7 +497,7 @@ impl RedLock {
         Ok(())
     }
 
-    /// The longest of its clients': as long as one of them is patient, a quorum may come back for all of them.
+    /// The longest tolerance of its clients: while one of them keeps trying, a quorum may come back for all of them.
     fn outage_tolerance(&self) -> Duration {
         let each = self.nodes.iter().map(|part| part.handle.outage_tolerance());
         each.max().unwrap_or_default()

@@ -8,12 +8,12 @@ use stanchion_core::{AcquireError, AcquireOptions, Lease, Moment};
 
 use crate::error::{NodeOutcome, NodeReport};
 
-/// The least time that the other nodes get after a round is decided; they get as long as the decision took. More holds than a
-/// quorum survive the loss of a node, and a waiter needs to know which nodes are held. But a silent node must not cost the
-/// node timeout each time.
+/// The least time that the other nodes get after a round is decided; they get as long as the decision took. More
+/// holds than a quorum survive the loss of a node, and a waiter needs to know which nodes are held. But a silent node
+/// must not cost the node timeout each time.
 const LEAST_GRACE: Duration = Duration::from_millis(5);
 
-/// The time after the budget in which a node's own error still arrives.
+/// The time after the budget in which a node's own error may still arrive.
 const OWN_WORDS: Duration = Duration::from_millis(2);
 
 /// The outcome of a round.
@@ -29,16 +29,16 @@ pub(crate) enum Round {
     Rejected(Vec<NodeReport>),
 }
 
-/// The way to ask a node.
+/// The kind of a request to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Once.
     Once,
-    /// Waiting for as long as the budget: its holder is about to release.
+    /// With a wait as long as the budget: the node's holder is about to release.
     Insisting,
 }
 
-/// Asks all `nodes` within `budget`. `kept` is a hold from an earlier request, with its node.
+/// Sends a request to all `nodes` within `budget`. `kept` is a hold from an earlier request, with its node.
 pub(crate) async fn ask_all(
     nodes: &[Part],
     kept: Option<(usize, Hold)>,
@@ -158,7 +158,7 @@ impl Tally {
                 NodeOutcome::Failed(AcquireError::Rejected { .. } | AcquireError::Shutdown { .. })
             )
         });
-        // The validity is the quorum-th largest of the nodes' ends. It must not have passed.
+        // The validity is the quorum-th largest of the nodes' ends. That time must not have passed.
         let late = match HoldSet::some(self.holds, quorum) {
             Some(holds) if holds.is_held() => return Round::Quorum(holds),
             Some(_) => true,

@@ -11,7 +11,7 @@ define_guard! {
     /// `Send + Sync + 'static`, and not `Clone`: [`ReadGuard::reenter`] gives another guard of the same hold. Dropping
     /// never blocks, needs no runtime and never panics (P9).
     ///
-    /// A read hold cannot become a write hold: two readers that both waited for that would wait for ever. Release it,
+    /// A read hold cannot become a write hold: two readers that both waited for that would deadlock. Release it,
     /// acquire for writing, and read the data again.
     pub struct ReadGuard over hold;
 

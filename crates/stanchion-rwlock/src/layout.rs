@@ -13,7 +13,7 @@ static FORCE_RELEASE: Script<8, 4> = Script::new(
 );
 static TEND: Script<7, 3> = Script::new("rwlock/tend", in_line!(include_str!("../lua/tend.lua")));
 
-/// The time in ms for which one request of a waiter holds the others off. A waiter asks twice in that time.
+/// Milliseconds for which one request of a waiter holds other requests off. A waiter sends two requests in that time.
 const GRACE: u64 = 2_000;
 
 /// The text of a script with the functions for the line of a read-write lock in the place of its mark.
@@ -43,7 +43,7 @@ pub(crate) use with_dead;
 pub(crate) struct Layout {
     pub(crate) name: Name,
     pub(crate) line: Line,
-    /// The places of those who wait to read.
+    /// The key of the wait set of readers.
     crowd: Vec<u8>,
     pub(crate) preference: Preference,
     /// The counter of the tokens; the name itself where no tokens are minted.
@@ -77,7 +77,7 @@ impl Visible for Layout {
 }
 
 impl Layout {
-    /// The line of those who wait, and the crowd of those who share its place for readers.
+    /// The line of waiting processes, and the wait set of the readers that share one place in it.
     pub(crate) fn waiting(&self) -> (&Line, &[u8]) {
         (&self.line, &self.crowd)
     }
@@ -131,7 +131,7 @@ impl Layout {
         }
     }
 
-    /// The key with which a waiting reader asks for a turn between two writers; the hash itself where writers have no
+    /// The key with which a waiting reader requests a turn between two writers; the hash itself where writers have no
     /// preference.
     pub(crate) fn turn(&self) -> &[u8] {
         match self.preference {
@@ -144,10 +144,10 @@ impl Layout {
         &self.readers
     }
 
-    /// The time for which a refused request leaves a mark that it waits.
+    /// The time for which a refused request leaves a mark for its waiter.
     pub(crate) fn grace(&self, request: &Request<'_>) -> Arg<'static> {
         match self.preference {
-            // A request that does not wait holds nobody off.
+            // A request that does not wait holds no other request off.
             Preference::Writer if request.waits => GRACE.into(),
             _ => 0.into(),
         }
@@ -166,7 +166,7 @@ impl Layout {
         self.hold_keys.as_slice().into()
     }
 
-    /// Redisson's channel, and the command by which its clients are told.
+    /// Redisson's channel, and the command that publishes to Redisson's clients.
     pub(crate) fn base(&self) -> [Arg<'_>; 2] {
         [self.line.base.as_slice().into(), self.line.publish.into()]
     }
@@ -207,7 +207,7 @@ impl Layout {
     pub(crate) fn force_release(&self, side: &'static str) -> Call {
         let [lock, fence, line, wake, crowd, ..] = self.keys();
         let (mark, turn, readers) = (&*self.mark, &*self.turn, &*self.readers);
-        // P4: who forces may not know the preference of those who wait, and what their marks say ends with the grant.
+        // P4: the caller's preference may differ from that of the waiters. Their marks end with the grant, so the script always gets the marks' keys.
         let keys = [lock, fence, line, wake, crowd, mark, turn, readers];
         let [base, publish] = self.base();
         FORCE_RELEASE.call(

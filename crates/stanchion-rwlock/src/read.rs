@@ -34,7 +34,7 @@ static RENEW_HOLD_KEY: Script<1, 2> = Script::new(
 static RENEW_END: Script<1, 3> =
     Script::new("rwlock/renew_end", include_str!("../lua/renew_end.lua"));
 
-/// The read side: readers hold together, but not beside a writer.
+/// The read side: readers share the lock, but not with a writer.
 #[derive(Debug)]
 pub(crate) struct ReadSide(pub(crate) Arc<Layout>);
 

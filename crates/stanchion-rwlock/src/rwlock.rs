@@ -21,36 +21,36 @@ use crate::write::WriteSide;
 /// A read-write lock that processes share by its name: many readers, or one writer. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * P1: while one owner writes, until its [`valid_until`](WriteGuard::valid_until), nobody else reads or writes. Readers
-///   hold together.
+/// * P1: while one owner writes, until its [`valid_until`](WriteGuard::valid_until), no other owner reads or writes.
+///   Readers hold the lock together.
 /// * P2: [fencing tokens](WriteGuard::fencing_token) of writers grow.
 /// * P3: an acquire that returns no guard leaves nothing behind.
-/// * P4: the release of a writer, or of the last reader, serves who is next within about a round trip: a writer, or all who wait
-///   to read, in every process. After a lost message it takes until somebody looks (5 s at most).
-/// * Readers of a dead process keep the lock until their leases have ended, and no longer, even if others read after them.
+/// * P4: the release of a writer, or of the last reader, gives the lock to the next in line within about a round trip: to
+///   one writer, or to all waiting readers of all processes. After a lost message, the next poll does that (5 s at most).
+/// * Readers of a dead process keep the lock until their leases end, and no longer, even if other readers follow.
 /// * P11: the work of a release does not grow with the number of readers.
 /// * Every acquire is a new owner: two calls on one handle are two readers, or exclude each other. To re-enter, use
 ///   `reenter` on a guard or [`AcquireOptions::owner`].
-/// * Within a process waiters are served in order of arrival, so no reader overtakes a waiting writer of its own process.
-///   Processes that wait are served in order of arrival, too, all that wait to read together; for those who come anew see
-///   [`Preference`].
+/// * Waiters of one process are served in order of arrival, so no reader overtakes a waiting writer of its own
+///   process. Waiting processes are also served in order of arrival; all waiting readers are served together. For new
+///   requests of other processes see [`Preference`].
 ///
 /// # One owner on both sides
-/// An [`Owner`](stanchion_core::Owner) that writes may read as well, at once. If it releases its write hold first, it
-/// keeps reading; [`WriteGuard::downgrade`] does the same in one step. An owner that reads and asks to write would wait
-/// for itself for ever, so it is refused with [`Rejection::AlreadyHeld`](stanchion_core::Rejection::AlreadyHeld).
+/// An [`Owner`](stanchion_core::Owner) that writes may also read, without a wait. If it releases its write hold first, it
+/// keeps reading; [`WriteGuard::downgrade`] does the same in one step. An owner that reads and then acquires for writing
+/// would wait for itself, so the call is refused with [`Rejection::AlreadyHeld`](stanchion_core::Rejection::AlreadyHeld).
 ///
-/// A task that holds a read guard and asks for another *as another owner* can deadlock: it waits behind waiting writers,
-/// and they wait for the task. Use [`ReadGuard::reenter`].
+/// A task that holds a read guard and acquires another one *as another owner* can deadlock: it waits behind waiting
+/// writers, and they wait for the task. Use [`ReadGuard::reenter`].
 ///
-/// # Beside Redisson
-/// Redisson renews read leases by setting the TTL of the whole lock to 30 s, even if that shortens it. Where Java reads
-/// under the same name, keep read leases at 30 s or less.
+/// # Together with Redisson
+/// Redisson renews a read lease by setting the TTL of the whole lock to 30 s, even if that shortens the TTL. Where
+/// Java programs read under the same name, keep read leases at 30 s or less.
 ///
 /// # On the wire
-/// Redisson's `RReadWriteLock`: the hash `name` with the field `mode` and one for each holder, a key for each reader that
-/// lasts as long as its lease, and the channel `redisson_rwlock:{name}`. An acquire and its release are two commands, also where many
-/// processes wait: they stand in a line of stanchion's own, and each listens on a channel below Redisson's.
+/// Redisson's `RReadWriteLock`: the hash `name` with the field `mode` and one field for each holder, a key for each reader that
+/// lasts as long as its lease, and the channel `redisson_rwlock:{name}`. An acquire and its release are two commands, even with
+/// many waiting processes: stanchion keeps a line of them, and each subscribes to its own channel, named after Redisson's.
 #[derive(Clone, Debug)]
 pub struct RwLock {
     handle: Handle,
@@ -263,8 +263,8 @@ impl RwLock {
     /// grant released (P3); a wake is passed on to the next waiter.
     ///
     /// # On the wire
-    /// One script when nobody writes. Otherwise one subscription for all waiters of the process, and a place in a line that the server
-    /// keeps; when the readers' turn has come the first reader asks, and once it is granted, all readers up to the next writer ask.
+    /// One script when no other owner writes. Otherwise one subscription for all waiters of the process, and a place in a line on the
+    /// server. In the readers' turn the first reader sends a request; after its grant, all readers up to the next writer send theirs.
     pub fn read(&self) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
         self.read_with(AcquireOptions::new())
     }
@@ -294,13 +294,13 @@ impl RwLock {
     /// As [`RwLock::read`].
     ///
     /// # On the wire
-    /// One script when nobody holds. Otherwise one subscription for all waiters of the process, and a place in a line that the server
-    /// keeps; the release grants to its head by message.
+    /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and a place in a
+    /// line on the server; the release grants to the head of the line by message.
     pub fn write(&self) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
         self.write_with(AcquireOptions::new())
     }
 
-    /// Waits to read for at most `timeout`. Zero asks the server once.
+    /// Waits to read for at most `timeout`. Zero sends one request.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -330,7 +330,7 @@ impl RwLock {
         self.read_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Waits to write for at most `timeout`. Zero asks the server once.
+    /// Waits to write for at most `timeout`. Zero sends one request.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -360,7 +360,7 @@ impl RwLock {
         self.write_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Acquires for reading with `options`. An owner that already writes is granted at once.
+    /// Acquires for reading with `options`. An owner that already writes is granted without a wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -412,7 +412,7 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`RwLock::write`] and [`RwLock::write_timeout`]; and [`AcquireError::Rejected`] with
-    /// [`Rejection::AlreadyHeld`](stanchion_core::Rejection::AlreadyHeld), at once and without asking the server, for an
+    /// [`Rejection::AlreadyHeld`](stanchion_core::Rejection::AlreadyHeld), at once and without a request, for an
     /// owner that reads.
     ///
     /// # Cancel safety
@@ -428,7 +428,7 @@ impl RwLock {
         }
     }
 
-    /// Asks once to read, without waiting; `Ok(None)` when somebody else writes.
+    /// Tries once to acquire for reading, without waiting; `Ok(None)` when another owner writes.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -460,7 +460,7 @@ impl RwLock {
         self.try_read_with(AcquireOptions::new())
     }
 
-    /// Asks once to write, without waiting; `Ok(None)` when somebody else holds.
+    /// Tries once to acquire for writing, without waiting; `Ok(None)` when another owner holds the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -491,7 +491,7 @@ impl RwLock {
         self.try_write_with(AcquireOptions::new())
     }
 
-    /// Asks once to read, with `options`. Their timeout limits the wait for the server's reply.
+    /// Tries once to acquire for reading, with `options`. Their timeout limits the wait for the server's reply.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -523,7 +523,7 @@ impl RwLock {
         async move { Ok(side.try_acquire(&options).await?.map(ReadGuard::new)) }
     }
 
-    /// Asks once to write, with `options`. Their timeout limits the wait for the server's reply.
+    /// Tries once to acquire for writing, with `options`. Their timeout limits the wait for the server's reply.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -596,7 +596,7 @@ impl RwLock {
         })
     }
 
-    /// Returns the events of the lock from now on: who reads or writes, gives that back, or lets its lease run out.
+    /// Returns the events of the lock from now on: acquires and releases of readers and writers, and expired leases.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -613,17 +613,17 @@ impl RwLock {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe; it only reads. Dropping the stream ends the looks.
+    /// Safe; it only reads. Dropping the stream stops the reads.
     ///
     /// # On the wire
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
-    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
         self.handle.events(self.layout.clone())
     }
 
-    /// Asks those who read or write to give the lock back, with a reason of at most 200 bytes. They decide, and need not answer:
-    /// their guards show the [request](crate::WriteGuard::requested).
+    /// Sends the readers or the writer a request to give the lock back, with a reason of at most 200 bytes. The
+    /// holders decide, and need not reply: their guards show the [request](crate::WriteGuard::requested).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -646,11 +646,11 @@ impl RwLock {
     /// [`QueryError`].
     ///
     /// # Cancel safety
-    /// A dropped call may or may not have asked.
+    /// A dropped call may or may not have sent the request.
     ///
     /// # On the wire
-    /// One script, which publishes to the processes of at most 1024 holders. Each subscribes once it has held something for a second (in a
-    /// cluster for a third of its lease); before, it does not receive the request. Redisson's do not hear it.
+    /// One script, which publishes to the processes of at most 1024 holders. A process subscribes when it has held something for a second
+    /// (in a cluster, for a third of its lease); before that it does not receive the request. Redisson processes never receive it.
     pub async fn request_release(&self, reason: &str) -> Result<Asked, QueryError> {
         let name = &self.layout.name;
         self.handle.request_release(name, reason, true).await
@@ -695,11 +695,11 @@ pub struct RwLockDanger<'a> {
 }
 
 impl RwLockDanger<'_> {
-    /// Frees the lock, no matter who reads or writes. Returns whether it was held.
+    /// Frees the lock, whether readers or a writer hold it. Returns whether it was held.
     ///
-    /// Holders are told, 1024 of them at most, and ask the server: they know within a round trip. One that has held for less than
-    /// a second, or that the message does not reach, learns of it at its next renewal, up to a third of its lease later. Until
-    /// they know, P1 and P5 do not hold; fencing tokens still do. The keys that readers have besides the hash expire with their leases.
+    /// At most 1024 holders get a message and query the server: they know of the loss within a round trip. A holder that has held for less
+    /// than a second, or that misses the message, learns of it at its next renewal, up to a third of its lease later. Until then, P1 and P5
+    /// do not hold; fencing tokens still do. The readers' own keys next to the hash expire with their leases.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -717,8 +717,8 @@ impl RwLockDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run; it is not sent twice, because the second run would free
-    /// the next holder.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: the script may have run; it is not sent twice, because the second
+    /// run would take the lock from the next holder.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.
@@ -730,9 +730,9 @@ impl RwLockDanger<'_> {
         Ok(reply == Reply::Int(1))
     }
 
-    /// Frees the lock if readers hold it, and leaves a writer alone, also one that reads as well. Returns whether readers held it.
+    /// Frees the lock if readers hold it. Leaves a writer alone, even one that also reads. Returns whether readers held the lock.
     ///
-    /// What [`force_release`](Self::force_release) says of holders is true of all readers.
+    /// Readers learn of the loss as described at [`force_release`](Self::force_release).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -762,7 +762,7 @@ impl RwLockDanger<'_> {
 
     /// Frees the lock if a writer holds it, and leaves readers alone. Returns whether a writer held it.
     ///
-    /// What [`force_release`](Self::force_release) says of holders is true of the writer.
+    /// The writer learns of the loss as described at [`force_release`](Self::force_release).
     ///
     /// # Errors
     /// As [`force_release`](Self::force_release).

@@ -8,19 +8,19 @@ use stanchion_core::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
 
 use crate::layout::WRITE;
 
-/// A snapshot of a read-write lock, taken by the server when asked. The lock may have changed since.
+/// The state of a read-write lock at the time of the server's reply. The lock may have changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RwLockStatus {
     /// The writer, if there is one.
     pub writer: Option<RwLockHolder>,
-    /// The readers: all of them, or 1000 chosen at random. Beside a writer, its own read holds.
+    /// The readers: all of them, or 1000 chosen at random. While there is a writer, its own read holds.
     pub readers: Vec<RwLockHolder>,
     /// The number of owners that read. Readers whose lease has ended do not count; Redisson's count until a script finds
     /// them dead.
     pub reader_count: u64,
-    /// The rest of the longest lease; `None` when nobody holds, or for a lock without TTL, which no stanchion or Redisson
-    /// lock is.
+    /// The rest of the longest lease; `None` when the lock is free, or has no TTL (locks of stanchion and Redisson
+    /// always have one).
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
     /// True while a writer with [`Preference::Writer`](crate::Preference::Writer) waits and holds new readers off.
@@ -28,9 +28,9 @@ pub struct RwLockStatus {
     /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
     /// slot share.
     pub last_token: Option<FencingToken>,
-    /// The number of processes that wait. Those of this library are counted exactly, from the line that the server keeps: one that
-    /// died counts for up to 20 s, and one that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not. Redisson's are
-    /// counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no answer came.
+    /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
+    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not count. Redisson processes
+    /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ pub struct RwLockHolder {
     pub owner: String,
     /// The number of its holds.
     pub hold_count: u32,
-    /// The rest of its lease; of a reader in Redisson with several holds that of its first. `None` where the server does not tell.
+    /// The rest of its lease; of a reader in Redisson with several holds that of its first. `None` when the server does not report it.
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
 }
@@ -51,7 +51,7 @@ impl RwLockStatus {
     /// The most holders that a status lists: a reply of a few tens of kilobytes.
     pub(crate) const MOST: u32 = 1000;
 
-    /// Returns whether anybody read or wrote.
+    /// Returns whether the lock had a reader or a writer.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -71,7 +71,7 @@ impl RwLockStatus {
         self.writer.is_some() || self.reader_count > 0
     }
 
-    /// The state as events tell of it.
+    /// Converts the status to the state that events report.
     pub(crate) fn seen(self) -> NameState {
         let unlisted = self.reader_count.saturating_sub(self.readers.len() as u64);
         let seen = |mode| {

@@ -13,14 +13,14 @@ pub struct SemaphoreDanger<'a> {
 }
 
 impl SemaphoreDanger<'_> {
-    /// Gives back the permits that `owner` holds, wakes waiters, and returns their number.
+    /// Gives back the permits that `owner` holds, wakes waiters, and returns the number of permits.
     /// [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders) lists the owners.
     ///
     /// Meant for the permits of a process that has died. If it is alive, more permits are in use than exist until it releases;
     /// that release then gives nothing back and returns an error.
     ///
-    /// Where a stanchion client created the semaphore, its total is known, and free and held permits together never exceed it.
-    /// Permits beyond it were held of an earlier semaphore, which Redisson has deleted and created again. If Redisson has added
+    /// Where a stanchion client created the semaphore, its total is known, and free and held permits together never exceed it. If
+    /// Redisson has deleted and recreated the semaphore, permits above the total belong to the earlier one. If Redisson has added
     /// permits in the meantime, too few may be given back; [`Semaphore::add`](crate::Semaphore::add) the rest.
     ///
     /// ```
@@ -55,8 +55,8 @@ impl SemaphoreDanger<'_> {
         Ok(u32::try_from(given).unwrap_or(u32::MAX))
     }
 
-    /// Deletes the semaphore and every hold of it, and returns whether it existed. Holders learn of it when they release.
-    /// Waiters go on waiting until the semaphore is created again.
+    /// Deletes the semaphore and all its holds, and returns whether it existed. Holders learn of it when they
+    /// release. Waiters keep waiting until the semaphore is created again.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, ReleaseError, Semaphore};
@@ -74,7 +74,7 @@ impl SemaphoreDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. It is not resent: a second run could delete a
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. The script is not resent: a second run could delete a
     /// semaphore that was created in the meantime.
     ///
     /// # Cancel safety
@@ -93,8 +93,8 @@ pub struct LeasedDanger<'a> {
 impl LeasedDanger<'_> {
     /// Gives back the permit with this id, wakes waiters, and returns whether it was held.
     ///
-    /// The holder learns of it by message, once it has renewed, and otherwise at its next renewal, up to a third of its lease
-    /// later; until then P1 and P5 do not hold.
+    /// A holder that has renewed its lease before gets a message. Any other holder learns of the loss at its next
+    /// renewal, up to a third of its lease later. Until then P1 and P5 do not hold.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore, RenewError};
@@ -127,8 +127,8 @@ impl LeasedDanger<'_> {
             .map(|given| given == 1)
     }
 
-    /// Deletes the semaphore and every hold of it, and returns whether it existed. Holders learn of it by message, once
-    /// they have renewed, and otherwise at their next renewal. Waiters go on waiting until the semaphore is created again.
+    /// Deletes the semaphore and all its holds, and returns whether it existed. Holders that have renewed
+    /// before get a message; others learn of it at their next renewal. Waiters keep waiting until the semaphore is created again.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore, RenewError};
@@ -146,7 +146,7 @@ impl LeasedDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. It is not resent: a second run could delete a
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. The script is not resent: a second run could delete a
     /// semaphore that was created in the meantime.
     ///
     /// # Cancel safety

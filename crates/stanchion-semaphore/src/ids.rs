@@ -59,8 +59,8 @@ impl PermitId {
 
     /// Returns the id of permit number `index` of the hold of `owner`.
     ///
-    /// It is derived, so a resent request asks for the same permits and no state is needed. A wire owner is never used twice,
-    /// so its ids are not either.
+    /// The id is derived, so a resent request names the same permits and no state is needed. A wire owner is never used
+    /// twice, so its ids are not either.
     pub(crate) fn of(owner: &WireOwner, index: u32) -> Self {
         let mut hash = sha1_smol::Sha1::from(owner.as_str());
         hash.update(b":");

@@ -10,24 +10,24 @@ use crate::scripts::pool;
 pub(crate) struct Keys {
     /// The number of free permits.
     pub(crate) name: Name,
-    /// The processes that wait, and the channels on which they are told.
+    /// The wait set of processes, and the channels on which they receive messages.
     pub(crate) crowd: Line,
     /// The held permits: the ledger of plain ones, or the leases.
     pub(crate) held: Vec<u8>,
     pub(crate) line: Vec<u8>,
-    /// The holders that kept their permits through a whole turn of the first in line.
+    /// The holders that kept their permits through a whole turn of the first request in the line.
     pub(crate) slow: Vec<u8>,
     /// The total of plain permits, where it is known. Leased permits need none: the name again.
     pub(crate) total: Vec<u8>,
-    /// The key beside a semaphore that ends when nobody uses it.
+    /// The key next to an ephemeral semaphore, with its idle time.
     pub(crate) idle: Vec<u8>,
-    /// For how long each question of a waiter keeps such a semaphore, in ms.
+    /// Milliseconds for which each request of a waiter keeps an ephemeral semaphore.
     pub(crate) kept: u64,
-    /// The semaphore that a handle makes where there is none.
+    /// The settings with which a handle creates a missing semaphore.
     pub(crate) ephemeral: Option<Ephemeral>,
 }
 
-/// A semaphore that ends when nobody uses it, as a handle makes it.
+/// The settings of an ephemeral semaphore, with which a handle creates it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ephemeral {
     pub(crate) permits: u32,
@@ -57,7 +57,7 @@ impl Keys {
     }
 
     fn new(handle: &Handle, name: Name, held: Vec<u8>, total: Vec<u8>) -> Self {
-        // A waiter asks again within these two, or gives up; twice, so that no question comes at the end.
+        // A waiter sends its next request within these two times, or gives up. Twice the sum, so that no request comes just at the end.
         let asks = handle.poll_interval() + handle.outage_tolerance();
         Self {
             idle: name.prefixed_alone("stanchion_semaphore_idle"),
@@ -78,7 +78,7 @@ impl Keys {
         }
     }
 
-    /// The key beside plain permits that end, for a script that looks after both kinds; of leased ones the name, which means none.
+    /// The idle key of plain permits, for a script that serves both kinds; of leased permits the name, which stands for no key.
     pub(crate) fn idle_of_plain(&self) -> &[u8] {
         if self.is_leased() {
             self.name.as_bytes()
@@ -101,13 +101,13 @@ impl Keys {
         [free, held, line, crowd, wake, &self.idle]
     }
 
-    /// The same for a release that touches those of the hold alone.
+    /// The same for a release that touches only the keys of the hold.
     pub(crate) fn alone(&self) -> [&[u8]; 6] {
         let name = self.name.as_bytes();
         [name, &self.held, name, name, name, name]
     }
 
-    /// The argument of a script that makes a missing semaphore; empty: it makes none.
+    /// The argument of a script that creates a missing semaphore; empty: it creates none.
     pub(crate) fn made(&self) -> String {
         self.ephemeral.map(Ephemeral::text).unwrap_or_default()
     }
@@ -117,12 +117,12 @@ impl Keys {
         self.total == self.name.as_bytes()
     }
 
-    /// The arguments by which a script tells those who wait: the channel, and the command that publishes.
+    /// The arguments with which a script notifies waiters: the channel, and the command that publishes.
     pub(crate) fn common(&self) -> [Arg<'_>; 2] {
         [self.crowd.base.as_slice().into(), self.crowd.publish.into()]
     }
 
-    /// The channel on which the holders of leased permits are told that some were taken away. Scripts derive it in the same way.
+    /// The channel on which holders of leased permits learn that some were taken away. Scripts derive it in the same way.
     pub(crate) fn held_channel(&self) -> Vec<u8> {
         [&self.crowd.base, b":held".as_slice()].concat()
     }
@@ -136,7 +136,7 @@ impl Keys {
     }
 }
 
-/// The processes that wait are told of free permits one by one.
+/// Each process in the wait set gets its own message about free permits.
 impl ServerLine for Keys {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         (*name == self.name).then_some(self.crowd.base.as_slice())

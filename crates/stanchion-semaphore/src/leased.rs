@@ -28,13 +28,13 @@ use crate::verbs::define_pool_verbs;
 ///   the server keeps its data and its clock is not stepped. There are no fencing tokens: permits do not exclude each other.
 /// * P3: an acquire that returns no [`LeasedPermit`] leaves nothing behind: a late grant is released within one round trip
 ///   if the server answers, and otherwise ends with its lease.
-/// * P4: a release wakes as many waiters as it can serve, the processes in order of arrival; a lost message delays them until the
-///   next poll (5 s). The end of a lease sends no message: the first waiter knows when the next lease ends, and asks again then.
+/// * P4: a release wakes as many waiters as it can serve, the processes in order of arrival; a lost message delays them until the next poll
+///   (5 s). The end of a lease sends no message: the first waiter knows when the next lease ends and then sends a request.
 /// * P5, P10: a permit is renewed until it is released, and its holder learns of a loss before it can be granted again.
 /// * Within a process, waiters are served in order of arrival. Across processes, see [`LeasedSemaphore::acquire_many`].
 ///
-/// Java processes can break P1: Redisson ends leases by the clock of the process that asks, so one with a fast clock takes
-/// permits that are still held. Their holder learns of it at its next renewal.
+/// Java processes can break P1: Redisson ends leases by the clock of the requesting process, so a process with a fast
+/// clock takes permits that are still held. Their holder learns of it at its next renewal.
 ///
 /// # On the wire
 /// Redisson's `RPermitExpirableSemaphore`: the string `name` with the number of free permits, the sorted set
@@ -84,18 +84,18 @@ impl LeasedSemaphore {
         Self { pool, one, lease }
     }
 
-    /// Returns the same semaphore as one that needs no [`init`](Self::init) and ends when nobody uses it: every call by this handle that finds
-    /// none makes it with `permits` permits, and when nobody has used it for the time of `expiry`, all its keys go. For names that
-    /// come and go, such as one for each customer. Off by default, as with Redisson.
+    /// Returns the same semaphore, ephemeral: it needs no [`init`](Self::init) and ends after a time without use. Every call by this handle
+    /// that finds no semaphore creates it with `permits` permits. When the semaphore has not been used for the time of `expiry`, all its
+    /// keys are removed. For names that come and go, such as one for each customer. Off by default, as with Redisson.
     ///
-    /// The time belongs to the semaphore, not to the handle: the call that makes it decides, and every acquire, renewal, change and
-    /// [`init`](Self::init) by any handle of any process begins it anew. A semaphore that exists is not changed. One of which a permit is
-    /// held, or that a process of ours waits for, is kept, whatever the time. After a release it ends when the time has passed since the end that the lease
-    /// had: so up to a lease later, and the same when the last holder dies. Other handles find a missing semaphore without permits,
-    /// this one with all free ([`available`](Self::available), [`total`](Self::total)).
+    /// The time belongs to the semaphore, not to the handle: the call that creates it sets the time, and every acquire, renewal, change and
+    /// [`init`](Self::init) by any handle of any process restarts it. An existing semaphore is not changed. A semaphore with a held permit,
+    /// or with a waiting stanchion process, is kept beyond that time. After a release the time counts from the end that the lease had, so
+    /// the semaphore ends up to a lease later; the same is true when the last holder dies. For other handles a missing semaphore has no
+    /// permits; for this one all are free ([`available`](Self::available), [`total`](Self::total)).
     ///
-    /// Redisson's acquires and releases neither begin the time anew nor keep the semaphore until our next acquire: do not use it where Java's leases
-    /// are longer than the time. Where Java makes it or changes its number (`addPermits`), it does not end any more.
+    /// Redisson's acquires and releases neither restart the time nor keep the semaphore until stanchion's next acquire: do not use it where
+    /// Java's leases are longer than the time. If Java creates the semaphore or changes its number (`addPermits`), it no longer ends.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -117,7 +117,7 @@ impl LeasedSemaphore {
     /// More than 2³¹ − 1 permits are refused by the calls, with [`Rejection::InvalidOption`].
     ///
     /// # On the wire
-    /// A TTL of the string `name` and of the leases, and `stanchion_semaphore_idle:{name}` with the same: the time.
+    /// A TTL of the string `name` and of the leases, and `stanchion_semaphore_idle:{name}` with the same TTL. That key has the time.
     #[must_use]
     pub fn ephemeral(self, permits: u32, expiry: IdleExpiry) -> Self {
         Self::over(self.pool.ephemeral(permits, expiry), self.lease)
@@ -194,13 +194,13 @@ impl LeasedSemaphore {
     /// [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance (30 s).
     ///
     /// # Cancel safety
-    /// Safe at every await point: the place in the queue is given up, a request already sent is awaited in the background
-    /// and its permits are released (P3), and a wake is passed on to the next waiter.
+    /// Safe at every await point: the place in the queue is given up, a request already sent is awaited in the
+    /// background and its permits are released (P3), and a wake is passed on to the next waiter.
     ///
     /// # On the wire
     /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
     /// each waiter that a message or the end of a lease can serve. A request that finds too few free permits frees
-    /// those whose leases have ended, up to 100 more than it asks for.
+    /// those whose leases have ended, up to 100 more than it needs.
     pub fn acquire(
         &self,
     ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
@@ -278,7 +278,7 @@ impl LeasedSemaphore {
         }
     }
 
-    /// Asks once for `permits` permits, with `options`. Their timeout bounds the wait for the server's answer.
+    /// Tries once to acquire `permits` permits, with `options`. Their timeout bounds the wait for the server's answer.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -436,7 +436,7 @@ impl LeasedSemaphore {
         })
     }
 
-    /// Returns the events of the semaphore from now on: who takes permits, gives them back, or lets the lease end, and how many are free.
+    /// Returns the events of the semaphore from now on: permits acquired, released or expired, and the number of free permits.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Event, LeasedSemaphore};
@@ -455,11 +455,11 @@ impl LeasedSemaphore {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe; it only reads. Dropping the stream ends the looks.
+    /// Safe; it only reads. Dropping the stream stops the reads.
     ///
     /// # On the wire
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
-    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
         self.pool.handle.events(Arc::new(Description {
             keys: Arc::clone(&self.pool.keys),

@@ -28,8 +28,8 @@
 //! ```
 //!
 //! # Order of waiters
-//! Within a process, waiters are served in order of arrival, for any number of permits: a request for many permits holds back
-//! those behind it, as with tokio's semaphore, unless it cannot be served at present. Across processes, a free permit belongs
+//! Within a process, waiters are served in order of arrival, for any number of permits: a request for many permits holds
+//! back later ones, as with tokio's semaphore, unless it cannot be served at present. Across processes, a free permit goes
 //! to the first request that arrives, with one exception: a waiting request for more than one permit joins a line on the
 //! server, and permits are kept back for the first in that line. [`Semaphore::acquire_many`] has the details.
 

@@ -17,14 +17,14 @@ fn count_of(hold: &Hold) -> u32 {
 
 /// Held permits of a [`Semaphore`](crate::Semaphore). Release them, or drop this: the release then runs in the background.
 ///
-/// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9). A release goes on
-/// until the server has answered, through any outage, as long as the client lives. A client that is
+/// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9). A release
+/// continues through any outage until the server has answered, as long as the client lives. A client that is
 /// [shut down](stanchion_core::Client::shutdown) before that leaves the permits held, see
 /// [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim).
 ///
-/// It has no `is_held` and no `lost`: a plain permit has no lease, so it neither ends by itself nor is renewed. If an operator
-/// took the permits with [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim), or the server lost them, the release
-/// returns an error.
+/// It has no `is_held` and no `lost`: a plain permit has no lease, so it neither expires nor is renewed. If an
+/// operator took the permits with [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim), or the server lost
+/// them, the release returns an error.
 #[must_use = "a permit that is not bound to a name is dropped at once, and given back: `let permit = …`, not `let _ = …`"]
 pub struct Permit {
     hold: Hold,
@@ -114,11 +114,11 @@ impl Permit {
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: nothing was given back, because the server has no record of these permits: an operator
-    /// reclaimed them or deleted the semaphore, or the server lost its data. [`ReleaseError::Ambiguous`]: no answer within the
-    /// operation timeout; the release goes on in the background until there is one.
+    /// reclaimed them or deleted the semaphore, or the server lost its data. [`ReleaseError::Ambiguous`]: no answer
+    /// within the operation timeout; the release continues in the background until there is one.
     ///
     /// # Cancel safety
-    /// Safe: the release goes on in the background.
+    /// Safe: the release continues in the background.
     ///
     /// # On the wire
     /// One script, which publishes the number of free permits. It is resent after a lost reply and takes effect once (P6).

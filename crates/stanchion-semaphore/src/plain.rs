@@ -76,18 +76,18 @@ impl Semaphore {
         Self { pool, one }
     }
 
-    /// Returns the same semaphore as one that needs no [`init`](Self::init) and ends when nobody uses it: every call by this handle that finds
-    /// none makes it with `permits` permits, and when none of them is held and nobody has used it for the time of `expiry`, all its keys
-    /// go. For names that come and go, such as one for each customer. Off by default, as with Redisson.
+    /// Returns the same semaphore, ephemeral: it needs no [`init`](Self::init) and ends after a time without use. Every call by this handle
+    /// that finds no semaphore creates it with `permits` permits. When no permit is held and the semaphore has not been used for the time
+    /// of `expiry`, all its keys are removed. For names that come and go, such as one for each customer. Off by default, as with Redisson.
     ///
-    /// The time belongs to the semaphore, not to the handle: the call that makes it decides, and every acquire, release, change and
-    /// [`init`](Self::init) by any handle of any process begins it anew. A semaphore that exists is not changed. One of which a permit is
-    /// held, or that a process of ours waits for, is kept, whatever the time; **also by the permit of a process that has died**, until an
-    /// operator [gives it back](SemaphoreDanger::reclaim). Other handles find a missing semaphore without permits, this one with all
-    /// free ([`available`](Self::available)).
+    /// The time belongs to the semaphore, not to the handle: the call that creates it sets the time, and every acquire,
+    /// release, change and [`init`](Self::init) by any handle of any process restarts it. An existing semaphore is not
+    /// changed. A semaphore with a held permit, or with a waiting stanchion process, is kept beyond that time; **also by
+    /// the permit of a process that has died**, until an operator [gives it back](SemaphoreDanger::reclaim). For other
+    /// handles a missing semaphore has no permits; for this one all are free ([`available`](Self::available)).
     ///
-    /// Redisson's acquires and releases neither begin the time anew nor keep the semaphore: do not use it where Java holds a permit for longer
-    /// than the time. Where Java makes it or changes its number (`addPermits`, `drainPermits`), it does not end any more.
+    /// Redisson's acquires and releases neither restart the time nor keep the semaphore: do not use it where Java holds a permit for longer
+    /// than the time. If Java creates the semaphore or changes its number (`addPermits`, `drainPermits`), it no longer ends.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -109,8 +109,8 @@ impl Semaphore {
     /// More than 2³¹ − 1 permits are refused by the calls, with [`Rejection::InvalidOption`].
     ///
     /// # On the wire
-    /// A TTL of the string `name`, and `stanchion_semaphore_idle:{name}` with the same: the time, the number of permits, and until when one who
-    /// waits keeps it.
+    /// A TTL of the string `name`, and `stanchion_semaphore_idle:{name}` with the same TTL. That key has the time, the
+    /// number of permits, and the end of the time for which a waiter keeps the semaphore.
     #[must_use]
     pub fn ephemeral(self, permits: u32, expiry: IdleExpiry) -> Self {
         Self::over(self.pool.ephemeral(permits, expiry))
@@ -192,22 +192,21 @@ impl Semaphore {
     /// ```
     ///
     /// # Guarantees
-    /// Small requests do not starve a big one. Within a process, no later waiter is served before it. Across processes, a
-    /// request for more than one permit that has to wait, and is the first waiter of its process, joins a line on the server.
-    /// While there is a line, every refused first waiter joins it, also for one permit. Permits are kept back for the first in
-    /// line: other requests, and [`Semaphore::try_acquire`], get only those that it does not need. So it is served as soon as
-    /// the permits that it lacks, of those that were held when it became first, have been released. The line has 16 places; a
-    /// request that finds none asks again and takes the next one that is free.
+    /// Small requests do not starve a big one. Within a process, no later waiter is served before it. Across
+    /// processes, a request for more than one permit joins a line on the server if it has to wait and is the first
+    /// waiter of its process. While there is a line, every refused first waiter joins it, even for one permit.
+    /// Permits are kept back for the first in line: other requests, and [`Semaphore::try_acquire`], get only those
+    /// that it does not need. So it is served when enough of the permits held at the time it became first have been
+    /// released. The line has 16 places; a request that finds none retries and takes the next free one.
     ///
-    /// A permit that never comes back does not stop the line. The first in line has a turn of 3 s. Holders that keep their
-    /// permits through all of it are marked as slow, and a request that needs their permits is passed over: others are served
-    /// before it, also in its own process, until the slow holders have released. Then it has another turn, twice as long. The
-    /// marks last 5 min, so a big request is served beside holds of up to 5 min, and a permit that never comes back costs the
-    /// others 3 s in 5 min.
+    /// A permit that never comes back does not stop the line. The first in line has a turn of 3 s. Holders that keep their permits through
+    /// the whole turn are marked as slow, and a request that needs their permits is skipped: others are served before it, even in its own
+    /// process, until the slow holders have released. Then it has another turn, twice as long. The marks last 5 min. So a big request
+    /// is served despite holds of up to 5 min, and a permit that never comes back costs the others 3 s in 5 min.
     ///
-    /// Exceptions: Redisson's requests ignore the line. A first in line whose process has died keeps permits back for 3 s. A
-    /// request that needs permits which Java holds, or which do not exist, is passed over until enough are free. So is, for
-    /// 5 min, a request whose turn ended while there were more than 256 holders.
+    /// Exceptions: Redisson's requests ignore the line. A first in line whose process has died keeps permits back for
+    /// 3 s. A request that needs permits which Java holds, or which do not exist, is skipped until enough are free. A
+    /// request whose turn ended while there were more than 256 holders is skipped for 5 min.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`]. [`AcquireError::Rejected`] for zero permits and for more than 2³¹ − 1.
@@ -320,8 +319,8 @@ impl Semaphore {
         })
     }
 
-    /// Returns the events of the semaphore from now on: who takes permits, gives them back, and how many are free. Java's holders are not
-    /// listed: only the number of free permits tells of them.
+    /// Returns the events of the semaphore from now on: permits acquired or released, and the number of free permits.
+    /// Java's holders are not listed: their operations only show in the number of free permits.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Event, Semaphore};
@@ -340,11 +339,11 @@ impl Semaphore {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe; it only reads. Dropping the stream ends the looks.
+    /// Safe; it only reads. Dropping the stream stops the reads.
     ///
     /// # On the wire
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
-    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
         self.pool.handle.events(Arc::new(Description {
             keys: Arc::clone(&self.pool.keys),

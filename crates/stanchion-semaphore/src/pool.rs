@@ -31,7 +31,7 @@ impl Pool {
         }
     }
 
-    /// The same, of a semaphore that is made when it is missing, and ends when nobody uses it.
+    /// The same for an ephemeral semaphore, which is created when it is missing and ends after a time without use.
     pub(crate) fn ephemeral(self, permits: u32, expiry: IdleExpiry) -> Self {
         let keys = Keys {
             ephemeral: Some(Ephemeral { permits, expiry }),
@@ -40,7 +40,7 @@ impl Pool {
         Self::new(self.handle, keys)
     }
 
-    /// The permits of a semaphore that is missing: those with which this handle makes it.
+    /// The number of permits with which this handle creates a missing semaphore; 0 if it creates none.
     pub(crate) fn unmade(&self) -> u32 {
         self.keys.ephemeral.map_or(0, |it| it.permits)
     }
@@ -143,7 +143,7 @@ pub(crate) fn within(timeout: Duration) -> AcquireOptions {
     AcquireOptions::new().timeout(timeout)
 }
 
-/// Checks the number of permits that a request asks for.
+/// Checks the number of permits of a request.
 pub(crate) fn wanted(permits: u32, most: u32) -> Result<u32, Rejection> {
     if (1..=most).contains(&permits) {
         Ok(permits)

@@ -11,7 +11,7 @@ use crate::ids::PermitId;
 /// The end that Redisson stores for a permit without a lease.
 const NO_LEASE: i64 = 922_337_203_685_477;
 
-/// The state of a semaphore when the server answered. It may have changed since.
+/// The state of a semaphore when the server answered. The semaphore may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SemaphoreStatus {
@@ -21,9 +21,9 @@ pub struct SemaphoreStatus {
     pub available: i64,
     /// The holders, sorted by owner. A process that has died stays listed. Java's holders are not listed.
     pub holders: Vec<PermitHolder>,
-    /// The number of processes that wait. Those of this library are counted exactly, from the line that the server keeps: one that
-    /// died counts for up to 20 s, and one that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not. Redisson's are
-    /// counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no answer came.
+    /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
+    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not count. Redisson processes
+    /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ pub struct PermitHolder {
 }
 
 impl SemaphoreStatus {
-    /// The state as events tell of it.
+    /// Converts the status to the state that events report.
     pub(crate) fn seen(self) -> NameState {
         let holders = self.holders.into_iter();
         let holders = holders.map(|it| NameHolder::new(it.owner, HoldMode::Permits, it.permits));
@@ -68,7 +68,7 @@ impl SemaphoreStatus {
         })
     }
 
-    /// The state as a handle sees it that would make a missing semaphore with so many permits.
+    /// The state for a handle that would create a missing semaphore with so many permits.
     pub(crate) fn or_unmade(mut self, permits: u32) -> Self {
         if !self.exists {
             self.available = permits.into();
@@ -77,7 +77,7 @@ impl SemaphoreStatus {
     }
 }
 
-/// The state of a semaphore of leased permits when the server answered. It may have changed since.
+/// The state of a semaphore of leased permits when the server answered. The semaphore may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LeasedStatus {
@@ -93,9 +93,9 @@ pub struct LeasedStatus {
     /// Up to 1000 permits on the server, those whose leases end first. One whose lease has ended stays until a request needs
     /// it.
     pub permits: Vec<HeldPermit>,
-    /// The number of processes that wait. Those of this library are counted exactly, from the line that the server keeps: one that
-    /// died counts for up to 20 s, and one that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not. Redisson's are
-    /// counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no answer came.
+    /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
+    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not count. Redisson processes
+    /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ pub struct HeldPermit {
 }
 
 impl LeasedStatus {
-    /// The state as events tell of it. A permit whose lease has ended is held by nobody.
+    /// Converts the status to the state that events report. A permit whose lease has ended has no holder.
     pub(crate) fn seen(self) -> NameState {
         let living = |it: &HeldPermit| it.remaining != Some(Duration::ZERO);
         let permits = self.permits.iter().filter(|it| living(it)).map(|it| {
@@ -153,7 +153,7 @@ impl LeasedStatus {
         })
     }
 
-    /// The state as a handle sees it that would make a missing semaphore with so many permits.
+    /// The state for a handle that would create a missing semaphore with so many permits.
     pub(crate) fn or_unmade(mut self, permits: u32) -> Self {
         if !self.exists {
             self.available = permits.into();

@@ -1,10 +1,10 @@
 //! The verbs that both kinds of semaphore have.
 
-/// Gives a semaphore the verbs that differ in nothing but the permit: the shorter ways to acquire, and those that change the
-/// number of permits. They need its own `acquire`, `acquire_many`, `acquire_with` and `try_acquire_with`.
+/// Defines the methods that differ only in the permit: the shorter ways to acquire, and those that change the number
+/// of permits. They need the type's own `acquire`, `acquire_many`, `acquire_with` and `try_acquire_with`.
 ///
-/// The lines above `example semaphore` are how to make the semaphore of the examples; they are hidden. The lines of `drain` are
-/// added to its own.
+/// The lines above `example semaphore` create the semaphore of the examples; they are hidden. The lines of `drain`
+/// are added to the docs of the method.
 macro_rules! define_pool_verbs {
     (
         impl $semaphore:ident, of $permit:ident, in $danger:ident;
@@ -15,7 +15,7 @@ macro_rules! define_pool_verbs {
         fn drain { $(#[$drain:meta])* }
     ) => {
         impl $semaphore {
-            /// Sets the number of permits if the semaphore does not exist yet, and returns whether it did. Redisson's `trySetPermits`.
+            /// Sets the number of permits if the semaphore does not exist yet, and returns whether it did so. Redisson's `trySetPermits`.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -40,7 +40,7 @@ macro_rules! define_pool_verbs {
                 self.pool.init(permits).await
             }
 
-            /// Waits for one permit, for at most `timeout`. Zero asks once.
+            /// Waits for one permit, for at most `timeout`. Zero sends one request.
             ///
             /// ```
             /// # use std::time::Duration;
@@ -70,7 +70,7 @@ macro_rules! define_pool_verbs {
                 self.acquire_with(1, within(timeout))
             }
 
-            /// Waits for `permits` permits, for at most `timeout`. Zero asks once.
+            /// Waits for `permits` permits, for at most `timeout`. Zero sends one request.
             ///
             /// ```
             /// # use std::time::Duration;
@@ -99,7 +99,7 @@ macro_rules! define_pool_verbs {
                 self.acquire_with(permits, within(timeout))
             }
 
-            /// Asks once for one permit; returns `Ok(None)` when none is free, or the free ones are kept back for a big request.
+            /// Tries once to acquire one permit; returns `Ok(None)` when none is free, or the free ones are kept back for a big request.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -127,7 +127,7 @@ macro_rules! define_pool_verbs {
                 self.try_acquire_many(1)
             }
 
-            /// Asks once for `permits` permits, all of them at once.
+            /// Tries once to acquire `permits` permits, all of them at once.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -184,8 +184,8 @@ macro_rules! define_pool_verbs {
                 self.pool.add(permits).await
             }
 
-            /// Removes permits for good, free or held, and returns the number of permits that are free afterwards. While that is
-            /// negative, a release wakes nobody. Redisson's `addPermits` with a negative number.
+            /// Removes permits for good, free or held, and returns the number of permits that are free afterwards. While
+            /// that number is negative, a release wakes no waiter. Redisson's `addPermits` with a negative number.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]

@@ -1,6 +1,6 @@
 //! Distributed synchronizers for Rust on Redis and Valkey.
 //!
-//! A stanchion is the post that holds a queue's rope: first come, first served, nobody falls over the rope.
+//! A stanchion is the post that holds the rope of a waiting line: first come, first served.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,7 +1,7 @@
--- What a double barrier is. Needs the locals `call`, `barrier`, `places`, `publish`, `channel`.
+-- The state of a double barrier. Needs the locals `call`, `barrier`, `places`, `publish`, `channel`.
 --
--- Its rounds come in pairs: an even one fills, and ends when n are in; the odd one after it ends when all have left. The fact is that
--- of a cyclic barrier, of which no round breaks: "<first> <gen> ".
+-- Its rounds come in pairs. An even round fills, and ends when n parties are in. The odd round after it ends when all have left. Its messages
+-- have the format of a cyclic barrier without a broken round: "<first> <gen> ".
 local n, gen, first = unpack(call('HMGET', barrier, 'n', 'gen', 'first'))
 if not gen and call('EXISTS', barrier) == 1 then
   return redis.error_reply('WRONGTYPE the key holds no double barrier')
@@ -17,6 +17,6 @@ end
 local function over()
   gen = string.format('%.0f', gen + 1)
   call('HSET', barrier, 'gen', gen)
-  -- R14: through pcall. One message for all who wait (P11).
+  -- R14: through pcall. One message for all waiters (P11).
   redis.pcall(publish, channel, fact())
 end

@@ -1,16 +1,16 @@
 -- double/look
--- Say what the present half round is. Ends it if all that are inside are dead.
+-- Read the present half round. Ends it if all parties inside are dead.
 --
 -- KEYS[1]  barrier  hash  see double/enter
--- KEYS[2]  places   zset  owner -> server ms until which its place is good
--- ARGV[1]  first    of the barrier that is asked after
--- ARGV[2]  round    the half round that is asked after
+-- KEYS[2]  places   zset  owner -> server ms at which its lease ends
+-- ARGV[1]  first    identifies the barrier that the caller waits at
+-- ARGV[2]  round    the half round that the caller waits for
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
 -- ARGV[4]  channel
 --
--- Returns  { -4 - ms after which to look again, or -3: not known; now in us, fact }; -2 the barrier was deleted since
+-- Returns  { -4 - ms until the next poll, or -3: not known; now in us, fact }; -2 the barrier was deleted since
 -- Replay   harmless
--- Wakes    all who wait to leave or to get in, when the round ends
+-- Wakes    all waiters, to leave or to enter, when the round ends
 -- Cost     O(log n), and the dead places
 local call = redis.call
 local barrier, places, publish, channel = KEYS[1], KEYS[2], ARGV[3], ARGV[4]
@@ -29,7 +29,7 @@ if gen == ARGV[2] and inside() then
     over()
   end
 end
--- Who waits for hours keeps the barrier.
+-- A wait of many hours keeps the barrier alive.
 call('PEXPIRE', barrier, '3600000', 'GT')
 call('PEXPIRE', places, '3600000', 'GT')
 return { code, now, fact() }

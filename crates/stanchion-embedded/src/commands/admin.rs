@@ -163,7 +163,7 @@ fn memory_value(text: &str) -> Outcome<String> {
     })
 }
 
-/// Answers `COMMAND` with an empty list: client libraries ask for it but do not need it.
+/// Answers `COMMAND` with an empty list: client libraries send it but do not need the answer.
 fn command(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
         None | Some(b"DOCS" | b"INFO" | b"LIST") => Ok(Reply::Array(Vec::new())),
@@ -172,7 +172,7 @@ fn command(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
 }
 
-/// Answers `FUNCTION` as a server without any: there are none, and they cannot be loaded.
+/// Answers `FUNCTION` as a server without functions does: they cannot be loaded.
 fn function(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
         Some(b"FLUSH") if args.len() <= 3 => Ok(Reply::ok()),

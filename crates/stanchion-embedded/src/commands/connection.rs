@@ -12,7 +12,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("hello", -1, ALWAYS, hello),
     Spec::new("auth", -2, ALWAYS, auth),
     Spec::new("quit", -1, ALWAYS, quit),
-    // A browser that was made to send HTTP to a local port: what it smuggles into its lines is not executed.
+    // A browser can be made to send HTTP to a local port. Commands that are smuggled into its lines are not executed.
     Spec::new("post", -1, ALWAYS, refuse_http),
     Spec::new("host:", -1, ALWAYS, refuse_http),
     Spec::new("reset", 1, ALWAYS, reset),

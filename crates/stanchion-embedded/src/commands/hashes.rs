@@ -159,7 +159,7 @@ fn hrandfield(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             .map_or(Reply::Nil, |(name, _)| Reply::bulk(name)));
     };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    // Redis tries, up to half of the 64-bit range.
+    // Redis tries it, up to half of the 64-bit range.
     if count < 0 && wanted > MOST_REPEATED {
         return Err(Failure::new("ERR value is out of range"));
     }

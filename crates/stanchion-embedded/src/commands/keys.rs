@@ -117,7 +117,7 @@ fn time(ctx: &mut Context<'_>, _: Args<'_>) -> Outcome {
 /// that no pattern takes long.
 pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern, mut text) = (pattern, text);
-    // What follows the last star, and the text from where it is tried next.
+    // The pattern after the last star, and the text at which it is tried next.
     let mut again: Option<(&[u8], &[u8])> = None;
     loop {
         if let [b'*', rest @ ..] = pattern {

@@ -1,4 +1,4 @@
-//! `OBJECT ENCODING`, how Redis 7.0 would pack a value, and `MEMORY USAGE`. Nothing here is packed: it is for tests that ask.
+//! `OBJECT ENCODING`, how Redis 7.0 would pack a value, and `MEMORY USAGE`. The engine packs nothing: the answers are for tests.
 
 use super::{Context, Failure, Outcome, Spec};
 use crate::keyspace::Value;
@@ -11,7 +11,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("memory", -2, 0, memory),
 ];
 
-/// Answers `MEMORY USAGE` with the bytes of the key and of what it holds, without what a server needs to find them.
+/// Answers `MEMORY USAGE` with the bytes of the key and of its value, without the server's structures for finding them.
 fn memory(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if !args.is(1, "USAGE") {
         return Err(Failure::unknown_subcommand("memory", &args[1]));

@@ -73,13 +73,13 @@ pub(crate) struct Keyspace {
     entries: HashMap<Vec<u8>, Entry>,
     /// The time that this command sees. A script sets it once, so that no key expires while it runs.
     pub(crate) now_ms: i64,
-    /// The keys read and written, for sessions that are told of writes.
+    /// The keys read and written, for sessions with `CLIENT TRACKING`.
     pub(crate) notes: Notes,
     /// True once the memory in use was read: from then on the written keys are remembered.
     counts: bool,
     /// Keys that may have been written since they were counted.
     uncounted: Vec<Vec<u8>>,
-    /// The memory of what was counted.
+    /// The memory of all counted keys.
     memory: usize,
 }
 
@@ -132,7 +132,7 @@ impl Keyspace {
         }
     }
 
-    /// Removes an entry, and its memory from what is counted.
+    /// Removes an entry, and subtracts its counted memory.
     fn take(&mut self, key: &[u8]) -> bool {
         let taken = self.entries.remove(key);
         self.memory -= taken.as_ref().map_or(0, |entry| entry.counted);
@@ -150,7 +150,7 @@ impl Keyspace {
         }
     }
 
-    /// Returns the memory in use, about. From the first call on, only what was written since the last one is counted.
+    /// Returns the memory in use, about. From the first call on, only keys written since the last call are counted.
     pub(crate) fn memory(&mut self) -> usize {
         if !self.counts {
             self.counts = true;
@@ -174,7 +174,7 @@ impl Keyspace {
 
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.drop_if_expired(key);
-        // Whoever asks for it writes, or finds that there is nothing to write.
+        // The caller writes to the value, or finds nothing to write.
         if self.entries.contains_key(key) {
             self.writes(key);
         }
@@ -233,7 +233,7 @@ impl Keyspace {
         self.notes.flushed();
     }
 
-    /// Removes the expired keys: those that nobody asks for would stay for ever.
+    /// Removes the expired keys: a key that no command reads would otherwise stay indefinitely.
     pub(crate) fn purge(&mut self) {
         let now = self.now_ms;
         let (notes, memory) = (&mut self.notes, &mut self.memory);

@@ -25,16 +25,16 @@ const PRELUDE: &str = "@prelude";
 /// The time after which a script is stopped, in microseconds: the server does nothing else until then. Redis answers `BUSY`
 /// from then on.
 const LONGEST_RUN: i64 = 5_000_000;
-/// The number of instructions between two looks at the clock, and the one from [`LARGE`] on: one instruction can read a text of
-/// half of [`MEMORY`] as a number, which takes half a second. So a script is stopped after 7 s at the latest.
+/// The number of instructions between two checks of the clock, and the number from [`LARGE`] on: one instruction can read a
+/// text of half of [`MEMORY`] as a number, which takes half a second. So a script is stopped after 7 s at the latest.
 const WATCH: u32 = 100;
 const WATCH_CLOSELY: u32 = 4;
-/// The memory in use from which on texts may be so long that few instructions take long.
+/// The memory in use from which on texts may be so long that a few instructions take long.
 const LARGE: usize = 4 * 1024 * 1024;
 /// The memory of all scripts together, in bytes. A request has at most as much.
 pub(super) const MEMORY: usize = 64 * 1024 * 1024;
-/// The memory in use after a script above which a fresh interpreter takes over. Lua 5.1 collects no garbage when an allocation
-/// fails, and a script may have stopped its collector: so an interpreter without room may stay so.
+/// The memory in use after a script above which a fresh interpreter takes over. Lua 5.1 collects no garbage when an
+/// allocation fails, and a script may have stopped its collector: so an interpreter may never get its room back.
 const FULL: usize = MEMORY / 4;
 
 /// An error of `redis.call` that propagates through a script.
@@ -78,7 +78,7 @@ impl Interpreter {
         let (strings, tables): (Table, Table) = strings.call(&host)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
         let (environment, scope, protect) = prelude.call((host, strings, tables))?;
-        // Not before: only a script has a time to end at.
+        // Not before: only a script has a time limit.
         limit.watch(&lua, WATCH)?;
         Ok(Self {
             lua,
@@ -90,7 +90,7 @@ impl Interpreter {
         })
     }
 
-    /// Returns whether scripts have left so much behind that the next one may find no room.
+    /// Returns whether scripts have left so much memory in use that the next one may find no room.
     pub(super) fn is_full(&self) -> bool {
         self.lua.used_memory() > FULL
     }
@@ -215,7 +215,7 @@ impl Limit {
         self.is_over.store(false, Ordering::Relaxed);
     }
 
-    /// Looks at the clock after `every` instructions while scripts run; a coroutine inherits that.
+    /// Checks the clock after every `every` instructions while scripts run; a coroutine inherits the hook.
     fn watch(&self, lua: &Lua, every: u32) -> mlua::Result<()> {
         let limit = self.clone();
         let triggers = HookTriggers::new().every_nth_instruction(every);
@@ -235,7 +235,7 @@ impl Limit {
         i64::try_from(self.made.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
-    /// Fails from the end of the running script's time on.
+    /// Fails when the time of the running script has passed.
     pub(super) fn look(&self) -> mlua::Result<()> {
         let now = locked(&self.server).clock.now().micros;
         if now >= self.stop_at.load(Ordering::Relaxed)
@@ -276,7 +276,7 @@ fn host_functions(lua: &Lua, limit: &Limit, random: &Random) -> mlua::Result<Tab
             Err(Failure(text)) => to_lua(lua, Reply::Error(text.into_owned())),
         })?,
     )?;
-    // Where a script would catch an error. One that was stopped catches none: it would go on in a loop around `pcall`.
+    // Called where a script would catch an error. A stopped script catches none: it could go on in a loop around `pcall`.
     let limit = limit.clone();
     host.set(
         "caught",

@@ -6,7 +6,7 @@ use super::interpreter::{Limit, MEMORY};
 use super::patterns::{Budget, Capture, Search, Stop, find_plain, is_plain};
 use crate::keyspace::number::truncate;
 
-/// What `seek` returns of captures, as `strings.lua` numbers it.
+/// The captures that `seek` returns, as `strings.lua` numbers the choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Find,
@@ -93,7 +93,7 @@ fn index(at: f64) -> usize {
     usize::try_from(truncate(at)).unwrap_or(0).saturating_sub(1)
 }
 
-/// Searches, and returns: what is wrong with the pattern, or false; the first and the last position of the match, or nil; its
+/// Searches. Returns the error in the pattern, or false; the first and the last position of the match, or nil; its
 /// captures in a table, or nil.
 fn seek(
     lua: &Lua,

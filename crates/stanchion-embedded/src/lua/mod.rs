@@ -19,7 +19,7 @@ use crate::resp::Args;
 use crate::server::{Server, SessionId};
 use interpreter::Interpreter;
 
-/// The most bytes of sources that are kept. Then all are forgotten, as by a restart: clients send them again.
+/// The most bytes of sources that are kept. Above that all are dropped, as by a restart: clients send them again.
 const MOST_SOURCES: usize = 16 * 1024 * 1024;
 
 /// The scripts that a server knows.
@@ -169,7 +169,7 @@ impl Scripts {
     }
 
     fn compile(&mut self, digest: [u8; 40], source: &[u8]) -> Outcome<()> {
-        // Functions of scripts that came before take room, too.
+        // Functions of earlier scripts take room, too.
         self.make_room();
         let made = match self.interpreter.take() {
             Some(made) => made,

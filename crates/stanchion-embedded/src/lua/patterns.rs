@@ -10,15 +10,15 @@ use std::ops::Range;
 const MAX_CAPTURES: usize = 32;
 /// The deepest nesting of repetitions and captures behind each other (`MAXCCALLS` of Lua 5.2). Each level takes stack.
 const MAX_DEPTH: usize = 200;
-/// The number of steps between two looks at the clock: about 100 µs.
+/// The number of steps between two checks of the clock: about 100 µs.
 const STEPS: usize = 32 * 1024;
 
-/// What ends a search early.
+/// The reason why a search ends early.
 #[derive(Debug)]
 pub(super) enum Stop<E> {
     /// The pattern is wrong. The text is Lua's.
     Pattern(&'static str),
-    /// The look at the clock has failed.
+    /// The check of the clock has failed.
     Budget(E),
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Search<'a, L> {
     budget: Budget<L>,
 }
 
-/// Counts steps, and looks at the clock after every [`STEPS`] of them.
+/// Counts steps, and checks the clock after every [`STEPS`] of them.
 pub(super) struct Budget<L> {
     left: usize,
     /// Fails when the time is over.
@@ -194,7 +194,7 @@ impl<'a, E, L: FnMut() -> Result<(), E>> Search<'a, L> {
     fn expand_most(&mut self, s: usize, p: usize, end: usize) -> Match<E> {
         let mut times = 0;
         while self.fits(s + times, p, end) {
-            // A set is looked through.
+            // The whole set is searched.
             self.spend(end - p)?;
             times += 1;
         }
@@ -316,7 +316,7 @@ impl<'a, E, L: FnMut() -> Result<(), E>> Search<'a, L> {
         }
     }
 
-    /// Returns whether the character of the text at `s` is there and fits what the pattern has from `p` to `end`.
+    /// Returns whether the text has a character at `s` that fits the part of the pattern from `p` to `end`.
     fn fits(&self, s: usize, p: usize, end: usize) -> bool {
         let Some(&byte) = self.text.get(s) else {
             return false;

@@ -1,4 +1,4 @@
--- Builds what scripts see. Runs once per interpreter, with the standard library as globals.
+-- Builds the environment of scripts. Runs once per interpreter, with the standard library as globals.
 -- Arguments: the functions of the host; the tables `string` and `table` of scripts. Returns the environment of scripts, the
 -- table that holds KEYS and ARGV, and the function that runs a script.
 local host, strings, tables = ...
@@ -21,8 +21,8 @@ local function seal(table)
   return view
 end
 
--- Errors of redis.call are made into tables when a script catches them. The error of a script that ran for too long is not caught:
--- `host.caught` raises it again. So whatever catches errors for scripts has to go through here.
+-- Errors of redis.call become tables when a script catches them. The error of a script that ran for too long is not caught:
+-- `host.caught` raises it again. So every function that catches errors for scripts has to use this one.
 local function settle(ok, ...)
   if ok then return true, ... end
   return false, host.caught((...))
@@ -81,7 +81,7 @@ function scope.unpack(list, first, last)
   return unpack(list, first, last)
 end
 
--- Not Lua's own: that runs the handler where the error was raised, and no hook, so no limit, applies to a handler of the hook's error.
+-- Not Lua's own: that runs the handler where the error was raised, without a hook, so no limit applies to a handler of the hook's error.
 function scope.xpcall(body, handler)
   local function handled(ok, ...)
     if ok then return true, ... end
@@ -104,7 +104,7 @@ end
 -- Compiled code could break out of the interpreter, so only source is loaded.
 function scope.loadstring(source, name)
   if type(source) == 'string' and sub(source, 1, 1) == '\27' then return nil, 'bad binary format' end
-  -- No hook runs while it is compiled: 1 MiB takes some 30 ms.
+  -- No hook runs during the compilation: 1 MiB takes some 30 ms.
   if type(source) == 'string' and #source > 1048576 then return nil, 'source too long' end
   local chunk, problem = loadstring(source, name)
   if chunk then setfenv(chunk, environment) end

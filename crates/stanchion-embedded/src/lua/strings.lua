@@ -6,8 +6,8 @@ local error, type, tostring, tonumber, select, unpack = error, type, tostring, t
 local sub, byte, concat, sort = string.sub, string.byte, table.concat, table.sort
 local seek, seek_plain, is_plain = host.seek, host.seek_plain, host.is_plain
 
--- What a search returns of captures: those that the pattern has, or else the whole match, or only those that it has; where each
--- is taken by itself, one without an end is `false` and no error.
+-- The captures that a search returns: those of the pattern, or else the whole match; or only those of the pattern. Where
+-- captures are taken one by one, a capture without an end is `false` and no error.
 local FIND, MATCH, TEMPLATE, KEY = 0, 1, 2, 3
 
 local function refused(name, number, count, value, wanted, level)
@@ -88,7 +88,7 @@ function strings.gmatch(...)
 end
 strings.gfind = strings.gmatch
 
--- Takes the text of a replacement apart: literal texts, and numbers of captures.
+-- Splits the text of a replacement into literal texts and numbers of captures.
 local function parts_of(replacement)
   local parts, at = {}, 1
   while true do

@@ -27,7 +27,7 @@ pub(crate) const DATABASES: usize = 16;
 
 /// The memory of a server without keys.
 const EMPTY: usize = 1_000_000;
-/// The memory beyond `maxmemory` that a script may use which has begun to write below it. Scripts of locks need kilobytes.
+/// The memory beyond `maxmemory` for a script that has begun to write below it. Scripts of locks need kilobytes.
 const SLACK: usize = 16 * 1024 * 1024;
 
 /// The session of [`Engine::execute`](crate::Engine::execute): always there, never counted.
@@ -84,7 +84,7 @@ impl Server {
             ("appendonly", "no"),
             ("databases", "16"),
             ("dir", ""),
-            // Sizes up to which Redis packs values: accepted, as nobody sees the difference.
+            // Sizes up to which Redis packs values: accepted, as clients see no difference.
             ("hash-max-listpack-entries", "512"),
             ("hash-max-listpack-value", "64"),
             ("hash-max-ziplist-entries", "512"),
@@ -257,8 +257,8 @@ impl Server {
                 .sum::<usize>()
     }
 
-    /// Returns whether commands that may use memory are refused. A script that has begun to write goes on: what it has begun
-    /// must not stay half done. But not without an end.
+    /// Returns whether commands that may use memory are refused. A script that has begun to write continues, within a
+    /// limit: it must not end half done.
     pub(crate) fn is_out_of_memory(&mut self, has_written: bool) -> bool {
         if self.switches.out_of_memory && !has_written {
             return true;

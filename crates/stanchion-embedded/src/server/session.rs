@@ -14,7 +14,7 @@ pub(crate) type SessionId = u64;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    /// The caller's name for the connection, by which faults are aimed at it.
+    /// The caller's name for the connection, with which faults select it.
     pub(crate) label: Option<String>,
     pub(crate) connection: Connection,
     pub(crate) protocol: Protocol,

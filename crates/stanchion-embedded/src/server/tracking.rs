@@ -1,7 +1,7 @@
-//! `CLIENT TRACKING`: who is told when a key is written.
+//! `CLIENT TRACKING`: sessions are notified when a key is written.
 //!
-//! As in Redis a session is told once of each key that it has read, and then no more of it until it reads the key again. The default
-//! mode only: no prefixes, no redirection. A key that expires is told of when a command finds that it has: nothing looks for such keys.
+//! As in Redis, a session is notified once of each key that it has read, and not again until it reads the key again. The default mode only:
+//! no prefixes, no redirection. An expired key is announced when a command finds it expired: the engine does not search for such keys.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ pub(crate) struct Tracking {
     by_key: HashMap<Vec<u8>, BTreeSet<SessionId>>,
 }
 
-/// The keys of a database that commands have read and written, noted while a session is told of writes.
+/// The keys of a database that commands have read and written, recorded while a session tracks writes.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) is_on: bool,
@@ -63,13 +63,13 @@ impl Tracking {
 }
 
 impl Server {
-    /// Begins to tell the session of writes.
+    /// Begins to notify the session of writes.
     pub(crate) fn track(&mut self, id: SessionId) {
         self.tracking.sessions.insert(id);
     }
 
-    /// Tells of what `command`, or a whole script, has written; and remembers what the session `id` has read with it. To be called when
-    /// the reply has been sent: the session hears of its own writes behind it.
+    /// Notifies sessions of the keys that `command`, or a whole script, has written, and records the keys that the session
+    /// `id` has read. Called when the reply has been sent: the session receives messages about its own writes after it.
     pub(crate) fn tell_written(&mut self, id: SessionId, command: &[u8]) {
         if !self.tracking.is_on() {
             return;
@@ -107,7 +107,7 @@ impl Server {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
-        // RESP2 has no way to say it.
+        // RESP2 has no message for it.
         if session.protocol != Protocol::Resp3 {
             return;
         }

@@ -1,14 +1,14 @@
 -- bucket/abandon
--- Give back what a request has taken or booked, if nobody took from the bucket since.
+-- Give back what a request has taken or booked, unless the bucket has granted another request since.
 --
 -- KEYS[1]  bucket   string  see bucket.lua
 -- ARGV[1]  id       of the request
--- ARGV[2]  permits  that it wanted
+-- ARGV[2]  permits  the permits of the request
 -- ARGV[3]  limits   see acquire.lua
 --
--- Returns  0 done, -2 the last grant is another's, or all of it has come back by itself
+-- Returns  0 done, -2 the last grant belongs to another request, or all of its permits have come back already
 -- Replay   finds no such id (P6)
--- Wakes    nobody: see limiter/refund
+-- Wakes    none: see limiter/refund
 -- Cost     O(limits)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2] - EPOCH
@@ -22,7 +22,7 @@ for i, limit in ipairs(limits_of(ARGV[3])) do
   end
 end
 if late then return -2 end
--- Passes at maxmemory, and lets SET pass (R8).
+-- DEL is allowed at maxmemory, and makes Redis allow the SET after it (R8).
 call('DEL', KEYS[1])
 write(KEYS[1], '-', full, now)
 return 0

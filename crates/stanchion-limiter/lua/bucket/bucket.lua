@@ -3,25 +3,25 @@
 local call = redis.call
 local EPOCH = 1704067200000000
 
--- The longest horizon of any client. A request for several permits may be booked half of it further ahead.
+-- The longest horizon of any client, in microseconds. A request for several permits may be booked half of it further ahead.
 local FURTHEST = 60000000
 
--- Returns the id, the moments, and whether the server's clock was stepped back since they were written. Called before any write, so a
--- foreign key stays untouched (R16).
+-- Returns the id, the moments, and whether the server's clock was stepped back since they were written. Called before any write, so that a
+-- foreign key stays unchanged (R16).
 local function read(key, now)
   local text = call('GET', key)
   if not text then return '', {}, false end
   local id, rest = string.match(text, '^(%S*) ([%d%. -]+)$')
   if not id then error({ err = 'WRONGTYPE the key holds a text that is no token bucket' }) end
   local plain, written = string.match(id, '^(.*)@(-?%d+)$')
-  -- A clock that is behind the last write was stepped back. The moments go back by as much, so they count for no less than their time.
+  -- A clock that is behind the last write was stepped back. The moments move back by the same step, so that they do not count for less time.
   local step = written and math.max(written - now, 0) or 0
   local full = {}
   for moment in string.gmatch(rest, '%S+') do full[#full + 1] = moment - step end
   return plain or id, full, step > 0
 end
 
--- Returns the limits of an argument: for each { microseconds of one permit, those of a whole bucket, burst }.
+-- Returns the limits of an argument: for each { microseconds of one permit, microseconds of a whole bucket, burst }.
 local function limits_of(text)
   local limits = {}
   for interval, rate, burst in string.gmatch(text, '(%d+)/(%d+)/(%d+)') do
@@ -31,12 +31,12 @@ local function limits_of(text)
   return limits
 end
 
--- Returns the moments at which the buckets are full, where no limit has ever been taken from: now. Those of further limits, which only
+-- Returns the moments at which the buckets are full: now, if no request has ever taken from a limit. The moments of further limits, which only
 -- other handles know, stay until they have passed.
 local function filled(full, limits, now)
   for i, limit in ipairs(limits) do
     local at = math.max(full[i] or now, now)
-    -- Further ahead than anything can be booked: the limit was another one, or the clock was stepped back before there was `@<now>`.
+    -- Further ahead than any booking: the limit was another one, or the clock was stepped back before versions that write `@<now>`.
     if at > now + limit[2] + FURTHEST * 1.5 then at = now + limit[2] end
     full[i] = at
   end
@@ -47,7 +47,7 @@ local function filled(full, limits, now)
   return full
 end
 
--- Returns the permits that are there now, and the milliseconds until all are.
+-- Returns the permits that are free now, and the milliseconds until all are free.
 local function left(full, limits, now)
   local least, reset = nil, 0
   for i, limit in ipairs(limits) do

@@ -1,31 +1,31 @@
 -- limiter/acquire
--- Take permits, book them for a later moment, or tell when they can be had. Makes the limiter if it is missing.
+-- Take permits, book them for a later moment, or return when they are available. Creates the limiter if it is missing.
 --
 -- KEYS[1]  config     hash        rate, interval, type, keepAliveTime (Redisson's layout)
--- KEYS[2]  value      string      free permits, less those that are booked
--- KEYS[3]  own value  string      the same for this client alone; used when type is 1
--- KEYS[4]  log        sorted set  entry -> the moment it counts from, server ms; a booking is an entry of the future
--- KEYS[5]  own log    sorted set  the same for this client alone; used when type is 1
--- KEYS[6]  written    string      the server's time in ms when the log was written last; as long as its entries may count
--- KEYS[7]  own written  string    the same for this client alone; used when type is 1
+-- KEYS[2]  value      string      free permits minus booked permits
+-- KEYS[3]  own value  string      the same for this client alone; used if type is 1
+-- KEYS[4]  log        sorted set  entry -> the moment from which it counts, server ms; a booking is an entry in the future
+-- KEYS[5]  own log    sorted set  the same for this client alone; used if type is 1
+-- KEYS[6]  written    string      the server's time in ms of the last write to the log; TTL as long as its entries may count
+-- KEYS[7]  own written  string    the same for this client alone; used if type is 1
 -- ARGV[1]  entry      of this request, see log.lua; derived from its owner, which is used for one acquire only (R1)
 -- ARGV[2]  wanted     permits, at least 1
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
 -- ARGV[4]  until      server time in microseconds at which they must count at the latest; 0: now
--- ARGV[5]  horizon    how far ahead one permit can be booked, in ms; 0: nothing is booked
--- ARGV[6]  rate       of a limiter that is made now, as the following
+-- ARGV[5]  horizon    the furthest that one permit can be booked ahead, in ms; 0: no bookings
+-- ARGV[6]  rate       for a new limiter, as the next three
 -- ARGV[7]  interval   ms
--- ARGV[8]  type       0 for all clients, 1 for each
--- ARGV[9]  keep       ms, 0 for ever, at most ten years
--- ARGV[10] refused    how often this request has been refused already
+-- ARGV[8]  type       0 for all clients together, 1 for each client
+-- ARGV[9]  keep       ms, at most ten years; 0: no limit
+-- ARGV[10] refused    the number of times that this request has been refused
 --
--- Returns  { n >= 0 granted: as many more can be booked, server time in microseconds, ms until it counts, ms after which the next can be
+-- Returns  { n >= 0 granted, and n more can be booked; server time in microseconds, ms until it counts, ms until the next can be
 --          booked or -1, free permits, ms until all are free, rate }; -1 late;
---          { -4 - ms refused: ask again after ms, server time, 1 if it cannot count by `until`, ms until it could, free permits, ms until
+--          { -4 - ms refused: retry after ms, server time, 1 if it cannot count by `until`, ms until it could, free permits, ms until
 --          all are free, rate }
--- Replay   the log has the entry: granted, and nothing is taken twice (P6). A moment that has passed is given up for a new one, or the
---          answer is a refusal, and the entry stays until the next request
--- Wakes    nobody
+-- Replay   if the log has the entry: granted, and nothing is taken twice (P6). If its moment has passed, it gets a new moment; or it is refused,
+--          and the entry stays until the next request
+-- Wakes    none
 -- Cost     O(log n + ended), at most 512 ended entries in a run. Booked or refused while there are entries for several permits: O(entries)
 --          up to 1024, above that O(permits booked). The first after the clock was stepped back: the newest 4096 entries
 local time = call('TIME')
@@ -51,11 +51,11 @@ local function note()
   return redis.pcall('SET', written, now, 'PX', 2 * interval + 60000).ok
 end
 
--- A clock that is behind the last grant was stepped back. The entries go back by as much, so they count for no less than an interval by a
--- steady clock: the time since that grant counts as none. Not those of Redisson's clients, who bring their own time. Beyond the newest 4096
--- they stay, and count for longer.
+-- A clock that is behind the last grant was stepped back. The entries move back by the same step, so that they count for at least an interval
+-- of steady time; the time since that grant counts as zero. Entries of Redisson's clients stay, because these clients use their own clocks.
+-- Entries beyond the newest 4096 also stay, and count for longer.
 local step = last and last - math.ceil(us / 1000) or 0
--- First: refused at maxmemory, and then the entries stay. Otherwise the next request would find the same step.
+-- note() comes first: if Redis refuses it at maxmemory, the entries stay. Without note(), the next request would find the same step again.
 if step > 0 and note() then
   local newest = call('ZRANGE', log, '+inf', '(' .. string.format('%.0f', now - interval), 'BYSCORE', 'REV', 'LIMIT', 0, 4096, 'WITHSCORES')
   for i = 1, #newest, 2 do
@@ -64,9 +64,9 @@ if step > 0 and note() then
   mine = mine and call('ZSCORE', log, ARGV[1])
 end
 
--- What has ended comes back: bounded, the rest with the next request (P11).
+-- Ended entries give their permits back: a bounded number now, and the rest with the next request (P11).
 local back = 0
--- A grant that is learnt late is used late. Its permits are taken again, and others may have booked its end: so it takes its turn.
+-- The moment of the replayed grant has passed. Others may have booked the end of its interval, so the request gets a new turn.
 local missed = mine and mine * 1000 < us and mine or nil
 if missed then
   call('ZREM', log, ARGV[1])
@@ -80,23 +80,23 @@ for _ = 1, 2 do
   if #ended < 256 then break end
 end
 local before = value
--- Missing, or drifted upwards: counted anew, as Redisson does the latter.
+-- A missing counter, or one that drifted upwards, is computed from the log. Redisson does this for the latter.
 value = value and value + back
 if not value or value > rate then value = rate - total(log) end
 local count = call('ZCARD', log)
 
--- How far ahead: the log must outlive what is in it. One request for several permits may book behind all of those for one, or these
--- would starve it.
+-- The horizon is limited, because the log must outlive its entries. A request for several permits may book behind all those for one, which
+-- would otherwise starve it.
 local horizon = ARGV[5] + 0
 if keeps > 0 then horizon = math.max(math.min(horizon, keeps - 2 * interval), 0) end
 local reach = horizon > 0 and wanted > 1 and horizon + interval or horizon
 
--- Redisson's clients ask 3 ms after the moment, and their timer ends up to 100 ms later. Where nothing is booked, this one does the same,
--- or they would always come too late. That timer ends every 100 ms: once permits come back at such moments, as they do where the interval is
--- a multiple, Redisson's clients find them at once, and would have them for ever. So who was refused often asks sooner.
+-- Redisson's clients retry 3 ms after the moment, and their timer fires up to 100 ms later. Without bookings this client does the same, or
+-- Redisson's would always come too late. But their timer fires every 100 ms. Permits that come back at such moments, as with an interval that
+-- is a multiple of 100 ms, go to Redisson's clients every time. Therefore a request that was refused often retries sooner.
 local late = math.floor((2 + us % 100) / 2 ^ math.max(0, ARGV[10] - 6))
 
--- Returns when `more` permits can be had, in ms of the server's time. `account`: the counter, as the log has it.
+-- Returns when `more` permits are available, in ms of server time. `account`: the counter, computed from the log.
 local function date(more, account, single)
   local score
   if single then
@@ -112,7 +112,7 @@ local function reset()
   return last and math.max(last + interval - now, 0) or 0
 end
 
--- Returns the reply to a grant that counts from `at` on.
+-- Returns the reply to a grant that counts from `at`.
 local function granted(at)
   local left, again = math.max(value, 0), -1
   if horizon > 0 then
@@ -136,15 +136,15 @@ if mine then
   return granted(mine + 0)
 end
 
--- A moment of the server's, rounded up: the permit is counted for no less than an interval.
+-- The server time in ms, rounded up, so that the permit counts for at least an interval.
 local at, counts = math.ceil(us / 1000), now
 if value < wanted then
-  -- Beyond all that can be booked: the server's clock was stepped back, or a client of Redisson's has one that is ahead. From now on.
+  -- Entries beyond all possible bookings: the server's clock was stepped back, or the clock of a Redisson client is ahead. They now count from now.
   local ahead = call('ZRANGEBYSCORE', log, '(' .. string.format('%.0f', now + 2 * interval + 60000), '+inf', 'LIMIT', 0, 256)
   for i = 1, #ahead do call('ZADD', log, 'XX', now, ahead[i]) end
   local account, single = value, count == rate - value
   if not single and count <= EXACT then
-    -- Entries for several permits, or a counter that has drifted: a request that Redisson resent is subtracted twice.
+    -- The log has entries for several permits, or the counter has drifted: Redisson subtracts a resent request twice.
     account = rate - total(log)
     value = math.max(value, account)
   end
@@ -153,7 +153,7 @@ if value < wanted then
   local never = wait > 0 and moment * 1000 > ARGV[4] + 0
   if never or wait > reach then
     if missed then
-      -- A late duplicate gets here, too: the permits may be in use.
+      -- The request may be a late duplicate, and the permits may be in use. Therefore the old entry stays.
       call('ZADD', log, missed, ARGV[1])
       value = value - wanted
     end
@@ -169,8 +169,8 @@ call('ZADD', log, at, ARGV[1])
 value = value - wanted
 store()
 
--- A long interval keeps many entries: those of a thousandth of it become one, which ends with the last of them. Not the newest, whose
--- requests may be sent again (R13).
+-- A long interval keeps many entries. Those of a thousandth of the interval are merged into one, which ends with the last of them. The newest
+-- are not merged, because their requests may be sent again (R13).
 if interval >= 60000 and count > EXACT then
   local pick = call('ZRANGE', log, us % count, us % count, 'WITHSCORES')[2] + 0
   if pick <= now - 15000 then
@@ -181,7 +181,7 @@ if interval >= 60000 and count > EXACT then
     for i = 1, #part, 2 do
       sum = sum + permits_in(part[i])
       gone[#gone + 1] = part[i]
-      -- One of Redisson's makes it one of Redisson's.
+      -- A merged entry with a part from Redisson counts as an entry of Redisson.
       if not heir or not is_ours(part[i]) then heir = part[i] end
     end
     if #gone > 1 and sum < 4294967296 then

@@ -1,12 +1,12 @@
 -- limiter/confirm
--- Tell whether a booking still stands. Writes nothing.
+-- Check if a booking is still in the log. Writes nothing.
 --
 -- KEYS[1]  log      sorted set  see acquire.lua
 -- KEYS[2]  own log  sorted set
 -- ARGV[1]  entry
 --
--- Returns  1 it does, 0 it does not: the limiter was set anew, or deleted
+-- Returns  1 the booking is there, 0 it is not: the limiter was set again, or deleted
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    none
 -- Cost     O(1)
 return (redis.call('ZSCORE', KEYS[1], ARGV[1]) or redis.call('ZSCORE', KEYS[2], ARGV[1])) and 1 or 0

@@ -1,5 +1,5 @@
 -- limiter/delete
--- Delete the limiter. The next request makes it anew.
+-- Delete the limiter. The next request creates it again.
 --
 -- KEYS[1]  config     hash        see acquire.lua
 -- KEYS[2]  value      string
@@ -11,8 +11,8 @@
 -- ARGV[1]  channel
 -- ARGV[2]  publish    PUBLISH or SPUBLISH
 --
--- Returns  1 it existed, 0 it did not
--- Replay   would delete what was made in the meantime: sent once only
+-- Returns  1 the limiter existed, 0 it did not
+-- Replay   would delete a limiter that was created in between: sent once only
 -- Wakes    as set_quota.lua
 -- Cost     O(entries)
 stored_in(KEYS[1])

@@ -1,17 +1,17 @@
--- limiter/log, in front of the other scripts. `value` + the permits of all entries = the rate: Redisson counts on that, too.
+-- limiter/log, in front of the other scripts. `value` + the permits of all entries = the rate. Redisson relies on this, too.
 local call = redis.call
 
--- The most entries that are read to compare the counter with them.
+-- The most entries that a script reads to compare the counter with them.
 local EXACT = 1024
 
--- The longest keep-alive time, in ms: ten years. PEXPIRE refuses some that are longer, and the script would end with keys that have no TTL.
+-- The longest keep-alive time, in ms: ten years. PEXPIRE refuses some longer times, and the script would end with keys that have no TTL.
 local LONGEST = 315360000000
 
 -- Returns the permits of an entry: a byte with the length of its id, the id, 32 bits of permits, little endian (Redisson's layout).
 local function permits_in(entry)
   local at = (string.byte(entry) or 0) + 2
   local a, b, c, d = string.byte(entry, at, at + 3)
-  -- No entry of a limiter. It counts for as long as any other.
+  -- Not an entry of a limiter. It counts as one permit, for as long as any entry.
   if not d then return 1 end
   return a + b * 256 + c * 65536 + d * 16777216
 end
@@ -21,13 +21,13 @@ local function whole(text)
   error({ err = 'WRONGTYPE the key holds a text where a rate limiter has a number' })
 end
 
--- Returns whether an entry is one of this library, dated by the server's clock.
+-- Returns whether an entry was written by this library, with the server's clock.
 local function is_ours(entry)
   return string.sub(entry, 2, 5) == 'stn0'
 end
 
--- Returns the stored rate, interval, type and keep-alive time, each nil where it is missing. Called before any write, so a foreign key
--- stays untouched (R16).
+-- Returns the stored rate, interval, type and keep-alive time, each nil if it is missing. Called before any write, so that a foreign key
+-- stays unchanged (R16).
 local function stored_in(key)
   local text = call('HMGET', key, 'rate', 'interval', 'type', 'keepAliveTime')
   if not text[1] and not text[2] and not text[3] and call('EXISTS', key) == 1 then
@@ -37,14 +37,14 @@ local function stored_in(key)
   return text[1], text[2], text[3], text[4]
 end
 
--- Returns the number under a key, as the free permits less those that are booked; nil when the key is missing.
+-- Returns the number under a key, which is the free permits minus the booked permits; nil if the key is missing.
 local function value_in(key)
   local text = call('GET', key)
   return text and whole(text)
 end
 
--- Returns the score of the entry with which `need` permits have ended, counted from the oldest; nil, and the permits of all entries, if
--- these have fewer.
+-- Returns the score of the entry with which `need` permits have ended, counted from the oldest. If all entries have fewer permits, returns
+-- nil and their sum.
 local function ends_with(log, need)
   local from, sum = 0, 0
   repeat
@@ -63,7 +63,7 @@ local function total(log)
   return sum
 end
 
--- Gives the keys the time to live that Redisson would: a counter that outlives its log, or ends before it, is an error to Redisson.
+-- Sets the TTLs that Redisson would set. A counter that outlives its log, or ends before it, is an error to Redisson.
 local function keep(config, value, log, time)
   local ttl = time
   if ttl > 0 then call('PEXPIRE', config, ttl) else ttl = call('PTTL', config) end

@@ -1,5 +1,5 @@
 -- limiter/status
--- Read the quota and what is taken of it. Writes nothing.
+-- Read the quota and its use. Writes nothing.
 --
 -- KEYS[1]  config     hash        see acquire.lua
 -- KEYS[2]  value      string
@@ -10,7 +10,7 @@
 -- Returns  { 0 there is no limiter }, or { 1, rate, interval, type, keep-alive time, free permits (negative: booked), entries, ms until a
 --          permit is free, ms until all are free }
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    none
 -- Cost     O(entries)
 local time = call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)

@@ -12,7 +12,7 @@ use stanchion_core::{Lease, Name, WireOwner};
 use crate::keys::BucketKeys;
 use crate::limited::Answer;
 
-/// Builds a script, with the functions in front that it shares with others.
+/// Builds a script, with the shared functions in front.
 macro_rules! script {
     ($name:literal, $file:literal) => {
         Script::new(
@@ -96,7 +96,7 @@ impl Synchronizer for Description {
     }
 }
 
-/// Looks, and takes nothing.
+/// Reads the state, and takes nothing.
 pub(crate) fn look(keys: &BucketKeys, limits: &str, operation: &Operation) -> Call {
     ACQUIRE.call(
         [&keys.bucket],

@@ -14,7 +14,7 @@ use crate::limited::Answer;
 use crate::limiter::{QuotaScope, Usage};
 use crate::quota::Quota;
 
-/// Builds a script, with the functions in front that it shares with others.
+/// Builds a script, with the shared functions in front.
 macro_rules! script {
     ($name:literal, $file:literal) => {
         Script::new(
@@ -37,12 +37,12 @@ static STATUS: Script<5, 0> = script!("limiter/status", "status.lua");
 static SET_QUOTA: Script<6, 8> = script!("limiter/set_quota", "set_quota.lua");
 static DELETE: Script<7, 2> = script!("limiter/delete", "delete.lua");
 
-/// What a limiter is made with, where there is none.
+/// The parameters of a new limiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) quota: Quota,
     pub(crate) scope: QuotaScope,
-    /// `None`: for ever.
+    /// `None`: without a limit.
     pub(crate) keep_alive: Option<Duration>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Terms {
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 impl Terms {
-    /// The reason for which they are not sent.
+    /// The reason to reject the terms before they are sent.
     pub(crate) fn refused(&self) -> Option<Rejection> {
         let given = self.keep_alive.filter(|time| *time > LONGEST)?;
         let given = humantime::format_duration(given);
@@ -74,7 +74,7 @@ pub(crate) struct Description {
     pub(crate) keys: Arc<Keys>,
     pub(crate) terms: Terms,
     pub(crate) permits: u32,
-    /// Zero: nothing is booked.
+    /// Zero: no bookings.
     pub(crate) horizon: Duration,
     /// The longest wait.
     pub(crate) patience: Option<Duration>,
@@ -140,7 +140,7 @@ impl Synchronizer for Description {
     }
 
     fn confirm(&self, owner: &WireOwner, wait: Duration) -> Option<Call> {
-        // A shorter wait is not worth a command: what was booked before a quota was set anew counts for one interval at most.
+        // A shorter wait is not worth a command: a booking from before a new quota counts for one interval at most.
         let long = wait > self.terms.quota.interval();
         let entry = entry(owner, self.permits);
         long.then(|| CONFIRM.call(self.keys.logs(), [entry.as_slice().into()]))

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Request, whole_millis};
 
-/// A moment that never comes, in µs: Lua's numbers are exact up to here.
+/// A moment that never comes, in µs. Lua's numbers are exact up to this one.
 const NEVER: u64 = (1 << 53) - 1;
 
-/// The furthest that anything is booked ahead. The scripts know it, too.
+/// The furthest that a request is booked ahead. The scripts have the same number.
 pub(crate) const FURTHEST: Duration = Duration::from_secs(60);
 
 /// The server time in µs at which a request must be granted at the latest; 0: at once.
@@ -25,7 +25,7 @@ fn until(request: &Request<'_>, patience: Option<Duration>) -> u64 {
     }
 }
 
-/// The time for which a process that dies may keep others waiting: an interval, but a second at least and ten at most.
+/// The time for which a dead process may delay others: an interval, but at least 1 s and at most 10 s.
 pub(crate) fn horizon_of(interval: Duration) -> Duration {
     interval.clamp(Duration::from_secs(1), Duration::from_secs(10))
 }

@@ -43,7 +43,7 @@ static STATUS: Script<2, 1> = script!("leased/status", "pool/free.lua" "leased/s
 /// The number of leases that [`LeasedSemaphore::status`] lists.
 pub(crate) const LISTED: u64 = 1000;
 
-/// The most ended leases that a request reaps beyond the permits it asks for: about 0.1 ms of the server's time.
+/// The number of ended leases that a request reaps at most beyond the permits that it needs: about 0.1 ms of the server's time.
 const REAP: u64 = 100;
 
 /// A request for a number of leased permits of one semaphore.
@@ -179,7 +179,7 @@ impl Synchronizer for Description {
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
-        // Who wants more may stand in line on the server, and has no place there for a hand-off.
+        // A request for several permits may be in the line on the server, where a hand-off would leave its entry behind.
         (self.permits == 1).then_some(self)
     }
 }

@@ -8,8 +8,8 @@ use stanchion_core::primitive::{Arg, Hint, Reason, Reply, Request, Role, Sign};
 
 use crate::keys::Keys;
 
-/// Reads what follows the server's time in a busy reply: whether the request is in line or passed over, and the part of this process in
-/// hearing Redisson's releases.
+/// Reads the rest of a busy reply, after the server's time: whether the request is in the line or was skipped, and
+/// the role of this process as a relay of Redisson's releases.
 fn hint(rest: &[Reply]) -> Hint {
     let number = |at: usize| rest.get(at).and_then(Reply::as_int);
     Hint::Waits {
@@ -55,12 +55,12 @@ fn hears(request: &Request<'_>) -> u64 {
     2 * u64::from(request.approach.hears)
 }
 
-/// Returns the argument `waits`, by which a script knows whether a refused request goes on waiting.
+/// Returns the argument `waits`: whether the request waits when it is refused.
 fn waits(request: &Request<'_>) -> u64 {
     u64::from(request.waits) + u64::from(request.waits && request.first)
 }
 
-/// The text of a script with the functions for those who wait in the place of its line `-- @crowd.lua`; `$file`: more of them.
+/// The text of a script with the functions for waiters in the place of its line `-- @crowd.lua`; `$file`: more of them.
 macro_rules! crowded {
     ($text:expr $(, $file:literal)*) => {
         stanchion_core::woven!(
@@ -78,7 +78,7 @@ macro_rules! crowded {
 }
 pub(crate) use crowded;
 
-/// Builds a script, with the functions in front that it shares with others.
+/// Builds a script. In front are functions that it shares with other scripts.
 macro_rules! script {
     ($name:literal, $($file:literal)+ => crowded $(with $more:literal)*) => {
         stanchion_core::primitive::Script::new(

@@ -143,7 +143,7 @@ impl Synchronizer for Description {
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
-        // Who wants more may stand in line on the server, and has no place there for a hand-off.
+        // A request for several permits may be in the line on the server, where a hand-off would leave its entry behind.
         (self.permits == 1).then_some(self)
     }
 }
