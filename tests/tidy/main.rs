@@ -15,6 +15,7 @@ mod keys;
 mod layers;
 mod promises;
 mod tree;
+mod words;
 
 use tree::Tree;
 

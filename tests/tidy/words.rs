@@ -1,0 +1,155 @@
+//! Comments use the words of the field. The rule counts words of the project's old private language, per 1,000 words of a room's comments.
+//!
+//! A room is `src` or `lua` of a crate; in the core each folder of `src` is a room of its own. A low count does not make a good sentence.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::tree::Tree;
+use crate::{Complaint, found, kept, needed};
+
+/// The most of these words per 1,000 words.
+const LIMIT: usize = 4;
+
+/// A shorter room is not judged: one word is too much there.
+const SHORTEST: usize = 200;
+
+/// The rooms that are still to be rewritten, with the reasons.
+const TO_COME: [(&str, &str); 7] = [
+    ("crates/stanchion-core/lua", REPLACED),
+    ("crates/stanchion-core/src/waiting", REPLACED),
+    ("crates/stanchion-fair/lua", REPLACED),
+    ("crates/stanchion-lock/lua", REPLACED),
+    ("crates/stanchion-multilock/lua", REPLACED),
+    ("crates/stanchion-rwlock/lua", REPLACED),
+    ("crates/stanchion-semaphore/lua", REPLACED),
+];
+
+const REPLACED: &str = "another protocol for waiting replaces it";
+
+/// The words, and what must not follow them: there the word is plain.
+static WORDS: LazyLock<Vec<(Regex, Option<Regex>)>> = LazyLock::new(|| {
+    let words = [
+        (r"(?i)\bwho(?:ever|m|se)?\b", None),
+        (r"(?i)\b(?:nobody|somebody|everybody|nothing of)\b", None),
+        (r"(?i)\b(?:tells?|told|telling)\b", None),
+        (r"(?i)\b(?:asks?|asked|asking)\b", None),
+        (r"(?i)\b(?:hears?|heard|hearing)\b", None),
+        (
+            r"(?i)\b(?:anew|beside|meanwhile|of ours|of its own accord|in vain|by itself|for ever)\b",
+            None,
+        ),
+        (
+            r"(?i)\b(?:stands?|stood)\b",
+            Some(r"^ (?:for|alone|up|out)"),
+        ),
+        // The start of a sentence that is no question.
+        (
+            r"(?:^|[.:;] )(?:What|Whether|How|So|It|That which|Where)\b",
+            Some(r"^[^.]*\?"),
+        ),
+        (r"\bof what\b|\bwhat (?:is|was|it|they|the)\b", None),
+    ];
+    let regex = |text: &str| Regex::new(text).expect("the pattern is correct");
+    let both = |(word, plain): (&str, Option<&str>)| (regex(word), plain.map(regex));
+    words.into_iter().map(both).collect()
+});
+
+static QUOTED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("`[^`]*`").expect("the pattern is correct"));
+
+/// Returns how often the words are in `line`.
+fn hits(line: &str) -> usize {
+    let of = |(word, plain): &(Regex, Option<Regex>)| {
+        word.find_iter(line)
+            .filter(|hit| {
+                !plain
+                    .as_ref()
+                    .is_some_and(|it| it.is_match(&line[hit.end()..]))
+            })
+            .count()
+    };
+    WORDS.iter().map(of).sum()
+}
+
+/// The comments of a file, without code: neither blocks nor words in backticks.
+fn comments<'a>(path: &str, text: &'a str) -> impl Iterator<Item = String> + 'a {
+    let sign = if path.ends_with(".lua") { "--" } else { "//" };
+    let mut code = false;
+    text.lines().filter_map(move |line| {
+        let (before, comment) = line.split_once(sign)?;
+        // Not `https://`.
+        if !before.is_empty() && !before.ends_with([' ', '\t']) {
+            return None;
+        }
+        let comment = comment.trim_start_matches(['/', '!']).trim();
+        if comment.starts_with("```") {
+            code = !code;
+            return None;
+        }
+        (!code).then(|| QUOTED.replace_all(comment, " ").into_owned())
+    })
+}
+
+fn room(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["crates", "stanchion-core", "src", folder, _, ..] => {
+            Some(format!("crates/stanchion-core/src/{folder}"))
+        }
+        ["crates", name, place @ ("src" | "lua"), ..] => Some(format!("crates/{name}/{place}")),
+        _ => None,
+    }
+}
+
+/// The rooms with too many of the words.
+fn rooms_in_dialect(tree: &Tree) -> Vec<Complaint> {
+    let mut rooms: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    let files = tree
+        .below("crates/", ".rs")
+        .chain(tree.below("crates/", ".lua"));
+    for (path, text) in files {
+        let Some(room) = room(path) else { continue };
+        let (words, found) = rooms.entry(room).or_default();
+        for line in comments(path, text) {
+            *words += line.split_whitespace().count();
+            *found += hits(&line);
+        }
+    }
+    let too_many =
+        |(words, found): (usize, usize)| words >= SHORTEST && found * 1000 > LIMIT * words;
+    let complaint = |(room, (words, found)): (String, (usize, usize))| {
+        too_many((words, found)).then(|| {
+            let rate = found * 1000 / words;
+            let what = format!(
+                "{rate} words of the old language per 1,000; the rules are in CONTRIBUTING.md"
+            );
+            Complaint::new(room, what)
+        })
+    };
+    rooms.into_iter().filter_map(complaint).collect()
+}
+
+fn rooms_are_in_plain_english(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = rooms_in_dialect(tree);
+    complaints.retain(|it| !TO_COME.iter().any(|(room, _)| it.is_in(room)));
+    complaints
+}
+
+#[test]
+fn plain() {
+    kept(rooms_are_in_plain_english);
+    needed(rooms_in_dialect, &TO_COME);
+    let plain = "// A request stands for the queue; is it what? `who` is code.\nlet url = \"https://who.example\";\n".repeat(40);
+    let planted = format!("{plain}// Whoever asks is told, and nobody hears.\n");
+    found(
+        rooms_are_in_plain_english,
+        &[
+            ("crates/stanchion-lock/src/lock.rs", &plain),
+            ("crates/stanchion-fair/src/lock.rs", &planted),
+        ],
+        "crates/stanchion-fair/src",
+    );
+}
