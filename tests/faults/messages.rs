@@ -189,13 +189,13 @@ async fn a_channel_is_subscribed_to_again_only_after_its_subscription_has_ended(
     };
     let waiter = waiting(&orders);
     subscribed(&server, "orders").await;
-    // A message is acted on once the client has the confirmation; the status follows the refusal.
+    // The client handles a message after the confirmation. The reply to the status request comes after the refusal.
     let before = sent("EVALSHA", "orders");
     let own = format!("redisson_lock__channel:{{orders}}:{}", client.id());
     assert_eq!(server.cli(&["PUBLISH", &own, "0"]).as_int(), 1);
     eventually("it tries again", || sent("EVALSHA", "orders") > before).await;
     orders.status().await.unwrap();
-    // The server unsubscribes, and the client does not learn it yet.
+    // The server unsubscribes, and its confirmation does not reach the client.
     proxy.freeze_replies();
     waiter.abort();
     eventually("it unsubscribes", || sent("UNSUBSCRIBE", "orders") == 1).await;

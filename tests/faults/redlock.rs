@@ -121,7 +121,7 @@ async fn a_killed_majority_is_told_with_reasons_and_waited_for() {
         !clients[0].is_connected() && !clients[2].is_connected()
     })
     .await;
-    // A node that is connected to at this moment has no reason yet but its silence.
+    // While the client connects to a node, the only reason is the silence of the node.
     eventually_async("both give their reasons", async || {
         let started = Instant::now();
         let error = lock.try_acquire().await.unwrap_err();

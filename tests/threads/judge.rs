@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -449,21 +449,19 @@ impl Judge {
         })
     }
 
-    /// Ends the process, with what was found, if the run does not end: a caller may wait for good.
-    pub(crate) fn must_end(self: &Arc<Self>, seed: u64) -> thread::JoinHandle<()> {
+    /// Ends the process with the findings, unless the result is dropped in time: a caller may wait indefinitely.
+    pub(crate) fn must_end(self: &Arc<Self>, seed: u64) -> mpsc::Sender<()> {
+        let (ended, end) = mpsc::channel();
         let judge = Arc::clone(self);
         thread::spawn(move || {
-            let until = Instant::now() + LONGEST_END;
-            while !judge.over.load(Ordering::Relaxed) {
-                if Instant::now() > until {
-                    judge.judge_stalls(0);
-                    let (table, findings) = (judge.table(), judge.findings().join("\n\n"));
-                    println!("seed {seed}: the run does not end\n{table}\n{findings}");
-                    std::process::exit(101);
-                }
-                thread::sleep(CHECK);
+            if end.recv_timeout(LONGEST_END) == Err(mpsc::RecvTimeoutError::Timeout) {
+                judge.judge_stalls(0);
+                let (table, findings) = (judge.table(), judge.findings().join("\n\n"));
+                println!("seed {seed}: the run does not end\n{table}\n{findings}");
+                std::process::exit(101);
             }
-        })
+        });
+        ended
     }
 
     pub(crate) fn end(&self) {

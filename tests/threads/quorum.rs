@@ -1,6 +1,7 @@
 //! Callers of a RedLock on three servers of their own, from two sets of clients on two runtimes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -98,9 +99,7 @@ async fn call(
 ) {
     while rounds.next(&world).await {
         a_moment(&mut random, 600).await;
-        world
-            .operations
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        world.operations.fetch_add(1, Ordering::Relaxed);
         let short = Duration::from_micros(random.u64(0..5000));
         let waiting = place.wait(Need::Alone, "acquire");
         let granted = match random.u8(0..10) {

@@ -1,9 +1,9 @@
 //! The contract of the fair lock, on the engine: owners come in the order of arrival.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use stanchion_fair::{Client, FairLock};
+use stanchion_fair::{AcquireOptions, Client, FairLock};
+use tokio::sync::Notify;
 
 #[tokio::test]
 async fn owners_come_in_the_order_of_arrival() {
@@ -19,14 +19,15 @@ async fn owners_come_in_the_order_of_arrival() {
             FairLock::new(&client, "tickets").unwrap(),
             Arc::clone(&order),
         );
+        let queued = Arc::new(Notify::new());
+        let is_queued = Arc::clone(&queued);
+        let options = AcquireOptions::new().on_queued(move || queued.notify_one());
         waiters.push(tokio::spawn(async move {
-            let guard = ours.acquire().await.unwrap();
+            let guard = ours.acquire_with(options).await.unwrap();
             order.lock().unwrap().push(n);
             guard.release().await.unwrap();
         }));
-        while tickets.status().await.unwrap().queue_len <= n {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        is_queued.notified().await;
     }
     guard.release().await.unwrap();
     for waiter in waiters {

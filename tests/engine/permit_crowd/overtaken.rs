@@ -264,10 +264,10 @@ async fn a_message_that_overtakes_the_refusal_of_the_first_in_line_is_for_it() {
     }
 }
 
-/// P4: a process is told of fewer permits than its waiter wants, while a request of that one is in flight which the server has refused before.
-/// The message ends its place among those that are told, so the waiter asks once more and is told of the permits that become free later.
+/// P4: a message announces fewer permits than the waiter wants, and overtakes the reply of a refused request. The message has removed the
+/// process from the wait set, so the waiter must send one more request to receive the next message.
 #[tokio::test(start_paused = true)]
-async fn a_message_of_too_few_permits_that_overtakes_a_refusal_costs_no_later_one() {
+async fn a_waiter_retries_after_a_message_of_too_few_permits_overtakes_its_refusal() {
     for kind in KINDS {
         let world = World::engine();
         let named = async |name| kind.on(&world.named(name).await);
@@ -293,7 +293,7 @@ async fn a_message_of_too_few_permits_that_overtakes_a_refusal_costs_no_later_on
         for permits in held {
             permits.release().await.unwrap();
         }
-        // The first in line takes its two, and keeps them until the answer has arrived.
+        // The first in line acquires two permits, and holds them until the reply has arrived.
         let first = first.await.unwrap();
         tokio::time::sleep(ms(40)).await;
         let released = Instant::now();

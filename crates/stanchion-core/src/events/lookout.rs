@@ -122,7 +122,7 @@ impl Lookouts {
         let topic = topic(&**visible);
         let mut table = self.table();
         if let Some(lookout) = table.by_name.get(&topic) {
-            // Before the notification: the read that it causes counts for this listener.
+            // Loaded before the notification, so that the read which it causes counts for this listener.
             let begun = lookout.begun.load(Ordering::Relaxed);
             // Causes another read: the first event of a listener must be no older than its call.
             lookout.bell.notify_one();

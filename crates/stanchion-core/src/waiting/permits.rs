@@ -72,8 +72,9 @@ impl Queue {
             && (self.parked > self.aside || first.is_some_and(|(_, first)| first.refused))
     }
 
-    /// As [`Queue::admit`], after a message to this process alone, which has taken it out of the crowd on the server. So somebody asks, also
-    /// where `room` is too little (invariant 3). Where one asks now, that is seen when its answer is heard ([`Queue::overtaken`]).
+    /// As [`Queue::admit`], after a message to this process alone. The message has removed the process from the wait set on the server, so a
+    /// waiter sends a request even if `room` is too small for it (invariant 3). A request that is under way shows the removal with its
+    /// reply ([`Queue::overtaken`]).
     pub(super) fn admit_told(&mut self, room: u32) -> Wakers {
         if !matches!(self.first_sharing(), Some(Sharing::Permits(_))) {
             return self.admit(Room::For(room));
@@ -255,7 +256,8 @@ impl Queue {
         }
     }
 
-    /// Returns whether a grant or a message may have taken this process out of the crowd on the server while the waiter at `place` asked.
+    /// Returns whether a grant or a message may have removed this process from the wait set on the server since the waiter at `place` sent
+    /// its request.
     pub(super) fn overtaken(&self, place: u64) -> bool {
         let waiter = self.waiters.get(&place);
         waiter.is_some_and(|it| it.wanted() > 0 && it.parted != self.parted)
@@ -281,8 +283,8 @@ impl Queue {
         !self.unknown || self.waiters.values().any(asks)
     }
 
-    /// Lets a waiter ask for that reason if the server may not know that this process waits (invariant 3). `told`: waiters that are to
-    /// ask anyway.
+    /// Lets a waiter send a request for `reason` if this process may be missing in the wait set on the server (invariant 3). `told`: the
+    /// waiters that send a request anyway.
     pub(super) fn make_known(&mut self, reason: Reason, told: &mut Wakers) {
         if told.0.is_empty()
             && !self.is_known()

@@ -126,9 +126,9 @@ pub(super) struct Queue {
     /// For permits: how many of those that messages told this process of are nobody's here. A waiter that comes back refused asks for
     /// them, because its request may be older than the message; the next that was told says how many the others have no use for.
     pub(super) surplus: u32,
-    /// For permits: the number of grants and messages that may have taken this process out of the crowd on the server.
+    /// For permits: the number of grants and messages that may have removed this process from the wait set on the server.
     pub(super) parted: u64,
-    /// For permits: true after one of these, until an answer says that this process is in the crowd.
+    /// For permits: set after such a grant or message, until a reply shows that this process is in the wait set.
     pub(super) unknown: bool,
     /// The reason of the next request of the first waiter.
     pub(super) reason: Reason,

@@ -534,8 +534,8 @@ impl Subscriptions {
                     entry.listening_changed();
                 }
             }
-            // A master that is demoted ends its subscriptions: the map is loaded before they are made again. And after each failed attempt
-            // to connect, as the other masters may learn of the new one later.
+            // The map is loaded before the next subscription, because a demoted master ends its subscriptions; and after each failed attempt
+            // to connect, because the other masters may learn of the new master late.
             if std::mem::take(&mut down) {
                 servers.doubt();
             }

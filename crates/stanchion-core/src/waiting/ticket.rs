@@ -226,7 +226,7 @@ impl Ticket {
         if wakers.0.is_empty() && (again > 0 || told || overtaken) {
             // Invariant 2: a wake came during the attempt, and the answer may be older than it.
             wakers = queue.admit_again(again);
-            // Invariant 3: its refusal put this process into the crowd, and a later grant or message has taken it out.
+            // Invariant 3: the refusal added this process to the wait set, and a later grant or message removed it.
             let reason = if told { Reason::Told } else { Reason::Anew };
             queue.make_known(reason, &mut wakers);
             // Somebody asks now, and its answer plans the next poll. The second case: this waiter itself, whose waker was taken
