@@ -5,6 +5,7 @@
 //! or the server did not run since the last check. So a loaded machine hides a stall, and never reports one that does not exist.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -457,7 +458,9 @@ impl Judge {
             if end.recv_timeout(LONGEST_END) == Err(mpsc::RecvTimeoutError::Timeout) {
                 judge.judge_stalls(0);
                 let (table, findings) = (judge.table(), judge.findings().join("\n\n"));
-                println!("seed {seed}: the run does not end\n{table}\n{findings}");
+                // Not `eprintln`, whose text the test harness keeps until the end of the test.
+                let text = format!("seed {seed}: the run does not end\n{table}\n{findings}\n");
+                std::io::stderr().write_all(text.as_bytes()).ok();
                 std::process::exit(101);
             }
         });
