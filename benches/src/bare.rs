@@ -7,25 +7,26 @@ use redis::{Client, Cmd, IntoConnectionInfo as _, Value};
 
 use crate::contender::Contender;
 
-pub(crate) const ACQUIRE: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
-    "../../crates/stanchion-lock/lua/acquire.lua"
-)));
+pub(crate) const ACQUIRE: &str = stanchion_client::in_line!(stanchion_client::minting!(
+    include_str!("../../crates/stanchion-lock/lua/acquire.lua")
+));
 pub(crate) const RELEASE: &str =
-    stanchion_core::in_line!(include_str!("../../crates/stanchion-lock/lua/release.lua"));
-const HAND_OFF: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
+    stanchion_client::in_line!(include_str!("../../crates/stanchion-lock/lua/release.lua"));
+const HAND_OFF: &str = stanchion_client::in_line!(stanchion_client::minting!(include_str!(
     "../../crates/stanchion-lock/lua/hand_off.lua"
 )));
 /// A script of the fair lock, as its crate puts it together.
 macro_rules! of_fair {
     ($first:literal, $($last:literal),+) => {
-        stanchion_core::mint_function!(concat!(
+        stanchion_client::mint_function!(concat!(
             include_str!(concat!("../../crates/stanchion-fair/lua/", $first, ".lua")),
             include_str!("../../crates/stanchion-fair/lua/queue.lua"),
             $(include_str!(concat!("../../crates/stanchion-fair/lua/", $last, ".lua")),)+
         ))
     };
 }
-const FAIR_ACQUIRE: &str = stanchion_core::minting!(of_fair!("acquire", "stand", "after_acquire"));
+const FAIR_ACQUIRE: &str =
+    stanchion_client::minting!(of_fair!("acquire", "stand", "after_acquire"));
 const FAIR_RELEASE_AND_ACQUIRE: &str =
     of_fair!("release_and_acquire", "stand", "after_release_and_acquire");
 pub(crate) const MINIMAL_ACQUIRE: &str = include_str!("../lua/minimal_acquire.lua");

@@ -266,7 +266,7 @@ pub(crate) fn uncontended(server: &RedisServer, plan: Plan, report: &mut Report)
 /// The scripts of a contended name, as the crate puts them together.
 macro_rules! with_queue {
     ($first:literal, $($last:literal),+) => {
-        stanchion_core::mint_function!(concat!(
+        stanchion_client::mint_function!(concat!(
             include_str!(concat!("../../crates/stanchion-fair/lua/", $first, ".lua")),
             include_str!("../../crates/stanchion-fair/lua/queue.lua"),
             $(include_str!(concat!("../../crates/stanchion-fair/lua/", $last, ".lua")),)+
@@ -277,7 +277,7 @@ macro_rules! with_queue {
 const SCRIPTS: [(&str, &str); 3] = [
     (
         "acquire",
-        stanchion_core::minting!(with_queue!("acquire", "stand", "after_acquire")),
+        stanchion_client::minting!(with_queue!("acquire", "stand", "after_acquire")),
     ),
     ("release", with_queue!("release", "after_release")),
     ("beat", with_queue!("beat", "after_beat")),

@@ -21,10 +21,10 @@ macro_rules! lua {
 
 macro_rules! woven {
     ($name:literal) => {
-        stanchion_core::in_line!(
-            stanchion_core::woven!(
+        stanchion_client::in_line!(
+            stanchion_client::woven!(
                 lua!($name),
-                stanchion_core::primitive::LuaPart::new("-- @dead.lua\n", lua!("dead"))
+                stanchion_client::primitive::LuaPart::new("-- @dead.lua\n", lua!("dead"))
             ),
             of lua!("line_of_rwlock")
         )

@@ -188,10 +188,10 @@ async fn re_entry_can_be_refused(world: &World) {
 }
 
 async fn a_request_that_runs_again_late_leaves_the_count(world: &World) {
-    const ACQUIRE: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
+    const ACQUIRE: &str = stanchion_client::in_line!(stanchion_client::minting!(include_str!(
         "../../crates/stanchion-lock/lua/acquire.lua"
     )));
-    const HAND_OFF: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
+    const HAND_OFF: &str = stanchion_client::in_line!(stanchion_client::minting!(include_str!(
         "../../crates/stanchion-lock/lua/hand_off.lua"
     )));
     let lock = Lock::new(&world.client().await, "job").unwrap();

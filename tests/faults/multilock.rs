@@ -1,7 +1,7 @@
 //! The multi-lock on real servers: lost replies, a server that dies in the middle, members on two servers.
 
 use stanchion::{AcquireError, Client, Lock, Lockable, LostReason, MultiLock};
-use stanchion_core::primitive::LuaPart;
+use stanchion_client::primitive::LuaPart;
 use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
 
 use crate::support::*;
@@ -30,14 +30,14 @@ async fn lost_replies_have_the_effect_of_once() {
         let Some(server) = server() else { return };
         let acquire = script(
             &server,
-            stanchion_core::in_line!(stanchion_core::woven!(
+            stanchion_client::in_line!(stanchion_client::woven!(
                 include_str!("../../crates/stanchion-multilock/lua/acquire.lua"),
                 JOINT
             )),
         );
         let release = script(
             &server,
-            stanchion_core::in_line!(include_str!(
+            stanchion_client::in_line!(include_str!(
                 "../../crates/stanchion-multilock/lua/release.lua"
             )),
         );

@@ -198,15 +198,15 @@ impl Scripts {
     pub(crate) fn load(server: &RedisServer) -> Self {
         let load = |text: &str| server.cli(&["SCRIPT", "LOAD", text]).as_text().to_owned();
         Self {
-            acquire: load(stanchion_core::in_line!(stanchion_core::minting!(
+            acquire: load(stanchion_client::in_line!(stanchion_client::minting!(
                 include_str!("../../crates/stanchion-lock/lua/acquire.lua")
             ))),
             reenter: load(include_str!("../../crates/stanchion-lock/lua/reenter.lua")),
             exit: load(include_str!("../../crates/stanchion-lock/lua/exit.lua")),
-            release: load(stanchion_core::in_line!(include_str!(
+            release: load(stanchion_client::in_line!(include_str!(
                 "../../crates/stanchion-lock/lua/release.lua"
             ))),
-            hand_off: load(stanchion_core::in_line!(stanchion_core::minting!(
+            hand_off: load(stanchion_client::in_line!(stanchion_client::minting!(
                 include_str!("../../crates/stanchion-lock/lua/hand_off.lua")
             ))),
             renew: load(include_str!("../../crates/stanchion-core/lua/renew.lua")),

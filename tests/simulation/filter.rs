@@ -27,7 +27,7 @@ pub(crate) enum Mutation {
 const SUBSCRIPTION_DELAY: Duration = Duration::from_millis(150);
 
 const RELEASE: &str =
-    stanchion_core::in_line!(include_str!("../../crates/stanchion-lock/lua/release.lua"));
+    stanchion_client::in_line!(include_str!("../../crates/stanchion-lock/lua/release.lua"));
 
 /// The release script without its check.
 const UNCHECKED: &str = "redis.call('DEL', KEYS[1]) return redis.call(ARGV[2], ARGV[1], '0')";

@@ -9,15 +9,15 @@ macro_rules! lua {
 
 macro_rules! in_line {
     ($text:expr) => {
-        stanchion_core::in_line!($text, of lua!("line_of_rwlock"))
+        stanchion_client::in_line!($text, of lua!("line_of_rwlock"))
     };
 }
 
 macro_rules! with_dead {
     ($name:literal) => {
-        stanchion_core::woven!(
+        stanchion_client::woven!(
             lua!($name),
-            stanchion_core::primitive::LuaPart::new("-- @dead.lua\n", lua!("dead"))
+            stanchion_client::primitive::LuaPart::new("-- @dead.lua\n", lua!("dead"))
         )
     };
 }
@@ -26,7 +26,7 @@ pub const READ_ACQUIRE: &str = in_line!(with_dead!("read_acquire"));
 pub const READ_REENTER: &str = lua!("read_reenter");
 pub const READ_RELEASE: &str = in_line!(with_dead!("read_release"));
 pub const READ_RENEW: &str = lua!("renew_read");
-pub const WRITE_ACQUIRE: &str = in_line!(stanchion_core::minting!(with_dead!("write_acquire")));
+pub const WRITE_ACQUIRE: &str = in_line!(stanchion_client::minting!(with_dead!("write_acquire")));
 pub const WRITE_REENTER: &str = lua!("write_reenter");
 pub const WRITE_RELEASE: &str = in_line!(lua!("write_release"));
 pub const DOWNGRADE: &str = in_line!(lua!("downgrade"));

@@ -150,7 +150,7 @@ fn verbs_have_their_bounds(tree: &Tree) -> Vec<Complaint> {
 #[test]
 fn types() {
     kept(types_have_their_bounds);
-    let facade = "pub use stanchion_core::{Client, MAX_NAME_BYTES};\npub use stanchion_lock::{\n    Lock, LockGuard,\n};\n";
+    let facade = "pub use stanchion_client::{Client, MAX_NAME_BYTES};\npub use stanchion_lock::{\n    Lock, LockGuard,\n};\n";
     let bounds = "use stanchion::{Lock, LockGuard};\nfn a<T: Client>() {}\n    shared::<LockGuard>();\n    spawned(Lock::acquire());\n";
     found(
         types_have_their_bounds,

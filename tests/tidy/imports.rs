@@ -4,7 +4,14 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// Crates that no user names.
-const INTERNAL: [&str; 2] = ["stanchion_core", "stanchion_transport"];
+const INTERNAL: [&str; 6] = [
+    "stanchion_client",
+    "stanchion_core",
+    "stanchion_events",
+    "stanchion_metrics",
+    "stanchion_survey",
+    "stanchion_transport",
+];
 
 /// Folders of crates that are made of the internal ones. Their documentation is judged, their code is not.
 const OVER_THE_CORE: [&str; 12] = [
@@ -85,7 +92,7 @@ fn reaches(tree: &Tree) -> Vec<Complaint> {
         }
         let over = OVER_THE_CORE.iter().any(|name| of_crate.starts_with(name));
         if over && of_crate.contains("/src/") {
-            // Links in their documentation must name the core, programs in it must not.
+            // Links in their documentation must name internal crates, programs in it must not.
             for (line, n) in text.lines().map(str::trim_start).zip(1..) {
                 let program = line.starts_with("//") && line.contains("use stanchion_");
                 judge(path, n, if program { line } else { "" });
@@ -109,7 +116,7 @@ fn users_import_what_they_have(tree: &Tree) -> Vec<Complaint> {
 fn internal_crates() {
     kept(users_import_what_they_have);
     needed(reaches, &EXCUSED);
-    let import = "use stanchion_core::Client;";
+    let import = "use stanchion_client::Client;";
     for path in [
         "README.md",
         "docs/primitives/lock.md",
@@ -134,7 +141,7 @@ fn internal_crates() {
         users_import_what_they_have,
         &[(
             "crates/stanchion-lock/src/lock.rs",
-            "/// [x](stanchion_core::Client)\n    /// # use stanchion_core::Client;\n",
+            "/// [x](stanchion_client::Client)\n    /// # use stanchion_client::Client;\n",
         )],
         "crates/stanchion-lock/src/lock.rs:2",
     );

@@ -23,7 +23,7 @@ const PLACES: [(&str, &str); 19] = [
         "the channels on which holders are told",
     ),
     (
-        "crates/stanchion-core/src/observe/names.rs",
+        "crates/stanchion-metrics/src/names.rs",
         "builds none: metrics begin with the same word",
     ),
     (
@@ -31,7 +31,7 @@ const PLACES: [(&str, &str); 19] = [
         "the line of a lock, which multi-locks use, too",
     ),
     (
-        "crates/stanchion-core/src/survey/announcer.rs",
+        "crates/stanchion-survey/src/announcer.rs",
         "the records of clients, which belong to no name",
     ),
     (

@@ -20,19 +20,30 @@ const PRIMITIVES: [&str; 11] = [
 /// Returns whether a crate of the library may name `on`, of the family, in `[dependencies]`.
 fn may_depend(crate_name: &str, on: &str) -> bool {
     match crate_name {
-        "stanchion-core" => on == "stanchion-transport",
+        "stanchion-core" | "stanchion-metrics" => on == "stanchion-transport",
+        "stanchion-survey" | "stanchion-events" => {
+            ["stanchion-core", "stanchion-transport"].contains(&on)
+        }
+        "stanchion-client" => [
+            "stanchion-core",
+            "stanchion-events",
+            "stanchion-metrics",
+            "stanchion-survey",
+            "stanchion-transport",
+        ]
+        .contains(&on),
         "stanchion-transport" => on == "stanchion-embedded",
         "stanchion-embedded" => false,
         "stanchion-redlock" | "stanchion-jobs" => {
-            ["stanchion-core", "stanchion-lock"].contains(&on)
+            ["stanchion-client", "stanchion-lock"].contains(&on)
         }
         "stanchion-testkit" => false,
         "stanchion" | "stanchion-cli" => true,
-        _ => on == "stanchion-core",
+        _ => on == "stanchion-client",
     }
 }
 
-/// The transport knows no core, the core no primitive, primitives know no other (RedLock is made of locks, and a job is a lock
+/// The transport knows no core; the core knows no survey, event or metric; the client knows no primitive; primitives know no other (RedLock is made of locks, and a job is a lock
 /// with a record).
 fn dependencies_point_one_way(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
@@ -198,7 +209,7 @@ fn dependencies() {
         &[
             (
                 "crates/stanchion-lock/Cargo.toml",
-                "[dependencies]\nstanchion-core.workspace = true\n",
+                "[dependencies]\nstanchion-client.workspace = true\n",
             ),
             (
                 "crates/stanchion-fair/Cargo.toml",

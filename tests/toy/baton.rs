@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Handle, Hold, Kind, Request, Script, Synchronizer};
-use stanchion_core::{
+use stanchion_client::primitive::{Call, Handle, Hold, Kind, Request, Script, Synchronizer};
+use stanchion_client::{
     AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, WireOwner, define_guard,
 };
 

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, Dated, Hint, Item, Kind, Reply, Request, Sharing, Synchronizer,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_client::{Lease, Name, WireOwner};
 
 use crate::error::BrokenBy;
 use crate::fact::Place;

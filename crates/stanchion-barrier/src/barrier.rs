@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion_core::primitive::{Hold, Reply, Resend, unexpected};
-use stanchion_core::{Client, Lease, Name, Outage, QueryError, Rejection};
+use stanchion_client::primitive::{Hold, Reply, Resend, unexpected};
+use stanchion_client::{Client, Lease, Name, Outage, QueryError, Rejection};
 
 use crate::arrival::Arrived;
 use crate::danger::BarrierDanger;
@@ -130,7 +130,7 @@ impl CyclicBarrier {
     /// # Errors
     /// [`BarrierError`]. [`Rejection::Deleted`]: the barrier was deleted, or lost by the server, during a wait under
     /// [`OnLeave::Break`](crate::OnLeave::Break). Under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new
-    /// barrier. [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): during the wait, the server was out of reach
+    /// barrier. [`AcquireError::Ambiguous`](stanchion_client::AcquireError::Ambiguous): during the wait, the server was out of reach
     /// for the lease and 5 s longer. It is unknown if the round was complete.
     ///
     /// # Cancel safety
@@ -160,7 +160,7 @@ impl CyclicBarrier {
     /// ```
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); [`AcquireError::TimedOut`](stanchion_core::AcquireError::TimedOut) at most 50 ms after the deadline (P9).
+    /// As [`wait`](Self::wait); [`AcquireError::TimedOut`](stanchion_client::AcquireError::TimedOut) at most 50 ms after the deadline (P9).
     /// Without `free_by` the place does not count; with it, a round may count the place until then.
     ///
     /// # Cancel safety

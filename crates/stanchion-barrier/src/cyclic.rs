@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Hold, Synchronizer};
-use stanchion_core::{AcquireError, LostReason, Rejection};
+use stanchion_client::primitive::{Hold, Synchronizer};
+use stanchion_client::{AcquireError, LostReason, Rejection};
 
 use crate::arrival::Arrived;
 use crate::barrier::Passed;

@@ -1,7 +1,7 @@
 //! Breaking a barrier.
 
-use stanchion_core::QueryError;
-use stanchion_core::primitive::{Resend, natural, unexpected};
+use stanchion_client::QueryError;
+use stanchion_client::primitive::{Resend, natural, unexpected};
 
 use crate::barrier::CyclicBarrier;
 use crate::meeting::Site;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Hold, Resend, Synchronizer};
-use stanchion_core::{AcquireError, Client, Lease, LostReason, Name, QueryError};
+use stanchion_client::primitive::{Hold, Resend, Synchronizer};
+use stanchion_client::{AcquireError, Client, Lease, LostReason, Name, QueryError};
 
 use crate::arrival::Arrived;
 use crate::error::{BarrierError, BrokenBy, InvalidBarrier};

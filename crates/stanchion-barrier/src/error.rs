@@ -1,6 +1,6 @@
 //! Errors of a wait at a barrier.
 
-use stanchion_core::{AcquireError, InvalidName, Name, ReleaseError};
+use stanchion_client::{AcquireError, InvalidName, Name, ReleaseError};
 
 use crate::meeting::MOST;
 

@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
-use stanchion_core::{AcquireError, LeaseLost, LostReason, Name, Rejection};
+use stanchion_client::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
+use stanchion_client::{AcquireError, LeaseLost, LostReason, Name, Rejection};
 
 use crate::arrival::{Arrived, LAST_ROUND};
 use crate::error::{BarrierError, BrokenBy};

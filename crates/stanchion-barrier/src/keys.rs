@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, Handle, Item, Kind, LuaPart, Operation, Script, whole_millis,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_client::{Lease, Name, WireOwner};
 
 use crate::error::BrokenBy;
 use crate::fact::Place;
@@ -16,7 +16,7 @@ macro_rules! part {
     ($mark:literal, $file:literal) => {
         LuaPart::new(
             $mark,
-            stanchion_core::woven!(include_str!(concat!("../lua/", $file)), BURY),
+            stanchion_client::woven!(include_str!(concat!("../lua/", $file)), BURY),
         )
     };
 }
@@ -30,13 +30,13 @@ macro_rules! script {
     ($name:literal, $file:literal) => {
         Script::new(
             $name,
-            stanchion_core::woven!(include_str!(concat!("../lua/", $file)), ROUND),
+            stanchion_client::woven!(include_str!(concat!("../lua/", $file)), ROUND),
         )
     };
     ($name:literal, double $file:literal) => {
         Script::new(
             $name,
-            stanchion_core::woven!(include_str!(concat!("../lua/double/", $file)), HALF),
+            stanchion_client::woven!(include_str!(concat!("../lua/double/", $file)), HALF),
         )
     };
 }

@@ -37,7 +37,7 @@ pub use double::DoubleBarrier;
 pub use error::{BarrierError, BrokenBy, InvalidBarrier};
 pub use inside::Inside;
 pub use options::{OnLeave, WaitOptions};
-pub use stanchion_core::{
+pub use stanchion_client::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FreeBy,
     InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Name, NameRule, Outage, QueryError,
     Rejection, ReleaseError, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,

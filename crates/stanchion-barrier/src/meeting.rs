@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
-use stanchion_core::{
+use stanchion_client::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
+use stanchion_client::{
     AcquireError, AcquireOptions, Client, FreeBy, Lease, Moment, Outage, Rejection,
 };
 
@@ -63,7 +63,7 @@ impl Site {
         Meeting {
             site: self,
             policy: on_leave.policy(),
-            began: self.handle.client().now(),
+            began: self.handle.now(),
             timeout,
         }
     }
@@ -91,7 +91,7 @@ pub(crate) enum Settled {
 
 impl Meeting<'_> {
     fn waited(&self) -> Duration {
-        self.site.handle.client().now().since(self.began)
+        self.site.handle.now().since(self.began)
     }
 
     /// The time left.

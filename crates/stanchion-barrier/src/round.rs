@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, Facts, Item, Kind, Request, Sharing, Synchronizer, Tenure, Told,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_client::{Lease, Name, WireOwner};
 
 use crate::fact::{End, Fact, Place};
 use crate::keys::Keys;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::QueryError;
-use stanchion_core::primitive::{Reply, as_millis, unexpected};
+use stanchion_client::QueryError;
+use stanchion_client::primitive::{Reply, as_millis, unexpected};
 
 use crate::options::OnLeave;
 

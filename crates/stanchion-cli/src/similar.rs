@@ -1,7 +1,7 @@
 //! The existing names that are similar to one that does not exist.
 
 use stanchion::{Client, Name};
-use stanchion_core::primitive::{Arg, Handle, Reply, Resend, Script};
+use stanchion_client::primitive::{Arg, Handle, Reply, Resend, Script};
 
 use crate::beside::is_beside;
 use crate::glob::matches;

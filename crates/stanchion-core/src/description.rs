@@ -106,7 +106,7 @@ impl Sharing {
 
 /// The identity of a locked object, without its server: the key of the local queues and of an owner's seats.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Subject {
+pub struct Subject {
     family: &'static str,
     name: Name,
 }
@@ -121,7 +121,8 @@ impl Subject {
     }
 
     /// Makes the subject of `name` in the family of `sync`.
-    pub(crate) fn named(sync: &dyn Synchronizer, name: &Name) -> Self {
+    #[must_use]
+    pub fn named(sync: &dyn Synchronizer, name: &Name) -> Self {
         Self {
             family: sync.kind().family(),
             name: name.clone(),

@@ -13,12 +13,11 @@
 
 use std::time::Duration;
 
+use crate::deadlock::DeadlockEdge;
 use crate::free_by::FreeBy;
-use crate::hold::ticket::{AdoptError, InvalidTicket};
 use crate::lease::InvalidLease;
 use crate::millis::Brief;
 use crate::name::{InvalidName, Name};
-use crate::survey::DeadlockEdge;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{ConnectError, Outage, Printable, ServerRejection};
 
@@ -349,6 +348,42 @@ impl From<AdoptError> for Error {
             error => Self::Adopt(error),
         }
     }
+}
+
+/// A text that is not a ticket.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{:?} is not the ticket of a hold: {rule}", Printable::new(text))]
+#[non_exhaustive]
+pub struct InvalidTicket {
+    /// The text; a long one is truncated.
+    pub text: String,
+    /// The rule that the text breaks.
+    pub rule: &'static str,
+}
+
+/// The error of a ticket that was not adopted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdoptError {
+    /// The hold of this ticket has ended: its lease ran out, it was adopted before, or taken by force. Another owner may hold the name.
+    #[error("the hold of this ticket for {name} has ended")]
+    Gone {
+        /// The name that was held.
+        name: Name,
+    },
+    /// The ticket is for another kind or name. Nothing was sent.
+    #[error("this ticket is for the {kind} {theirs}, not for the {ours}")]
+    Other {
+        /// The kind that the ticket is for.
+        kind: String,
+        /// The name that the ticket is for.
+        theirs: String,
+        /// The kind and name for which the adoption was tried.
+        ours: String,
+    },
+    /// The server refused, or cannot be reached. After [`AcquireError::Ambiguous`] the hold may have been adopted, and is being released.
+    #[error(transparent)]
+    Failed(#[from] AcquireError),
 }
 
 #[cfg(test)]

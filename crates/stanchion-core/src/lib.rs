@@ -7,12 +7,12 @@ mod acquire;
 mod actor;
 mod agenda;
 mod any;
-mod client;
-mod console;
+mod connect;
 mod dated;
+mod deadlock;
 mod description;
 mod error;
-mod events;
+mod extension;
 mod fact;
 mod field;
 mod free_by;
@@ -31,30 +31,29 @@ mod observe;
 mod options;
 mod owner;
 pub mod primitive;
-mod processes;
 mod query;
 mod reading;
 mod seat;
 mod shared;
-mod survey;
 mod timetable;
 mod token;
 mod verbs;
 mod waiting;
 mod watchdog;
+mod wire;
 mod wire_owner;
 
-pub use actor::Actor;
 pub use any::{Acquire, Acquiring, Guard};
-pub use client::{AbandonedHold, Client, ShutdownReport};
-pub use console::{Console, Tracked};
+pub use connect::ShutdownReport;
+pub use deadlock::{DeadlockEdge, DeadlockParty, InTheWay, SurveyedName, client_of};
 pub use error::{
-    AcquireError, Error, LeaseLost, LostReason, QueryError, Rejection, ReleaseError, RenewError,
+    AcquireError, AdoptError, Error, InvalidTicket, LeaseLost, LostReason, QueryError, Rejection,
+    ReleaseError, RenewError,
 };
-pub use events::{Event, Events, HoldMode, NameHolder, NameState};
 pub use free_by::FreeBy;
 pub use hold::ended::Ended;
-pub use hold::ticket::{AdoptError, HoldTicket, InvalidTicket};
+pub use hold::losses::AbandonedHold;
+pub use hold::ticket::HoldTicket;
 pub use idle::{IdleExpiry, InvalidIdleExpiry};
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
@@ -62,11 +61,6 @@ pub use notice::{Asked, ReleaseRequest};
 pub use options::{AcquireOptions, OnDeadlock, Reentry, Renewal};
 pub use owner::Owner;
 pub use primitive::Lockable;
-pub use processes::Process;
-pub use survey::{
-    Certainty, Deadlock, DeadlockEdge, DeadlockParty, InTheWay, Survey, SurveyedClient,
-    SurveyedHold, SurveyedName, SurveyedWait,
-};
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;
 

@@ -161,7 +161,8 @@ impl Name {
 }
 
 /// As [`Name::prefixed`], for the bytes of a name from another process.
-pub(crate) fn derived(prefix: &str, name: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn derived(prefix: &str, name: &[u8]) -> Vec<u8> {
     if name.contains(&b'{') {
         [prefix.as_bytes(), b":", name].concat()
     } else {

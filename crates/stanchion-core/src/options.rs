@@ -36,7 +36,7 @@ pub enum Reentry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDeadlock {
-    /// The call continues to wait. Observers can find the deadlock: [`Client::deadlocks`](crate::Client::deadlocks), `stanchion doctor`.
+    /// The call continues to wait. Observers can find the deadlock: `Client::deadlocks`, `stanchion doctor`.
     #[default]
     Wait,
     /// The call gives up with [`AcquireError::Deadlock`](crate::AcquireError::Deadlock), if it is the victim. Among the calls with this option, the
@@ -49,7 +49,7 @@ pub enum OnDeadlock {
     /// ready for the error in each of its calls.
     ///
     /// # Requirements
-    /// * An [actor](crate::Actor) that is certain: a scope or an explicit owner, for this call and all others in the deadlock. A call without one is
+    /// * An actor (`Client::actor`) that is certain: a scope or an explicit owner, for this call and all others in the deadlock. A call without one is
     ///   rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)), as is a call for permits, on a `RedLock`, or with a
     ///   [`Presence`](crate::Presence) other than `On`.
     /// * One client for the holds and the waits of an actor. If an owner uses several clients, the waiters for its holds do not see its waits at the

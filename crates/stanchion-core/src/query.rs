@@ -1,11 +1,11 @@
 //! Runs a script and waits for its answer, for at most the operation timeout.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use crate::error::QueryError;
-use crate::hold::renew::unanswered_in;
-use crate::shared::Core;
-use stanchion_transport::{Call, Failure, Moment, Path, Reply, timeout};
+use crate::wire::Wire;
+use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply, timeout};
 
 /// The rule for sending a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,30 +19,30 @@ pub enum Resend {
 
 /// Runs a script until it is answered or the operation timeout has passed.
 pub(crate) async fn query(
-    core: &Core,
+    wire: &Wire,
     path: Path,
     call: &Call,
     resend: Resend,
 ) -> Result<Reply, QueryError> {
-    let until = core.clock.now() + core.config.operation_timeout;
-    query_until(core, path, call, resend, until).await
+    let until = wire.clock.now() + wire.config.operation_timeout;
+    query_until(wire, path, call, resend, until).await
 }
 
 /// Runs a script until it is answered or `until` has passed.
 pub(crate) async fn query_until(
-    core: &Core,
+    wire: &Wire,
     path: Path,
     call: &Call,
     resend: Resend,
     until: Moment,
 ) -> Result<Reply, QueryError> {
-    if core.closed.is_cancelled() {
+    if wire.closed.is_cancelled() {
         return Err(QueryError::Shutdown);
     }
-    let limit = until.since(core.clock.now());
+    let limit = until.since(wire.clock.now());
     let asking = pin!(async {
         loop {
-            match core.call(path, call).await {
+            match wire.call(path, call).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Rejected(rejection)) => {
                     return Err(QueryError::Rejected {
@@ -53,21 +53,28 @@ pub(crate) async fn query_until(
                     return Err(QueryError::Unanswered { outage });
                 }
                 Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
-                    if core.clock.now() >= until {
+                    if wire.clock.now() >= until {
                         return Err(QueryError::Unavailable { outage });
                     }
                 }
             }
-            core.recover(until).await;
+            wire.recover(until).await;
         }
     });
     tokio::select! {
         biased;
         // First in the order, so that an answer which has arrived counts.
         answer = timeout(limit, asking) => answer.unwrap_or_else(|| {
-            let outage = unanswered_in(core.config.operation_timeout);
+            let outage = unanswered_in(wire.config.operation_timeout);
             Err(QueryError::Unavailable { outage })
         }),
-        () = core.closed.cancelled() => Err(QueryError::Shutdown),
+        () = wire.closed.cancelled() => Err(QueryError::Shutdown),
+    }
+}
+
+/// Returns the outage of a request that was not answered within `timeout`.
+pub(crate) fn unanswered_in(timeout: Duration) -> Outage {
+    Outage::Unanswered {
+        detail: format!("nothing within {}", humantime::format_duration(timeout)),
     }
 }

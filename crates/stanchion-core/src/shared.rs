@@ -1,270 +1,42 @@
 //! The state that the parts of a client share.
 //!
-//! Clients, holds and acquires keep the [`Core`] alive; the background tasks hold it weakly or only its parts, and end with its
-//! `closed` token, which its drop cancels.
+//! Clients, holds and acquires keep the [`Core`] alive; the background tasks hold it weakly or only its parts, and end with its `closed` token,
+//! which its drop cancels.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::ops::Deref;
+use std::sync::Arc;
 
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
-
-use crate::actor::Labels;
 use crate::agenda::Agenda;
-use crate::description::{Request, Tenure};
-use crate::events::Lookouts;
-use crate::free_by::FreeBy;
+use crate::extension::Extensions;
 use crate::hold::losses::Losses;
 use crate::hold::releases::Releases;
-use crate::lease::Lease;
-use crate::line::Approach;
-use crate::name::Name;
 use crate::observe::Counts;
-use crate::survey::{Announcer, Looks, OwnHolds};
 use crate::waiting::{LockEntries, Subscriptions};
-use crate::wire_owner::WireOwner;
-use stanchion_transport::{
-    Call, ClientConfig, Clock, Facts, Failure, Moment, Observer, Path, Placement, Realm, Reply,
-    Runner, ServerClock, Servers, micros, slot_of,
-};
+use crate::wire::Wire;
 
-/// The end of the time in which a request may run. The request carries this time, so it is fixed when the request is sent: a later reading of the
-/// clocks does not change it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit {
-    /// The server time, in µs, after which the script refuses the request.
-    pub(crate) not_after: u64,
-    /// The moment on the client's clock by which the server's clock has passed `not_after`.
-    pub(crate) ends_by: Moment,
-    /// The earliest server time, in µs, at which the request was sent.
-    pub(crate) sent: u64,
-}
-
-impl Limit {
-    /// Makes a request for `owner` that does not wait. The caller's call begins with this request.
-    pub(crate) fn request<'a>(&self, owner: &'a WireOwner, lease: Lease) -> Request<'a> {
-        Request {
-            owner,
-            lease,
-            not_after: self.not_after,
-            since: self.sent,
-            waits: false,
-            first: false,
-            queued: false,
-            approach: Approach::default(),
-            within: None,
-            from: None,
-        }
-    }
-}
-
-/// The state that the parts of a client share.
+/// The state that the parts of a client share. Everything below holds and queues is in [`Wire`].
 pub(crate) struct Core {
-    pub(crate) id: Uuid,
-    /// The number of the next wire owner. Any task increments it.
-    pub(crate) next_owner: AtomicU64,
-    /// The set of keys in which this client locks, for owners that are used with several clients.
-    pub(crate) realm: Realm,
-    pub(crate) config: ClientConfig,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) servers: Arc<Servers>,
-    pub(crate) facts: Arc<Facts>,
-    /// The placement of keys. Known from the start, because every name is made for a placement.
-    pub(crate) placement: Placement,
+    pub(crate) wire: Wire,
     /// The fields `subscriptions`, `entries` and `timetable` have mutexes of their own, in the lock order of [`crate::waiting`].
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: LockEntries,
-    /// The names that have event listeners.
-    pub(crate) lookouts: Arc<Lookouts>,
-    /// Counts the messages about writes to the keys that an operator's tool watches.
-    pub(crate) writes: watch::Sender<u64>,
     pub(crate) timetable: Arc<Agenda>,
     pub(crate) losses: Losses,
     /// The releases of the last seconds, which are repeated when another master takes over.
     pub(crate) releases: Arc<Releases>,
-    /// The record of this process for other processes.
-    pub(crate) presence: Announcer,
-    /// The labels of actors.
-    pub(crate) labels: Arc<Labels>,
-    /// The data that waits have read to find deadlocks. Its asynchronous mutex is held across requests, by background tasks.
-    pub(crate) looks: Looks,
-    /// The names for which a warning was logged because their holder waits for them.
-    pub(crate) own: OwnHolds,
-    pub(crate) runner: Arc<Runner>,
-    /// The observer of events; `None` if events are not counted.
-    pub(crate) sink: Option<Arc<dyn Observer>>,
-    /// The number of holds, if there is a sink.
+    /// The parts of the client that live in other crates.
+    pub(crate) extensions: Arc<Extensions>,
+    /// The number of holds, if there is an observer.
     pub(crate) counts: Counts,
-    /// Locked for one number; no other mutex is taken under it.
-    pub(crate) rng: Mutex<fastrand::Rng>,
-    /// Cancelled first by a shutdown: nothing new is acquired, waits end, and holds are no longer handed to local waiters.
-    pub(crate) closing: CancellationToken,
-    /// Cancelled last, by a shutdown or the core's drop: connections, background tasks and the thread end.
-    pub(crate) closed: CancellationToken,
 }
 
-impl Core {
-    /// The server's time in µs when the client's clock reads `moment`, by the clock of the server of `slot`.
-    pub(crate) fn server_micros(&self, slot: u16, moment: Moment) -> u64 {
-        self.servers
-            .clock(slot)
-            .reach(moment.micros())
-            .server_micros
-    }
+/// A core is used wherever its wire is.
+impl Deref for Core {
+    type Target = Wire;
 
-    /// The slot of a key of the client's own.
-    pub(crate) fn slot_of_key(&self, key: &[u8]) -> u16 {
-        if self.placement == Placement::Slots {
-            slot_of(key)
-        } else {
-            0
-        }
-    }
-
-    /// Makes a wire owner that was never used.
-    pub(crate) fn next_wire_owner(&self) -> WireOwner {
-        // Relaxed: nothing else depends on the number. The number only must not be used twice (R1).
-        WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Makes a secret of 32 hexadecimal digits. Only tests, which seed the client's random numbers, can repeat it.
-    pub(crate) fn secret(&self) -> String {
-        let random = match self.config.seams().seed {
-            Some(_) => self
-                .rng
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .u128(..),
-            None => Uuid::new_v4().as_u128(),
-        };
-        format!("{random:032x}")
-    }
-
-    /// Reports an event to the observer, if there is one. The observer is foreign code: do not call this under a mutex.
-    pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
-        if let Some(sink) = &self.sink {
-            event(&**sink);
-        }
-    }
-
-    /// Runs a script on the server of its keys.
-    ///
-    /// Dropping the future does not cancel the request: the script may still run.
-    pub(crate) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
-        self.servers.call(path, call).await
-    }
-
-    /// Reads the clock of the server of `name` now, after a request was refused as late.
-    pub(crate) async fn synchronise(&self, path: Path, name: &Name) {
-        self.servers.synchronise(path, self.slot_of(name)).await;
-    }
-
-    pub(crate) fn server_clock(&self, name: &Name) -> Arc<ServerClock> {
-        self.servers.clock(self.slot_of(name))
-    }
-
-    /// The end of the time in which a request sent at `sent` may run (P3). By then its caller has given up on its connection.
-    pub(crate) fn limit(&self, name: &Name, sent: Moment) -> Limit {
-        let end = sent + self.config.silence_limit();
-        // One reading of the clock for all three: a better reading in between would let the sweep run before the server's `not_after` (R2).
-        let reached = self.server_clock(name).reach(end.micros());
-        let ago = micros(end.since(sent) + reached.within);
-        Limit {
-            not_after: reached.server_micros,
-            ends_by: end + reached.within + Duration::from_millis(2),
-            sent: reached.server_micros.saturating_sub(ago),
-        }
-    }
-
-    /// The time by which a hold has ended if a request with this lease may still be in flight for it.
-    pub(crate) fn free_by(&self, tenure: Tenure, lease: Lease) -> FreeBy {
-        match tenure {
-            // The request may run until its `not_after`, and its lease begins then.
-            Tenure::Leased => FreeBy::After(lease.length() + self.config.silence_limit()),
-            Tenure::Unleased => FreeBy::Unbounded,
-            Tenure::Nothing => FreeBy::After(Duration::ZERO),
-        }
-    }
-
-    /// The server time, in µs, of [`Core::limit`].
-    pub(crate) fn not_after(&self, name: &Name, sent: Moment) -> u64 {
-        self.limit(name, sent).not_after
-    }
-
-    /// Records the server's time, from a reply to a request sent at `sent`.
-    pub(crate) fn observe(&self, name: &Name, server_micros: u64, sent: Moment) {
-        self.server_clock(name)
-            .observe(server_micros, sent.micros(), self.clock.now().micros());
-    }
-
-    /// The moment on the client's clock at which the server's reads `server_micros`, or a little earlier.
-    pub(crate) fn moment_of(&self, name: &Name, server_micros: u64) -> Moment {
-        let clock = self.server_clock(name);
-        Moment::from_nanos(clock.back(server_micros).saturating_mul(1000))
-    }
-
-    /// The moment on the client's clock at which the server's read `server_micros`, or a little earlier. Never later than now: for
-    /// messages, whose times are in the past.
-    pub(crate) fn when(&self, name: &Name, server_micros: u64) -> Moment {
-        // P1: the server decided before its message arrived. The offset of the clocks may be wrong: the server's clock was stepped since
-        // the last reading, or another node, with another clock, has become the master.
-        self.moment_of(name, server_micros).min(self.clock.now())
-    }
-
-    pub(crate) fn slot_of(&self, name: &Name) -> u16 {
-        // Without slots all names have one number, so that renewals of all names share a batch.
-        if self.placement == Placement::Slots {
-            name.slot()
-        } else {
-            0
-        }
-    }
-
-    pub(crate) fn poll_interval(&self) -> Duration {
-        // Jitter: processes whose waits began together do not poll together.
-        self.config.poll_interval - self.jitter(self.config.poll_interval / 10)
-    }
-
-    /// A random duration up to `most`.
-    pub(crate) fn jitter(&self, most: Duration) -> Duration {
-        most.mul_f64(
-            self.rng
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .f64(),
-        )
-    }
-
-    /// Waits until a retry makes sense: a short pause has passed and a connection is open. Waits at most until `until`.
-    /// Uses no timer of the caller's runtime, which may have ended.
-    pub(crate) async fn recover(&self, until: Moment) {
-        let left = until.since(self.clock.now());
-        // One lost connection fails many callers at once. The random part spreads their next requests.
-        let pause = Duration::from_millis(10) + self.jitter(Duration::from_millis(30));
-        self.runner.sleep(pause.min(left)).await;
-        // Created before the check, so that it notices every connection that opens from here on.
-        let comes_up = self.servers.comes_up();
-        if self.servers.is_up() {
-            return;
-        }
-        let left = until
-            .since(self.clock.now())
-            // An acquire checks between two such waits whether its client is closing.
-            .min(Duration::from_millis(250));
-        tokio::select! {
-            biased;
-            () = comes_up => {}
-            () = self.runner.sleep(left) => {}
-        }
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        self.closed.cancel();
+    fn deref(&self) -> &Wire {
+        &self.wire
     }
 }
 

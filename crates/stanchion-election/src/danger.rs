@@ -1,7 +1,7 @@
 //! Ending a leader's term by force.
 
-use stanchion_core::QueryError;
-use stanchion_core::primitive::{Reply, Resend};
+use stanchion_client::QueryError;
+use stanchion_client::primitive::{Reply, Resend};
 
 use crate::election::Election;
 

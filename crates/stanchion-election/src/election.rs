@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Resend, Synchronizer};
-use stanchion_core::{
+use stanchion_client::primitive::{Handle, Resend, Synchronizer};
+use stanchion_client::{
     AcquireError, Asked, Client, Fencing, InvalidName, Lease, Name, QueryError, Rejection,
 };
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use stanchion_core::primitive::sleep;
-use stanchion_core::{AcquireError, FencingToken, LostReason, Rejection, ReleaseError};
+use stanchion_client::primitive::sleep;
+use stanchion_client::{AcquireError, FencingToken, LostReason, Rejection, ReleaseError};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
@@ -184,7 +184,7 @@ impl<W> Lead<W> {
             panicked: 0,
             last: TermEnd::NeverElected,
         };
-        let client = self.election.handle.client().clone();
+        let client = self.election.handle.clone();
         let mut failures = 0;
         loop {
             let campaign = self

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use stanchion_core::primitive::{Reply, as_millis, holder_in, natural, unexpected};
-use stanchion_core::{FencingToken, QueryError};
+use stanchion_client::primitive::{Reply, as_millis, holder_in, natural, unexpected};
+use stanchion_client::{FencingToken, QueryError};
 
 /// The leader of an election, as the server replied. The state may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Handle, Hold, Reply, unexpected};
-use stanchion_core::{
+use stanchion_client::primitive::{Handle, Hold, Reply, unexpected};
+use stanchion_client::{
     FencingToken, Outage, QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError,
     WireOwner, define_guard,
 };

@@ -38,7 +38,7 @@ pub use leader::{Candidate, Leader};
 pub use leadership::{Challenge, Leadership};
 pub use observe::{Leaders, Observed};
 pub use options::CampaignOptions;
-pub use stanchion_core::{
+pub use stanchion_client::{
     AbandonedHold, AcquireError, AcquireOptions, Asked, Background, Client, ClientConfig,
     ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, FreeBy, Guard, InvalidLease,
     InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::poll_fn;
 use futures_util::stream::{Stream, StreamExt as _, unfold};
-use stanchion_core::primitive::{Handle, Resend, Synchronizer};
-use stanchion_core::{AcquireError, Moment, QueryError};
+use stanchion_client::primitive::{Handle, Resend, Synchronizer};
+use stanchion_client::{AcquireError, Moment, QueryError};
 
 use crate::election::Election;
 use crate::leader::{Leader, Sight};
@@ -116,7 +116,7 @@ impl Lookout {
             if self.refused {
                 return None;
             }
-            let asked = self.handle.client().now();
+            let asked = self.handle.now();
             let sight = match self.read().await {
                 Ok(sight) => sight,
                 Err(QueryError::Shutdown) => return None,
@@ -126,7 +126,7 @@ impl Lookout {
                         Some(Ok(sight)) => sight.clone(),
                         _ => Sight::default(),
                     };
-                    let holds = self.holds_until.since(self.handle.client().now());
+                    let holds = self.holds_until.since(self.handle.now());
                     let told = matches!(self.last, Some(Err(())));
                     if self.refused || holds.is_zero() && !told {
                         self.last = Some(Err(()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion_core::{AcquireOptions, Lease, Reentry, Renewal};
+use stanchion_client::{AcquireOptions, Lease, Reentry, Renewal};
 
 use crate::scripts::HEAD_START;
 
@@ -57,7 +57,7 @@ impl CampaignOptions {
     }
 
     /// Sets the longest term. After that time the leadership is lost with
-    /// [`LostReason::MaxHold`](stanchion_core::LostReason::MaxHold), and others may win. Default: none.
+    /// [`LostReason::MaxHold`](stanchion_client::LostReason::MaxHold), and others may win. Default: none.
     #[must_use]
     pub fn max_term(mut self, max_term: Duration) -> Self {
         self.acquire = self.acquire.max_hold(max_term);

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Arg, Call, Handle, Item, Kind, Operation, Request, Script, Sharing, Synchronizer, Tenure,
     renew_field, whole_millis,
 };
-use stanchion_core::{Fencing, Lease, Name, WireOwner, minting, noticing};
+use stanchion_client::{Fencing, Lease, Name, WireOwner, minting, noticing};
 
 static CAMPAIGN: Script<8, 12> = Script::new(
     "election/campaign",
@@ -77,7 +77,7 @@ impl Keys {
             news: name.prefixed("stanchion_election"),
             notice: handle.notice(&name),
             publish: handle.publish_command(),
-            client: handle.client().id().to_string(),
+            client: handle.id().to_string(),
             stays: whole_millis(handle.poll_interval() * POLLS),
             name,
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use stanchion_core::{FencingToken, Name, RenewError};
+use stanchion_client::{FencingToken, Name, RenewError};
 use tokio::sync::watch;
 
 use crate::leadership::{Challenge, Leadership, Office};

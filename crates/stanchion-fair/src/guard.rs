@@ -1,7 +1,7 @@
 //! The guard of a held fair lock.
 
-use stanchion_core::primitive::Hold;
-use stanchion_core::{FencingToken, RenewError, define_detach, define_guard};
+use stanchion_client::primitive::Hold;
+use stanchion_client::{FencingToken, RenewError, define_detach, define_guard};
 
 define_guard! {
     /// A held [`FairLock`](crate::FairLock). Release it, or drop it: the release then runs in the background.

@@ -26,7 +26,7 @@ mod status;
 
 pub use guard::FairLockGuard;
 pub use lock::{FairDanger, FairLock};
-pub use stanchion_core::{
+pub use stanchion_client::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, AdoptError, Asked, Background,
     Client, ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, Fencing,
     FencingToken, FreeBy, Guard, HoldMode, HoldTicket, InvalidLease, InvalidName, InvalidTicket,

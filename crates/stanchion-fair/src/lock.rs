@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
-use stanchion_core::{Client, Events, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
+use stanchion_client::primitive::{Handle, Resend, Synchronizer, unexpected};
+use stanchion_client::{
+    Client, Events, Fencing, InvalidName, Lease, Name, QueryError, define_verbs,
+};
 
 use crate::guard::FairLockGuard;
 use crate::scripts::{Description, GRACE, REDISSON_WAIT};
@@ -33,7 +35,7 @@ const LOOKED_AT: u64 = 1000;
 /// * P11: no script takes more than logarithmic time in the length of the queue. The exceptions: giving up from the middle,
 ///   one `LREM`; and [`FairLock::position`].
 /// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use
-///   [`FairLockGuard::reenter`] or [`AcquireOptions::owner`](stanchion_core::AcquireOptions::owner); a re-entry bypasses the queue.
+///   [`FairLockGuard::reenter`] or [`AcquireOptions::owner`](stanchion_client::AcquireOptions::owner); a re-entry bypasses the queue.
 ///
 /// # What it costs
 /// Every release goes through the server, so a process with many waiters cannot keep the lock to itself. Each hand-off
@@ -220,9 +222,9 @@ define_verbs! {
         /// ```
         ///
         /// # Errors
-        /// [`AcquireError::Rejected`](stanchion_core::AcquireError::Rejected): the request cannot succeed as it is.
-        /// [`AcquireError::Unavailable`](stanchion_core::AcquireError::Unavailable) or
-        /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): the server has been out of reach for the
+        /// [`AcquireError::Rejected`](stanchion_client::AcquireError::Rejected): the request cannot succeed as it is.
+        /// [`AcquireError::Unavailable`](stanchion_client::AcquireError::Unavailable) or
+        /// [`AcquireError::Ambiguous`](stanchion_client::AcquireError::Ambiguous): the server has been out of reach for the
         /// outage tolerance (30 s).
         ///
         /// # Cancel safety
@@ -253,7 +255,7 @@ define_verbs! {
         /// ```
         ///
         /// # Errors
-        /// [`AcquireError`](stanchion_core::AcquireError), but never for contention. Ends within the operation timeout (5 s).
+        /// [`AcquireError`](stanchion_client::AcquireError), but never for contention. Ends within the operation timeout (5 s).
         ///
         /// # Cancel safety
         /// As [`FairLock::acquire`].
@@ -283,7 +285,7 @@ impl FairLock {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_client::Rejection::WrongType) when the name belongs to something
     /// else.
     ///
     /// # Cancel safety
@@ -315,7 +317,7 @@ impl FairLock {
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
     /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
-        self.handle.events(self.description.clone())
+        Events::of(&self.handle, self.description.clone())
     }
 
     async fn look(&self, looked_at: u64) -> Result<FairLockStatus, QueryError> {
@@ -387,9 +389,7 @@ impl FairLock {
     /// # On the wire
     /// One script that walks the queue from its head to the place: for people and dashboards.
     pub async fn position(&self) -> Result<Option<u64>, QueryError> {
-        let call = self
-            .description
-            .position(&self.handle.client().id().to_string());
+        let call = self.description.position(&self.handle.id().to_string());
         let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
         let ahead = reply.as_int().ok_or_else(|| unexpected(&reply))?;
         Ok(u64::try_from(ahead).ok())

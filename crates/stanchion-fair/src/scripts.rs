@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Arg, Call, Granted, Handle, Heard, Hint, Holders, Kind, Reply, Request, Script, ServerQueue,
     Sharing, Synchronizer, Visible, adopt_field, whole_millis,
 };
-use stanchion_core::{
+use stanchion_client::{
     Fencing, FencingToken, Lease, Name, NameState, QueryError, WireOwner, mint_function, minting,
     noticing,
 };
@@ -82,7 +82,7 @@ impl Description {
             waiters: name.prefixed("stanchion_fair_waiters"),
             heard: name.prefixed("stanchion_fair_heard"),
             fence: fencing.key(&name),
-            channel: below(&base, &handle.client().id().to_string()),
+            channel: below(&base, &handle.id().to_string()),
             base,
             publish: handle.publish_command(),
             wait_ms: whole_millis(wait.max(REDISSON_WAIT)),

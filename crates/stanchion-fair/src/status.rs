@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Reply, as_millis, holder_in, natural, unexpected};
-use stanchion_core::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
+use stanchion_client::primitive::{Reply, as_millis, holder_in, natural, unexpected};
+use stanchion_client::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
 
 /// The state of a fair lock at the time of the server's reply. The lock may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

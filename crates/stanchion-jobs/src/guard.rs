@@ -1,7 +1,7 @@
 //! The guard of a run, for its caller, and the view of the run for its work.
 
-use stanchion_core::primitive::{Hold, Watch};
-use stanchion_core::{Ended, FencingToken, Name, define_guard};
+use stanchion_client::primitive::{Hold, Watch};
+use stanchion_client::{Ended, FencingToken, Name, define_guard};
 
 use crate::tick::Tick;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use stanchion_core::primitive::{Handle, Resend, Synchronizer};
-use stanchion_core::{
+use stanchion_client::primitive::{Handle, Resend, Synchronizer};
+use stanchion_client::{
     AcquireError, AcquireOptions, Client, Fencing, FencingToken, InvalidName, Lease, Name,
     QueryError, Rejection, ReleaseError,
 };

@@ -37,7 +37,7 @@ mod tick;
 pub use guard::{JobGuard, JobRun};
 pub use job::Job;
 pub use outcome::{Activity, Begun, JobHolder, JobStatus, LastRun, Outcome};
-pub use stanchion_core::{
+pub use stanchion_client::{
     AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
     Ended, Error, Fencing, FencingToken, FreeBy, InvalidLease, InvalidName, Lease, LeaseLost,
     LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Rejection, ReleaseError,

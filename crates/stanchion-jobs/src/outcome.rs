@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use stanchion_core::primitive::{Hint, Refusal, Reply, holder_in, natural, unexpected};
-use stanchion_core::{LostReason, QueryError, Rejection};
+use stanchion_client::primitive::{Hint, Refusal, Reply, holder_in, natural, unexpected};
+use stanchion_client::{LostReason, QueryError, Rejection};
 
 use crate::guard::JobGuard;
 use crate::tick::Tick;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Arg, Call, Handle, Hint, Kind, Line, Reply, Request, Script, ServerLine, Synchronizer,
     whole_millis,
 };
-use stanchion_core::{Fencing, Lease, Lockable as _, Name, WireOwner, in_line, minting};
+use stanchion_client::{Fencing, Lease, Lockable as _, Name, WireOwner, in_line, minting};
 use stanchion_lock::Lock;
 
 use crate::tick::Tick;

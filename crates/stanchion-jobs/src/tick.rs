@@ -33,7 +33,7 @@ pub struct Tick(u64);
 
 /// A time that is not a valid tick, and the rule that it breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid tick {}: {rule}", stanchion_core::Printable::new(given))]
+#[error("invalid tick {}: {rule}", stanchion_client::Printable::new(given))]
 #[non_exhaustive]
 pub struct InvalidTick {
     /// The value as given.

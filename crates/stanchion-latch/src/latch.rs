@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, Handle, Operation, Reply, Resend, Synchronizer, natural, unexpected,
 };
-use stanchion_core::{
+use stanchion_client::{
     AcquireError, Client, Events, IdleExpiry, InvalidName, Name, Outage, QueryError, Rejection,
 };
 
@@ -298,7 +298,7 @@ impl CountDownLatch {
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS`
     /// on the connection for messages. A script reads the state after each change, and once in each poll interval.
     pub fn events(&self) -> Events {
-        self.handle.events(self.description.clone())
+        Events::of(&self.handle, self.description.clone())
     }
 
     /// Waits until the latch is open.

@@ -34,7 +34,7 @@ mod latch;
 mod scripts;
 
 pub use latch::CountDownLatch;
-pub use stanchion_core::{
+pub use stanchion_client::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, Event,
     Events, FreeBy, HoldMode, IdleExpiry, InvalidIdleExpiry, InvalidName, Name, NameHolder,
     NameRule, NameState, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection,

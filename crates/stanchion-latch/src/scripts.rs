@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Arg, Call, Handle, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
     Tenure, Visible, natural, unexpected, whole_millis,
 };
-use stanchion_core::{IdleExpiry, Lease, Name, NameState, QueryError, WireOwner};
+use stanchion_client::{IdleExpiry, Lease, Name, NameState, QueryError, WireOwner};
 
 /// Builds a script. In front are the functions that read the count and keep an ephemeral latch.
 macro_rules! script {

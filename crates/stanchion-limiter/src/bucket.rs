@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, unexpected};
-use stanchion_core::{AcquireError, Client, InvalidName, Name, QueryError};
+use stanchion_client::primitive::{Handle, unexpected};
+use stanchion_client::{AcquireError, Client, InvalidName, Name, QueryError};
 
 use crate::keys::BucketKeys;
 use crate::limited::{Answer, Attempt, Grant};
@@ -144,7 +144,7 @@ impl TokenBucket {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) if the key has another type.
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_client::Rejection::WrongType) if the key has another type.
     ///
     /// # Cancel safety
     /// Safe; it only reads.

@@ -1,7 +1,7 @@
 //! The keys of a rate limiter, and its entries.
 
-use stanchion_core::primitive::{Handle, Operation};
-use stanchion_core::{InvalidName, Name, WireOwner};
+use stanchion_client::primitive::{Handle, Operation};
+use stanchion_client::{InvalidName, Name, WireOwner};
 
 /// The length of the id in an entry, in bytes, as in Redisson's entries.
 const ID: usize = ID_LENGTH as usize;
@@ -29,7 +29,7 @@ impl Keys {
     pub(crate) fn new(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         // `x` and `{x}` would share the counter and the log, but not the quota.
         let name = handle.name_that_shares_nothing(name)?;
-        let client = handle.client().id().to_string();
+        let client = handle.id().to_string();
         let of_client = |key: &[u8]| [key, b":", client.as_bytes()].concat();
         let (value, log) = (name.suffixed("value"), name.suffixed("permits"));
         let written = name.prefixed("stanchion_limiter_written");
@@ -95,7 +95,7 @@ pub(crate) struct BucketKeys {
 
 impl BucketKeys {
     pub(crate) fn new(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let name = handle.client().name(name)?;
+        let name = handle.name(name)?;
         Ok(Self {
             bucket: name.prefixed_alone("stanchion_bucket"),
             channel: name.prefixed("stanchion_limiter"),

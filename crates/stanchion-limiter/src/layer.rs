@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use stanchion_core::{AcquireError, InvalidName};
+use stanchion_client::{AcquireError, InvalidName};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -52,7 +52,7 @@ macro_rules! limiting {
 limiting!(RateLimiter, TokenBucket);
 
 async fn let_through(asking: Asking, wait: Option<Duration>) -> Result<Grant, NotLet> {
-    let (client, answer) = (asking.handle.client().clone(), Arc::clone(&asking.answer));
+    let (client, answer) = (asking.handle.clone(), Arc::clone(&asking.answer));
     let asked = match wait {
         Some(wait) => asking.acquire(Some(wait)).await,
         None => match asking.try_acquire().await {
@@ -281,7 +281,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stanchion_core::Client;
+    use stanchion_client::Client;
     use std::convert::Infallible;
     use std::future::{Ready, poll_fn, ready};
 

@@ -48,7 +48,7 @@ pub use layer::{LayerError, LimitLayer, LimitService, Limiting};
 pub use limited::{Attempt, Grant, LimitError, Limited};
 pub use limiter::{QuotaScope, RateLimiter, Usage, Waiting};
 pub use quota::{InvalidQuota, Limit, Quota};
-pub use stanchion_core::{
+pub use stanchion_client::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FreeBy,
     InvalidName, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, Secret,
     ServerInfo, ServerRejection, ServerUrl, ShutdownReport,

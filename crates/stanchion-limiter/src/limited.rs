@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Dated, Hint, Hold, Reply, Spent};
-use stanchion_core::{AcquireError, LostReason, Moment, Name, ReleaseError};
+use stanchion_client::primitive::{Dated, Hint, Hold, Reply, Spent};
+use stanchion_client::{AcquireError, LostReason, Moment, Name, ReleaseError};
 
 /// The outcome of a try.
 #[must_use = "it may be limited"]
@@ -47,7 +47,7 @@ pub struct Limited {
 }
 
 fn millis<S: serde::Serializer>(length: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    stanchion_core::primitive::as_millis(&Some(*length), serializer)
+    stanchion_client::primitive::as_millis(&Some(*length), serializer)
 }
 
 impl Limited {
@@ -99,7 +99,7 @@ impl Grant {
         self.permits
     }
 
-    /// Returns the moment from which the permits count, by the client's clock ([`Client::now`](stanchion_core::Client::now)). If the process
+    /// Returns the moment from which the permits count, by the client's clock ([`Client::now`](stanchion_client::Client::now)). If the process
     /// was paused since, and uses them much later, it may exceed the limit in the interval of the use: only the process can know that.
     #[must_use]
     pub fn due(&self) -> Moment {

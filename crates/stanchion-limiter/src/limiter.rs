@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Handle, Reply, Resend, natural, unexpected};
-use stanchion_core::{AcquireError, Client, InvalidName, Name, Outage, QueryError};
+use stanchion_client::primitive::{Handle, Reply, Resend, natural, unexpected};
+use stanchion_client::{AcquireError, Client, InvalidName, Name, Outage, QueryError};
 
 use crate::keys::Keys;
 use crate::limited::{Answer, Attempt, Grant};
@@ -140,7 +140,7 @@ impl RateLimiter {
     /// Returns the same limiter with another keep-alive time: the server forgets the limiter after this time without a request;
     /// `None`: never. Default: ten intervals, at least an hour. It applies when the limiter is created. Less than three intervals
     /// count as three: the log must outlive its entries. With more than ten years every request is rejected, and nothing is sent
-    /// ([`Rejection::InvalidOption`](stanchion_core::Rejection::InvalidOption)).
+    /// ([`Rejection::InvalidOption`](stanchion_client::Rejection::InvalidOption)).
     ///
     /// The next request of a stanchion client creates a forgotten limiter again. Until then, it is "not initialized" to Redisson.
     #[must_use]
@@ -224,7 +224,7 @@ impl RateLimiter {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) if the key of this name has another type.
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_client::Rejection::WrongType) if the key of this name has another type.
     ///
     /// # Cancel safety
     /// Safe; it only reads.
@@ -256,7 +256,7 @@ impl RateLimiter {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) if the key of this name has another type. After
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_client::Rejection::WrongType) if the key of this name has another type. After
     /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been set.
     ///
     /// # Cancel safety

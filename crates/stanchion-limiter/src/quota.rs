@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use stanchion_core::primitive::whole_millis;
+use stanchion_client::primitive::whole_millis;
 
 /// The shortest and the longest interval.
 const INTERVALS: (Duration, Duration) = (

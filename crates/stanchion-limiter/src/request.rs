@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Synchronizer};
-use stanchion_core::{AcquireError, AcquireOptions, Lease, Name, Rejection};
+use stanchion_client::primitive::{Handle, Synchronizer};
+use stanchion_client::{AcquireError, AcquireOptions, Lease, Name, Rejection};
 
 use crate::limited::{Answer, Attempt, Facts, Grant, LimitError};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Reply, as_millis};
+use stanchion_client::primitive::{Reply, as_millis};
 
 use crate::limiter::QuotaScope;
 use crate::quota::Quota;

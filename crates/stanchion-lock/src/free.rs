@@ -1,7 +1,9 @@
 //! The event that a lock becomes free, for tasks that wait for it without acquiring the lock.
 
-use stanchion_core::primitive::{Call, Kind, Line, Request, Script, Sharing, Synchronizer, Tenure};
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_client::primitive::{
+    Call, Kind, Line, Request, Script, Sharing, Synchronizer, Tenure,
+};
+use stanchion_client::{Lease, Name, WireOwner};
 
 static FREE: Script<1, 0> = Script::new("lock/free", include_str!("../lua/free.lua"));
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Synchronizer};
-use stanchion_core::{
+use stanchion_client::primitive::{Handle, Synchronizer};
+use stanchion_client::{
     AcquireError, Client, Events, Fencing, InvalidName, Lease, Name, QueryError, define_verbs,
 };
 
@@ -23,7 +23,7 @@ use crate::status::LockStatus;
 ///   message it takes 1.5 s, or at the longest until the next poll (5 s).
 /// * P11: a grant costs two commands, however many processes wait.
 /// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use [`LockGuard::reenter`] or
-///   [`AcquireOptions::owner`](stanchion_core::AcquireOptions::owner).
+///   [`AcquireOptions::owner`](stanchion_client::AcquireOptions::owner).
 /// * Within a process waiters are served in order of arrival. Processes take turns: up to 8 hand-offs in a row inside
 ///   one, then the next. A try only gets a free lock, and a lock with waiters is hardly ever free. For an order of
 ///   single calls across processes use the fair lock.
@@ -151,9 +151,9 @@ define_verbs! {
         /// ```
         ///
         /// # Errors
-        /// [`AcquireError::Rejected`](stanchion_core::AcquireError::Rejected): the request cannot succeed as it is.
-        /// [`AcquireError::Unavailable`](stanchion_core::AcquireError::Unavailable) or
-        /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): the server has been out of reach for the
+        /// [`AcquireError::Rejected`](stanchion_client::AcquireError::Rejected): the request cannot succeed as it is.
+        /// [`AcquireError::Unavailable`](stanchion_client::AcquireError::Unavailable) or
+        /// [`AcquireError::Ambiguous`](stanchion_client::AcquireError::Ambiguous): the server has been out of reach for the
         /// outage tolerance (30 s).
         ///
         /// # Cancel safety
@@ -182,7 +182,7 @@ define_verbs! {
         /// ```
         ///
         /// # Errors
-        /// [`AcquireError`](stanchion_core::AcquireError), but never for contention. Ends within the operation timeout (5 s).
+        /// [`AcquireError`](stanchion_client::AcquireError), but never for contention. Ends within the operation timeout (5 s).
         ///
         /// # Cancel safety
         /// As [`Lock::acquire`].
@@ -258,7 +258,7 @@ impl Lock {
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
     /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
-        self.handle.events(self.description.clone())
+        Events::of(&self.handle, self.description.clone())
     }
 
     /// Returns the holder, its hold count, the rest of its lease, the last token, and the number of waiting processes.
@@ -280,7 +280,7 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_client::Rejection::WrongType) when the name belongs to something
     /// else.
     ///
     /// # Cancel safety

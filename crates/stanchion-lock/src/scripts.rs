@@ -1,10 +1,10 @@
 //! The scripts, and the description of a lock that calls them.
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerLine,
     Synchronizer, Visible, adopt_field,
 };
-use stanchion_core::{
+use stanchion_client::{
     Fencing, Lease, Name, NameState, QueryError, WireOwner, in_line, minting, noticing,
 };
 

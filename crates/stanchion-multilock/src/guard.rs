@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use stanchion_core::primitive::{HoldSet, Part};
-use stanchion_core::{FencingToken, Name, define_guard};
+use stanchion_client::primitive::{HoldSet, Part};
+use stanchion_client::{FencingToken, Name, define_guard};
 
 define_guard! {
     /// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
@@ -51,11 +51,11 @@ define_guard! {
         /// Runs `work` while all members are held. When one is lost, `work` is dropped at its await point.
     }
     fn renew {
-        /// Renews the leases of all members now. Only needed with [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to
+        /// Renews the leases of all members now. Only needed with [`Renewal::Manual`](stanchion_client::Renewal::Manual), or to
         /// have a whole lease ahead at a certain point. Never shortens a lease.
     } {
         /// # Errors
-        /// [`RenewError::Lost`](stanchion_core::RenewError::Lost) when a member is lost; the other errors leave the holds as
+        /// [`RenewError::Lost`](stanchion_client::RenewError::Lost) when a member is lost; the other errors leave the holds as
         /// they were. Ends within the operation timeout.
         ///
         /// # Cancel safety
@@ -68,9 +68,9 @@ define_guard! {
         /// Releases all members, and waits for the server's answer. Dropping the guard does the same in the background.
     } {
         /// # Errors
-        /// [`ReleaseError::Lost`](stanchion_core::ReleaseError::Lost): a member was lost before, and another owner may have held
+        /// [`ReleaseError::Lost`](stanchion_client::ReleaseError::Lost): a member was lost before, and another owner may have held
         /// it since; that owner's hold was not touched, and the other members are released.
-        /// [`ReleaseError::Ambiguous`](stanchion_core::ReleaseError::Ambiguous): no answer within the operation
+        /// [`ReleaseError::Ambiguous`](stanchion_client::ReleaseError::Ambiguous): no answer within the operation
         /// timeout; the release continues in the background.
         ///
         /// # Cancel safety

@@ -30,7 +30,7 @@ mod scripts;
 pub use guard::MultiGuard;
 pub use members::InvalidMembers;
 pub use multilock::{MultiDanger, MultiLock};
-pub use stanchion_core::{
+pub use stanchion_client::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
     ConfigError, ConnectError, Ended, Error, FencingToken, FreeBy, Guard, InvalidLease,
     InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment, Name, NameRule, Outage,

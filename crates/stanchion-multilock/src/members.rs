@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use stanchion_core::primitive::Part;
-use stanchion_core::{
+use stanchion_client::primitive::Part;
+use stanchion_client::{
     AcquireError, AcquireOptions, ConfigError, ConnectError, Error, Name, Placement, Rejection,
 };
 
@@ -62,10 +62,7 @@ pub(crate) fn sorted(mut parts: Vec<Part>) -> Result<Vec<Part>, InvalidMembers> 
 }
 
 fn order(part: &Part) -> (&[u8], u128) {
-    (
-        part.sync.name().as_bytes(),
-        part.handle.client().id().as_u128(),
-    )
+    (part.sync.name().as_bytes(), part.handle.id().as_u128())
 }
 
 /// Returns the members in the order in which every client waits for them: those of one name in the order of the numbers that
@@ -107,13 +104,11 @@ pub(crate) fn way(parts: &[Part]) -> Way {
         return Way::InOrder;
     };
     let same_slot = |part: &Part| {
-        part.handle.client().server().placement == Placement::Anywhere
+        part.handle.server().placement == Placement::Anywhere
             || part.sync.name().slot() == first.sync.name().slot()
     };
     let fits = |part: &Part| {
-        part.sync.kind().is_plain()
-            && part.handle.client().id() == first.handle.client().id()
-            && same_slot(part)
+        part.sync.kind().is_plain() && part.handle.id() == first.handle.id() && same_slot(part)
     };
     if parts.iter().all(fits) {
         Way::Together(Joint::new(parts))

@@ -4,8 +4,8 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Hold, HoldSet, Part, Synchronizer};
-use stanchion_core::{
+use stanchion_client::primitive::{Hold, HoldSet, Part, Synchronizer};
+use stanchion_client::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Guard, Lease, Lockable, Moment, Name,
     QueryError,
 };
@@ -245,7 +245,7 @@ impl MultiLock {
             let first = &this.members[0];
             let until = options
                 .patience()
-                .map(|patience| first.handle.client().now() + patience);
+                .map(|patience| first.handle.now() + patience);
             loop {
                 let together = match this.together(&options) {
                     Some(joint) => this.at_once(joint, &options, until).await?,
@@ -329,7 +329,7 @@ impl MultiLock {
         async move {
             let until = options
                 .patience()
-                .map(|patience| this.members[0].handle.client().now() + patience);
+                .map(|patience| this.members[0].handle.now() + patience);
             let together = this.together(&options).map(|joint| this.part(joint));
             let parts = together.as_ref().map_or(&*this.members, slice::from_ref);
             let mut holds = Vec::with_capacity(parts.len());
@@ -403,7 +403,7 @@ impl MultiLock {
         match until {
             Some(until) => options
                 .clone()
-                .timeout(until.since(self.members[0].handle.client().now())),
+                .timeout(until.since(self.members[0].handle.now())),
             None => options.clone(),
         }
     }

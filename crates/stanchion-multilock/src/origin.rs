@@ -6,8 +6,10 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Kind, Part, Request, Script, Sharing, Synchronizer, Tenure};
-use stanchion_core::{AcquireError, AcquireOptions, FencingToken, Lease, Name, WireOwner};
+use stanchion_client::primitive::{
+    Call, Kind, Part, Request, Script, Sharing, Synchronizer, Tenure,
+};
+use stanchion_client::{AcquireError, AcquireOptions, FencingToken, Lease, Name, WireOwner};
 
 static ORIGIN: Script<1, 1> = Script::new("multilock/origin", include_str!("../lua/origin.lua"));
 

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Arg, Call, HandOff, Hint, Holders, Item, Kind, Line, LuaPart, Part, Placed, Reply, Request,
     Script, ServerLine, Synchronizer, renew_field,
 };
-use stanchion_core::{Lease, Name, WireOwner, in_line, woven};
+use stanchion_client::{Lease, Name, WireOwner, in_line, woven};
 use tokio::sync::Notify;
 
 /// The part that all scripts share which grant the locks to an owner.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use stanchion_core::primitive::Brief;
-use stanchion_core::{AcquireError, Error, Name, Outage, Rejection};
+use stanchion_client::primitive::Brief;
+use stanchion_client::{AcquireError, Error, Name, Outage, Rejection};
 
 /// The reason that an acquire returned no guard. Grants of single nodes are being released, also those of silent nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use stanchion_core::primitive::{Hold, HoldSet};
-use stanchion_core::{Name, define_guard};
+use stanchion_client::primitive::{Hold, HoldSet};
+use stanchion_client::{Name, define_guard};
 
 define_guard! {
     /// A held [`RedLock`](crate::RedLock). Release it, or drop it: the releases then run in the background.
@@ -50,10 +50,10 @@ define_guard! {
     }
     fn renew {
         /// Renews on all nodes at once, and returns when a quorum has renewed. Only needed with
-        /// [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to have a whole lease ahead at a certain point.
+        /// [`Renewal::Manual`](stanchion_client::Renewal::Manual), or to have a whole lease ahead at a certain point.
     } {
         /// # Errors
-        /// The [`RenewError`](stanchion_core::RenewError) of one node, when fewer than a quorum renewed. Ends within the
+        /// The [`RenewError`](stanchion_client::RenewError) of one node, when fewer than a quorum renewed. Ends within the
         /// operation timeout.
         ///
         /// # Cancel safety
@@ -67,8 +67,8 @@ define_guard! {
         /// nodes, continue in the background. Dropping the guard does the same without waiting.
     } {
         /// # Errors
-        /// The [`ReleaseError`](stanchion_core::ReleaseError) of one node, when fewer than a quorum confirmed.
-        /// [`ReleaseError::Lost`](stanchion_core::ReleaseError::Lost): the quorum was lost before.
+        /// The [`ReleaseError`](stanchion_client::ReleaseError) of one node, when fewer than a quorum confirmed.
+        /// [`ReleaseError::Lost`](stanchion_client::ReleaseError::Lost): the quorum was lost before.
         ///
         /// # Cancel safety
         /// Safe: the releases continue in the background.

@@ -34,7 +34,7 @@ pub use error::{NodeOutcome, NodeReport, RedLockError};
 pub use guard::RedGuard;
 pub use nodes::InvalidNodes;
 pub use redlock::RedLock;
-pub use stanchion_core::{
+pub use stanchion_client::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
     ConfigError, ConnectError, Ended, Error, FreeBy, Guard, InvalidLease, InvalidName, Lease,
     LeaseLost, LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError,

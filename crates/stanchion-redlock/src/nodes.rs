@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::Part;
-use stanchion_core::{
+use stanchion_client::primitive::{Handle, Part};
+use stanchion_client::{
     Client, ConfigError, ConnectError, Error, Fencing, InvalidName, Lockable as _,
 };
 use stanchion_lock::Lock;
@@ -64,7 +64,7 @@ pub(crate) fn parts(clients: &[&Client], name: &[u8]) -> Result<Arc<[Part]>, Inv
     if nodes.is_multiple_of(2) {
         return Err(InvalidNodes::Even { nodes });
     }
-    if let Some((first, second)) = twins(clients.iter().copied()) {
+    if let Some((first, second)) = twins(clients.iter().map(|it| (*it).as_ref())) {
         return Err(InvalidNodes::SameServer { first, second });
     }
     clients
@@ -76,7 +76,7 @@ pub(crate) fn parts(clients: &[&Client], name: &[u8]) -> Result<Arc<[Part]>, Inv
 
 /// Returns the numbers of two clients of one server, as far as the servers are known by now.
 pub(crate) fn twins<'a>(
-    clients: impl Iterator<Item = &'a Client> + Clone,
+    clients: impl Iterator<Item = &'a Handle> + Clone,
 ) -> Option<(usize, usize)> {
     clients.clone().enumerate().find_map(|(second, b)| {
         let mut before = clients.clone().take(second);
@@ -84,7 +84,7 @@ pub(crate) fn twins<'a>(
     })
 }
 
-fn are_one_server(a: &Client, b: &Client) -> bool {
+fn are_one_server(a: &Handle, b: &Handle) -> bool {
     let (first, second) = (&a.server().run_id, &b.server().run_id);
     a.id() == b.id() || (!first.is_empty() && first == second)
 }

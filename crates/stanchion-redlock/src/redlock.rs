@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
-use stanchion_core::primitive::{Hold, Part, sleep};
-use stanchion_core::{Acquire, AcquireOptions, Acquiring, Client, Guard, Lease, Moment, Name};
+use stanchion_client::primitive::{Hold, Part, sleep};
+use stanchion_client::{Acquire, AcquireOptions, Acquiring, Client, Guard, Lease, Moment, Name};
 
 use crate::error::{NodeOutcome, NodeReport, RedLockError};
 use crate::guard::RedGuard;
@@ -287,7 +287,7 @@ impl RedLock {
     ///
     /// # Errors
     /// As [`RedLock::acquire`] and [`RedLock::acquire_timeout`]; [`RedLockError::InvalidOption`] for an owner, and for
-    /// [`OnDeadlock::Fail`](stanchion_core::OnDeadlock::Fail).
+    /// [`OnDeadlock::Fail`](stanchion_client::OnDeadlock::Fail).
     ///
     /// # Cancel safety
     /// As [`RedLock::acquire`].
@@ -463,7 +463,7 @@ impl RedLock {
                 _ => false,
             })
             .map(|report| report.node)
-            .min_by_key(|node| &self.nodes[*node].handle.client().server().run_id)?;
+            .min_by_key(|node| &self.nodes[*node].handle.server().run_id)?;
         let part = &self.nodes[gate];
         // Like every wait, it ends with a poll, here of all nodes: the holder of this one may have lost the others.
         let poll = part.handle.poll_interval();
@@ -481,7 +481,7 @@ impl RedLock {
             });
         }
         // Servers that were not connected when this lock was created are known by now, or they grant nothing.
-        let clients = self.nodes.iter().map(|part| part.handle.client());
+        let clients = self.nodes.iter().map(|part| &part.handle);
         if let Some((first, second)) = twins(clients) {
             return Err(RedLockError::InvalidOption {
                 name: self.name().clone(),
@@ -504,7 +504,7 @@ impl RedLock {
     }
 
     fn now(&self) -> Moment {
-        self.nodes[0].handle.client().now()
+        self.nodes[0].handle.now()
     }
 
     fn no_quorum(&self, nodes: Vec<NodeReport>) -> RedLockError {

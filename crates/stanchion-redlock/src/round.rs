@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use stanchion_core::primitive::{Hold, HoldSet, Part, timeout};
-use stanchion_core::{AcquireError, AcquireOptions, Lease, Moment};
+use stanchion_client::primitive::{Hold, HoldSet, Part, timeout};
+use stanchion_client::{AcquireError, AcquireOptions, Lease, Moment};
 
 use crate::error::{NodeOutcome, NodeReport};
 
@@ -48,7 +48,7 @@ pub(crate) async fn ask_all(
     budget: Duration,
 ) -> Round {
     let quorum = nodes.len() / 2 + 1;
-    let clock = nodes[0].handle.client();
+    let clock = &nodes[0].handle;
     let started = clock.now();
     let mut tally = Tally::new(nodes.len());
     let kept_node = kept.map(|(node, hold)| {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Hold, Synchronizer};
-use stanchion_core::{FencingToken, ReleaseError, RenewError, define_guard};
+use stanchion_client::primitive::{Hold, Synchronizer};
+use stanchion_client::{FencingToken, ReleaseError, RenewError, define_guard};
 
 define_guard! {
     /// A read hold of an [`RwLock`](crate::RwLock). Release it, or drop it: the release then runs in the background.

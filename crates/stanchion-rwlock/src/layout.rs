@@ -1,7 +1,7 @@
 //! The keys, fields and channel of a read-write lock on the server.
 
-use stanchion_core::primitive::{Arg, Call, Handle, Kind, Line, Reply, Request, Script, Visible};
-use stanchion_core::{Fencing, Name, NameState, QueryError, WireOwner, noticing};
+use stanchion_client::primitive::{Arg, Call, Handle, Kind, Line, Reply, Request, Script, Visible};
+use stanchion_client::{Fencing, Name, NameState, QueryError, WireOwner, noticing};
 
 use crate::preference::Preference;
 use crate::status::RwLockStatus;
@@ -19,7 +19,7 @@ const GRACE: u64 = 2_000;
 /// The text of a script with the functions for the line of a read-write lock in the place of its mark.
 macro_rules! in_line {
     ($text:expr) => {
-        stanchion_core::in_line!($text, of include_str!("../lua/line_of_rwlock.lua"))
+        stanchion_client::in_line!($text, of include_str!("../lua/line_of_rwlock.lua"))
     };
 }
 pub(crate) use in_line;
@@ -27,9 +27,9 @@ pub(crate) use in_line;
 /// The text of a script with the functions for dead readers in the place of its line `-- @dead.lua`.
 macro_rules! with_dead {
     ($text:expr) => {
-        stanchion_core::woven!(
+        stanchion_client::woven!(
             $text,
-            stanchion_core::primitive::LuaPart::new(
+            stanchion_client::primitive::LuaPart::new(
                 "-- @dead.lua\n",
                 include_str!("../lua/dead.lua")
             )
@@ -183,14 +183,14 @@ impl Layout {
         [line, wake, &self.crowd, self.mark(), self.turn()]
     }
 
-    /// See [`ServerLine::tend`](stanchion_core::primitive::ServerLine::tend).
+    /// See [`ServerLine::tend`](stanchion_client::primitive::ServerLine::tend).
     pub(crate) fn tend(&self, heard: bool) -> Call {
         let [base, publish] = self.base();
         let sentry = if heard { self.line.client.as_str() } else { "" };
         TEND.call(self.keys(), [base, publish, sentry.into()])
     }
 
-    /// See [`ServerLine::neighbours`](stanchion_core::primitive::ServerLine::neighbours).
+    /// See [`ServerLine::neighbours`](stanchion_client::primitive::ServerLine::neighbours).
     pub(crate) fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         (*name == self.name).then_some(self.line.base.as_slice())
     }

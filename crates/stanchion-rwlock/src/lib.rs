@@ -36,7 +36,7 @@ mod write;
 pub use guard::{ReadGuard, WriteGuard};
 pub use preference::Preference;
 pub use rwlock::{RwLock, RwLockDanger, RwLockSide};
-pub use stanchion_core::{
+pub use stanchion_client::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Asked, Background, Client,
     ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, Fencing, FencingToken,
     FreeBy, Guard, HoldMode, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerLine, Sharing,
     Synchronizer, renew_field,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_client::{Lease, Name, WireOwner};
 
 use crate::layout::{Layout, in_line, with_dead, write_field};
 use crate::preference::Preference;

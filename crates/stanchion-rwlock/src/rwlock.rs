@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Part, Reply, Resend, Synchronizer};
-use stanchion_core::{
+use stanchion_client::primitive::{Handle, Part, Reply, Resend, Synchronizer};
+use stanchion_client::{
     AcquireError, AcquireOptions, Asked, Client, Events, Fencing, InvalidName, Lease, Lockable,
     Name, QueryError,
 };
@@ -36,9 +36,9 @@ use crate::write::WriteSide;
 ///   requests of other processes see [`Preference`].
 ///
 /// # One owner on both sides
-/// An [`Owner`](stanchion_core::Owner) that writes may also read, without a wait. If it releases its write hold first, it
+/// An [`Owner`](stanchion_client::Owner) that writes may also read, without a wait. If it releases its write hold first, it
 /// keeps reading; [`WriteGuard::downgrade`] does the same in one step. An owner that reads and then acquires for writing
-/// would wait for itself, so the call is refused with [`Rejection::AlreadyHeld`](stanchion_core::Rejection::AlreadyHeld).
+/// would wait for itself, so the call is refused with [`Rejection::AlreadyHeld`](stanchion_client::Rejection::AlreadyHeld).
 ///
 /// A task that holds a read guard and acquires another one *as another owner* can deadlock: it waits behind waiting
 /// writers, and they wait for the task. Use [`ReadGuard::reenter`].
@@ -412,7 +412,7 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`RwLock::write`] and [`RwLock::write_timeout`]; and [`AcquireError::Rejected`] with
-    /// [`Rejection::AlreadyHeld`](stanchion_core::Rejection::AlreadyHeld), at once and without a request, for an
+    /// [`Rejection::AlreadyHeld`](stanchion_client::Rejection::AlreadyHeld), at once and without a request, for an
     /// owner that reads.
     ///
     /// # Cancel safety
@@ -578,7 +578,7 @@ impl RwLock {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_client::Rejection::WrongType) when the name belongs to something
     /// else.
     ///
     /// # Cancel safety
@@ -619,7 +619,7 @@ impl RwLock {
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
     /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
-        self.handle.events(self.layout.clone())
+        Events::of(&self.handle, self.layout.clone())
     }
 
     /// Sends the readers or the writer a request to give the lock back, with a reason of at most 200 bytes. The

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Reply, as_millis, natural, unexpected};
-use stanchion_core::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
+use stanchion_client::primitive::{Reply, as_millis, natural, unexpected};
+use stanchion_client::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
 
 use crate::layout::WRITE;
 
@@ -29,7 +29,7 @@ pub struct RwLockStatus {
     /// slot share.
     pub last_token: Option<FencingToken>,
     /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
-    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not count. Redisson processes
+    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) does not count. Redisson processes
     /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }

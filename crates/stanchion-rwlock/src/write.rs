@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerLine, Synchronizer,
     renew_field,
 };
-use stanchion_core::{Lease, Name, WireOwner, minting};
+use stanchion_client::{Lease, Name, WireOwner, minting};
 
 use crate::layout::{Layout, in_line, with_dead, write_field};
 use crate::preference::Preference;

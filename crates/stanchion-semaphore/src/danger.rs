@@ -1,6 +1,6 @@
 //! Operations for operators.
 
-use stanchion_core::QueryError;
+use stanchion_client::QueryError;
 
 use crate::ids::PermitId;
 use crate::pool::Pool;

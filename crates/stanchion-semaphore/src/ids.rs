@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
-use stanchion_core::WireOwner;
+use stanchion_client::WireOwner;
 
 /// The number of bytes of an id.
 const BYTES: usize = 16;

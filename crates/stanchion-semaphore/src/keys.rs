@@ -1,7 +1,7 @@
 //! The keys of one semaphore.
 
-use stanchion_core::primitive::{Arg, Call, Handle, Line, Operation, ServerLine, whole_millis};
-use stanchion_core::{IdleExpiry, InvalidName, Name};
+use stanchion_client::primitive::{Arg, Call, Handle, Line, Operation, ServerLine, whole_millis};
+use stanchion_client::{IdleExpiry, InvalidName, Name};
 
 use crate::scripts::pool;
 
@@ -43,14 +43,14 @@ impl Ephemeral {
 
 impl Keys {
     pub(crate) fn plain(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let name = handle.client().name(name)?;
+        let name = handle.name(name)?;
         let ledger = name.prefixed_alone("stanchion_permits");
         let total = name.prefixed_alone("stanchion_semaphore_total");
         Ok(Self::new(handle, name, ledger, total))
     }
 
     pub(crate) fn leased(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let name = handle.client().name(name)?;
+        let name = handle.name(name)?;
         let leases = name.suffixed("timeout");
         let total = name.as_bytes().to_vec();
         Ok(Self::new(handle, name, leases, total))

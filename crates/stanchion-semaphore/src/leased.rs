@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
-use stanchion_core::{
+use stanchion_client::primitive::{Handle, Resend, Synchronizer, unexpected};
+use stanchion_client::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Client, Events, Guard, IdleExpiry,
     InvalidName, Lease, Name, QueryError, Rejection,
 };
@@ -461,10 +461,13 @@ impl LeasedSemaphore {
     /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
     /// connection for messages. A script reads the state after each change and each renewal, and once in each poll interval.
     pub fn events(&self) -> Events {
-        self.pool.handle.events(Arc::new(Description {
-            keys: Arc::clone(&self.pool.keys),
-            permits: 1,
-        }))
+        Events::of(
+            &self.pool.handle,
+            Arc::new(Description {
+                keys: Arc::clone(&self.pool.keys),
+                permits: 1,
+            }),
+        )
     }
 
     async fn numbers(&self) -> Result<LeasedStatus, QueryError> {

@@ -49,7 +49,7 @@ pub use ids::{InvalidPermitId, PermitId};
 pub use leased::LeasedSemaphore;
 pub use permit::{LeasedPermit, Permit};
 pub use plain::Semaphore;
-pub use stanchion_core::{
+pub use stanchion_client::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
     ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, FreeBy, Guard, HoldMode,
     IdleExpiry, InvalidIdleExpiry, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment,

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use stanchion_core::primitive::{Hold, Sharing};
-use stanchion_core::{Name, ReleaseError, WireOwner, define_guard};
+use stanchion_client::primitive::{Hold, Sharing};
+use stanchion_client::{Name, ReleaseError, WireOwner, define_guard};
 
 use crate::ids::PermitId;
 
@@ -19,7 +19,7 @@ fn count_of(hold: &Hold) -> u32 {
 ///
 /// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9). A release
 /// continues through any outage until the server has answered, as long as the client lives. A client that is
-/// [shut down](stanchion_core::Client::shutdown) before that leaves the permits held, see
+/// [shut down](stanchion_client::Client::shutdown) before that leaves the permits held, see
 /// [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim).
 ///
 /// It has no `is_held` and no `lost`: a plain permit has no lease, so it neither expires nor is renewed. If an

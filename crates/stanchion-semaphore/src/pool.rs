@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, Handle, Hold, Operation, Reply, Resend, Synchronizer, unexpected,
 };
-use stanchion_core::{
+use stanchion_client::{
     AcquireError, AcquireOptions, IdleExpiry, Lease, Outage, QueryError, Rejection,
 };
 

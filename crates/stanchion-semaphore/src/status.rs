@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Reply, as_millis};
-use stanchion_core::{HoldMode, NameHolder, NameState};
+use stanchion_client::primitive::{Reply, as_millis};
+use stanchion_client::{HoldMode, NameHolder, NameState};
 
 use crate::ids::PermitId;
 
@@ -22,7 +22,7 @@ pub struct SemaphoreStatus {
     /// The holders, sorted by owner. A process that has died stays listed. Java's holders are not listed.
     pub holders: Vec<PermitHolder>,
     /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
-    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not count. Redisson processes
+    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) does not count. Redisson processes
     /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
@@ -94,7 +94,7 @@ pub struct LeasedStatus {
     /// it.
     pub permits: Vec<HeldPermit>,
     /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
-    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not count. Redisson processes
+    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) does not count. Redisson processes
     /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }

@@ -39,7 +39,7 @@ pub use stanchion_barrier::{
     DoubleStatus, Inside, InvalidBarrier, OnLeave, Passed, WaitOptions,
 };
 #[doc(inline)]
-pub use stanchion_core::{
+pub use stanchion_client::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked,
     Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError,
     ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge,

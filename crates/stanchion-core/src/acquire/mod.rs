@@ -25,23 +25,22 @@ use std::time::Duration;
 use crate::actor::ActorId;
 use crate::description::{Subject, Synchronizer};
 use crate::error::{AcquireError, Rejection};
+use crate::extension::{GiveUp, Patient};
 use crate::free_by::FreeBy;
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
-use crate::holders::Holders;
 use crate::lease::Lease;
 use crate::millis::whole_millis;
 use crate::options::{AcquireOptions, HoldTerms, OnDeadlock};
 use crate::owner::Owner;
 use crate::seat::Seat;
 use crate::shared::Core;
-use crate::survey::watch;
 use crate::wire_owner::WireOwner;
 use attempt::Other;
 use dated::{Awaited, until_due};
 use once::once;
 use reentry::{Sitting, as_owner};
-use stanchion_transport::{Moment, Outage, Presence, timeout};
+use stanchion_transport::{Moment, Outage, timeout};
 use wait::{Wishes, wait};
 
 pub(crate) use stand_by::StandingBy;
@@ -59,15 +58,10 @@ pub(crate) async fn acquire(
 ) -> Result<Hold, AcquireError> {
     let terms = check(core, &**sync, options, lease)?;
     let started = core.clock.now();
-    let mut watch = match terms.actor {
-        Some(actor) if options.on_deadlock == OnDeadlock::Fail => {
-            Some(Box::new(watch(core, &**sync, actor, started)))
-        }
-        _ => None,
-    };
+    let mut give_up = give_up(core, &**sync, options, terms.actor, started)?;
     let wishes = Wishes {
         on_queued: options.on_queued.as_ref(),
-        watch: watch.as_deref_mut(),
+        give_up: give_up.as_mut(),
         begun: None,
     };
     let deadline = options
@@ -263,15 +257,10 @@ fn check(
             rejection: Rejection::InvalidOption { rule },
         });
     }
-    let actor = ActorId::of(options.owner.as_ref());
-    if options.on_deadlock == OnDeadlock::Fail
-        && let Some(rule) = never_fails(core, sync, actor)
-    {
-        return Err(AcquireError::Rejected {
-            name: sync.name().clone(),
-            rejection: Rejection::InvalidOption { rule: rule.into() },
-        });
-    }
+    // The scope first: a scope declares which acquires belong together, an owner only which acquires re-enter each other.
+    let scope = core.extensions.iter().find_map(|it| it.actor());
+    let actor = scope.or_else(|| ActorId::of(options.owner.as_ref()));
+    give_up(core, sync, options, actor, core.clock.now())?;
     let lease = options.lease_or(lease);
     let first_lease = options.first_lease.unwrap_or(lease);
     if first_lease < lease {
@@ -295,21 +284,27 @@ fn check(
     })
 }
 
-/// Returns the reason why [`OnDeadlock::Fail`] could never have an effect, if there is one: an option that does nothing is refused.
-fn never_fails(
+/// Returns the search for a deadlock that [`OnDeadlock::Fail`] demands; it begins when it is first polled. An option that could never have an
+/// effect is refused.
+fn give_up(
     core: &Core,
     sync: &dyn Synchronizer,
+    options: &AcquireOptions,
     actor: Option<ActorId>,
-) -> Option<&'static str> {
-    if matches!(sync.holders(), Holders::Untold | Holders::Permits) {
-        Some("on_deadlock: Fail is for locks, whose holders are known; not for permits")
-    } else if core.config.presence != Presence::On {
-        Some("on_deadlock: Fail needs Presence::On: the others must see what this client holds")
-    } else if !actor.is_some_and(ActorId::is_certain) {
-        Some("on_deadlock: Fail needs an actor: a scope of Client::actor, or an explicit owner")
-    } else {
-        None
+    began: Moment,
+) -> Result<Option<GiveUp>, AcquireError> {
+    if options.on_deadlock == OnDeadlock::Wait {
+        return Ok(None);
     }
+    let wait = Patient { sync, actor, began };
+    let begun = core.extensions.iter().find_map(|it| it.give_up(&wait));
+    let begun = begun.unwrap_or(Err(
+        "on_deadlock: Fail needs stanchion-survey, which is missing",
+    ));
+    begun.map(Some).map_err(|rule| AcquireError::Rejected {
+        name: sync.name().clone(),
+        rejection: Rejection::InvalidOption { rule: rule.into() },
+    })
 }
 
 /// The error of a call that began at `started`. `free_by`: the time by which a request that the call left is certainly undone.

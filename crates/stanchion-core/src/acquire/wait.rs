@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use super::attempt::{Asking, Attempt, Manner};
 use super::{FIRST_ASK, timed_out, timeout_at};
+use crate::deadlock::DeadlockEdge;
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
+use crate::extension::{GiveUp, Queued};
 use crate::free_by::FreeBy;
 use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::options::{HoldTerms, OnQueued};
 use crate::seat::Seat;
 use crate::shared::Core;
-use crate::survey::{Watch, own};
-use crate::waiting::{LockEntries, Ticket, Turn};
+use crate::waiting::{LockEntries, LockEntry, Ticket, Turn};
 use stanchion_transport::Moment;
 
 /// The time after the deadline during which a call waits for the confirmation that its place was given up. Half of the limit of P9:
@@ -30,8 +31,8 @@ const LAST_WORDS: Duration = Duration::from_millis(25);
 #[derive(Default)]
 pub(super) struct Wishes<'a> {
     pub(super) on_queued: Option<&'a OnQueued>,
-    /// Detects deadlocks during the wait.
-    pub(super) watch: Option<&'a mut Watch>,
+    /// Ends when the wait must be given up because of a deadlock.
+    pub(super) give_up: Option<&'a mut GiveUp>,
     /// The place of a standby, which was taken before. Boxed: rare.
     pub(super) begun: Option<Box<Begun>>,
 }
@@ -60,7 +61,7 @@ pub(super) fn wait(
     async move {
         let Wishes {
             mut on_queued,
-            mut watch,
+            mut give_up,
             begun,
         } = wishes;
         let mut in_line = None;
@@ -96,16 +97,17 @@ pub(super) fn wait(
                 in_line = in_line.or_else(|| seat.map(Seat::in_line));
             }
             if waited && !std::mem::replace(&mut looked, true) {
-                own::at_once(core, &**sync, ticket.entry(), terms);
+                queued(core, &**sync, ticket.entry(), terms);
             }
-            match next_turn(core, &mut ticket, deadline, watch.as_deref_mut()).await {
-                Turn::TimedOut => {
+            let turn = match next(core, &mut ticket, deadline, give_up.as_deref_mut()).await {
+                Next::Turn(turn) => turn,
+                Next::TimedOut => {
                     let free_by = Box::pin(leave(core, &asking, ticket, deadline)).await;
                     return Err(timed_out(core, sync, started, free_by));
                 }
-                Turn::Closing => return Err(asking.shut_down()),
+                Next::Closing => return Err(asking.shut_down()),
                 // P3: handled like a time-out. A hold that is granted before the ticket is dropped is released with the ticket.
-                Turn::Deadlock(cycle) => {
+                Next::Deadlock(cycle) => {
                     let now = core.clock.now();
                     let free_by = Box::pin(leave(core, &asking, ticket, now)).await;
                     return Err(AcquireError::Deadlock {
@@ -115,6 +117,8 @@ pub(super) fn wait(
                         cycle,
                     });
                 }
+            };
+            match turn {
                 Turn::Take(hold) if hold.is_held() => {
                     core.tell(|sink| sink.woken(sync.kind().name(), true));
                     asking.given(&hold);
@@ -224,43 +228,65 @@ async fn leave(core: &Core, asking: &Asking, ticket: Ticket, deadline: Moment) -
     }
 }
 
-/// Returns the next turn. The deadline and a shutdown end the wait and are turns, too.
-async fn next_turn(
+/// The next step of a wait: a turn in the queue, or the end of the wait.
+enum Next {
+    Turn(Turn),
+    TimedOut,
+    Closing,
+    Deadlock(Vec<DeadlockEdge>),
+}
+
+async fn next(
     core: &Core,
     ticket: &mut Ticket,
     deadline: Moment,
-    watch: Option<&mut Watch>,
-) -> Turn {
-    match watch {
-        None => own_turn(core, ticket, deadline).await,
+    give_up: Option<&mut GiveUp>,
+) -> Next {
+    match give_up {
+        None => next_turn(core, ticket, deadline).await,
         // Boxed, like all rare futures here.
-        Some(watch) => Box::pin(own_turn_or_deadlock(core, ticket, deadline, watch)).await,
+        Some(give_up) => Box::pin(next_turn_or_deadlock(core, ticket, deadline, give_up)).await,
     }
 }
 
-async fn own_turn_or_deadlock(
+async fn next_turn_or_deadlock(
     core: &Core,
     ticket: &mut Ticket,
     deadline: Moment,
-    watch: &mut Watch,
-) -> Turn {
+    give_up: &mut GiveUp,
+) -> Next {
     tokio::select! {
         biased;
-        turn = own_turn(core, ticket, deadline) => turn,
-        cycle = watch.must_give_up() => Turn::Deadlock(cycle),
+        next = next_turn(core, ticket, deadline) => next,
+        cycle = give_up => Next::Deadlock(cycle),
     }
 }
 
-async fn own_turn(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Turn {
+async fn next_turn(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Next {
     let turn = pin!(async {
         tokio::select! {
             biased;
             // The shutdown first: during an outage a turn is always ready.
-            () = core.closing.cancelled() => Turn::Closing,
-            turn = ticket.turn() => turn,
+            () = core.closing.cancelled() => Next::Closing,
+            turn = ticket.turn() => Next::Turn(turn),
         }
     });
     timeout_at(core, deadline, turn)
         .await
-        .unwrap_or(Turn::TimedOut)
+        .unwrap_or(Next::TimedOut)
+}
+
+/// Informs the extensions that the call waits.
+///
+/// A hold that its caller has not taken yet does not count as a hold of the waiting actor. On another thread the waiter's own grant may arrive
+/// just before this call, and a hand-off gives that hold a new owner.
+fn queued(core: &Core, sync: &dyn Synchronizer, entry: &LockEntry, terms: &HoldTerms) {
+    let call = Queued {
+        sync,
+        name: entry.name().as_bytes(),
+        holds_itself: terms.actor.is_some_and(|actor| entry.is_held_by(actor)),
+    };
+    for extension in core.extensions.iter() {
+        extension.queued(&call);
+    }
 }

@@ -2,12 +2,23 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::client::AbandonedHold;
 use crate::free_by::FreeBy;
 use crate::hold::state::HoldState;
 use crate::name::Name;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
+
+/// A hold whose guard outlived its client. The hold may have been lost before, but the server may keep it until its lease ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AbandonedHold {
+    /// The name that was held.
+    pub name: Name,
+    /// The owner that held it.
+    pub owner: WireOwner,
+    /// The time after which the lease has ended.
+    pub free_by: FreeBy,
+}
 
 /// The lost holds of a client. Locked to add or read them; under this lock no other mutex is taken, and no hold is dropped.
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@ use crate::hold::parked::Parked;
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::observe::{span, spans};
+use crate::query::unanswered_in;
 use crate::shared::Core;
 use crate::watchdog;
 use stanchion_transport::{Failure, Outage, Path, Persistent, Sleep, sleep};
@@ -44,12 +45,6 @@ pub(crate) async fn bounded<T: Send + 'static>(
         Pin::new(timer).poll(cx).map(|()| None)
     })
     .await
-}
-
-pub(crate) fn unanswered_in(timeout: Duration) -> Outage {
-    Outage::Unanswered {
-        detail: format!("nothing within {}", humantime::format_duration(timeout)),
-    }
 }
 
 /// Renews the hold until the server has answered or the hold is lost. `lease` replaces the usual lease.

@@ -13,15 +13,16 @@ use uuid::Uuid;
 
 use super::handle::Hold;
 use super::release::{Sent, end, was_sent};
-use super::renew::{bounded, unanswered_in};
+use super::renew::bounded;
 use super::state::HoldState;
 use super::sweep::{Debt, Leftover};
 use crate::description::Verdict;
-use crate::error::{AcquireError, LostReason, Rejection, RenewError};
+use crate::error::{AdoptError, InvalidTicket, LostReason, Rejection, RenewError};
 use crate::field::detach_field;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe::{span, spans};
+use crate::query::unanswered_in;
 use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::waiting::End;
@@ -64,42 +65,6 @@ pub struct HoldTicket {
     /// The end that `max_hold` sets, server time in µs; 0 without one.
     until: u64,
     name: Vec<u8>,
-}
-
-/// A text that is not a ticket.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{:?} is not the ticket of a hold: {rule}", Printable::new(text))]
-#[non_exhaustive]
-pub struct InvalidTicket {
-    /// The text; a long one is truncated.
-    pub text: String,
-    /// The rule that the text breaks.
-    pub rule: &'static str,
-}
-
-/// The error of a ticket that was not adopted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AdoptError {
-    /// The hold of this ticket has ended: its lease ran out, it was adopted before, or taken by force. Another owner may hold the name.
-    #[error("the hold of this ticket for {name} has ended")]
-    Gone {
-        /// The name that was held.
-        name: Name,
-    },
-    /// The ticket is for another kind or name. Nothing was sent.
-    #[error("this ticket is for the {kind} {theirs}, not for the {ours}")]
-    Other {
-        /// The kind that the ticket is for.
-        kind: String,
-        /// The name that the ticket is for.
-        theirs: String,
-        /// The kind and name for which the adoption was tried.
-        ours: String,
-    },
-    /// The server refused, or cannot be reached. After [`AcquireError::Ambiguous`] the hold may have been adopted, and is being released.
-    #[error(transparent)]
-    Failed(#[from] AcquireError),
 }
 
 impl HoldTicket {

@@ -1,15 +1,11 @@
 //! Observation: the spans of operations, and the events that are counted.
 //!
-//! The core and the links report to one [`Observer`] (`sink`), which passes everything on to the `metrics` facade (`facade`, with the
-//! feature `metrics`) and to the observer of the configuration. Without either there is no observer, and nothing is counted or timed.
-//! `spans` has the spans of operations, `names` the table of metrics, `counts` the numbers of holds. `beat` sets the gauges once a second.
+//! The core and the links report to one [`Observer`](stanchion_transport::Observer) (`sink`), which passes everything on to the observers of the
+//! client. Without an observer nothing is counted or timed. `spans` has the spans of operations, `counts` the numbers of holds. `beat` sets the
+//! gauges once a second.
 
 pub(crate) mod beat;
 mod counts;
-#[cfg(feature = "metrics")]
-mod facade;
-#[cfg(feature = "metrics")]
-mod names;
 mod sink;
 pub(crate) mod spans;
 

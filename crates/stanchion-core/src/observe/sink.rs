@@ -5,48 +5,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-#[cfg(feature = "metrics")]
-use super::facade;
 use stanchion_transport::{Gauges, Observer};
 
-/// Makes the observer of a client: the facade, and `given`. `None` when there is neither, so that nothing is timed.
-pub(crate) fn sink(given: Option<Arc<dyn Observer>>) -> Option<Arc<dyn Observer>> {
-    if !cfg!(feature = "metrics") && given.is_none() {
+/// Makes the observer of a client, which passes everything on to `observers`. `None` without any, so that nothing is timed.
+pub(crate) fn sink(observers: Vec<Arc<dyn Observer>>) -> Option<Arc<dyn Observer>> {
+    if observers.is_empty() {
         return None;
     }
-    #[cfg(feature = "metrics")]
-    facade::describe();
-    Some(Arc::new(Sink {
-        #[cfg(feature = "metrics")]
-        number: next_number(),
-        given,
+    let isolated = |observer| Isolated {
+        observer,
         failed: AtomicBool::new(false),
-    }))
+    };
+    Some(Arc::new(Sink(
+        observers.into_iter().map(isolated).collect(),
+    )))
 }
 
-#[cfg(feature = "metrics")]
-fn next_number() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
+struct Sink(Box<[Isolated]>);
 
-struct Sink {
-    /// Distinguishes the clients of a process, for the gauges.
-    #[cfg(feature = "metrics")]
-    number: u64,
-    given: Option<Arc<dyn Observer>>,
-    /// True once the given observer has panicked.
+/// An observer that is not called again after a panic.
+struct Isolated {
+    observer: Arc<dyn Observer>,
     failed: AtomicBool,
 }
 
-impl Sink {
+impl Isolated {
     fn tell(&self, event: impl FnOnce(&dyn Observer)) {
-        let Some(given) = &self.given else { return };
         if self.failed.load(Ordering::Relaxed) {
             return;
         }
         // P10: the renewal thread calls it, too, and a panic there would end the renewals of all holds.
-        if catch_unwind(AssertUnwindSafe(|| event(&**given))).is_err()
+        if catch_unwind(AssertUnwindSafe(|| event(&*self.observer))).is_err()
             && !self.failed.swap(true, Ordering::Relaxed)
         {
             tracing::error!("the observer has panicked; it is not called again");
@@ -57,9 +46,9 @@ impl Sink {
 macro_rules! pass_on {
     ($($event:ident($($name:ident: $type:ty),*);)*) => {
         $(fn $event(&self, $($name: $type),*) {
-            #[cfg(feature = "metrics")]
-            facade::$event($($name),*);
-            self.tell(|given| given.$event($($name),*));
+            for each in &self.0 {
+                each.tell(|observer| observer.$event($($name),*));
+            }
         })*
     };
 }
@@ -82,15 +71,8 @@ impl Observer for Sink {
     }
 
     fn gauges(&self, now: &Gauges) {
-        #[cfg(feature = "metrics")]
-        facade::gauges(self.number, Some(now));
-        self.tell(|given| given.gauges(now));
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl Drop for Sink {
-    fn drop(&mut self) {
-        facade::gauges(self.number, None);
+        for each in &self.0 {
+            each.tell(|observer| observer.gauges(now));
+        }
     }
 }

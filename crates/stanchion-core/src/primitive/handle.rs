@@ -8,31 +8,34 @@ use std::time::Duration;
 use tracing::{Instrument as _, Span};
 
 use crate::acquire;
-use crate::client::Client;
 use crate::description::Synchronizer;
+use crate::error::AdoptError;
 use crate::error::{AcquireError, LeaseLost, LostReason, QueryError, Rejection};
-use crate::events::{Events, Visible};
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
-use crate::hold::renew::unanswered_in;
 use crate::hold::sweep::{finished, finished_by};
-use crate::hold::ticket::{AdoptError, HoldTicket};
+use crate::hold::ticket::HoldTicket;
 use crate::lease::Lease;
 use crate::name::{InvalidName, Name, NameRule};
 use crate::notice::Asked;
 use crate::observe::{self, span, spans};
 use crate::options::AcquireOptions;
+use crate::owner::Owner;
+use crate::query::unanswered_in;
 use crate::query::{Resend, query, query_until};
 use crate::reading::{natural, unexpected};
 use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Call, Messages, Moment, Observer, Path, Placement, Reply, timeout};
+use stanchion_transport::{
+    Call, Messages, Moment, Observer, Path, Placement, Reply, ServerInfo, timeout,
+};
+use uuid::Uuid;
 
 /// A client, as a primitive uses it: acquires, queries, and the data that scripts need. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
-    client: Client,
+    pub(crate) core: Arc<Core>,
 }
 
 /// The identity and the time limit of an operation that must happen once: see [`Handle::operation`].
@@ -48,42 +51,78 @@ pub struct Operation {
 }
 
 impl Handle {
-    /// Makes the handle of `client`.
+    /// Returns the handle of `client`.
     #[must_use]
-    pub fn of(client: &Client) -> Self {
-        Self {
-            client: client.clone(),
-        }
+    pub fn of(client: &impl AsRef<Self>) -> Self {
+        client.as_ref().clone()
     }
 
-    /// The client.
+    pub(crate) const fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Returns the identity of the client: the first part of every owner it makes.
     #[must_use]
-    pub const fn client(&self) -> &Client {
-        &self.client
+    pub fn id(&self) -> Uuid {
+        self.core.id
     }
 
-    pub(super) const fn core(&self) -> &Arc<Core> {
-        self.client.core()
+    /// Returns the current moment on the client's clock.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.core.clock.now()
     }
 
-    /// Like [`Client::name`], for primitives with derived keys that must not be those of another name.
+    /// Makes a new owner, for acquires that re-enter each other.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.core.next_wire_owner())
+    }
+
+    /// Returns the server's properties, as found during the connect.
+    #[must_use]
+    pub fn server(&self) -> &ServerInfo {
+        self.core.facts.get()
+    }
+
+    /// Returns whether a request would find a connection now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.core.servers.is_up()
+    }
+
+    /// Returns the number of calls that wait in this client's queues now.
+    #[must_use]
+    pub fn waiters(&self) -> usize {
+        self.core.entries.waiters()
+    }
+
+    /// Makes `name` with the client's key prefix, checked for the server's placement of keys.
+    ///
+    /// # Errors
+    /// [`InvalidName`]; nothing is sent.
+    pub fn name(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
+        Name::new(&self.core.config.key_prefix, name, self.core.placement)
+    }
+
+    /// Like [`Handle::name`], for primitives with derived keys that must not be those of another name.
     ///
     /// # Errors
     /// [`InvalidName`]; nothing is sent.
     pub fn name_that_shares_nothing(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
-        let name = self.client.name(name)?;
+        let name = self.name(name)?;
         if name.is_wrapped() {
             return Err(InvalidName::new(name.as_bytes(), NameRule::SharesQueue));
         }
         Ok(name)
     }
 
-    /// Like [`Client::name`], for primitives with derived names that always have their own braces.
+    /// Like [`Handle::name`], for primitives with derived names that always have their own braces.
     ///
     /// # Errors
     /// [`InvalidName`]; nothing is sent.
     pub fn name_without_braces(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
-        let name = self.client.name(name)?;
+        let name = self.name(name)?;
         let slots = self.core().placement == Placement::Slots;
         if slots && name.as_bytes().iter().any(|b| matches!(b, b'{' | b'}')) {
             return Err(InvalidName::new(name.as_bytes(), NameRule::Braces));
@@ -118,7 +157,7 @@ impl Handle {
     /// Returns the start of a wait, if waits are measured.
     pub(super) fn started(&self, span: &Span) -> Option<Moment> {
         let measured = self.core().sink.is_some() || !span.is_disabled();
-        measured.then(|| self.client.now())
+        measured.then(|| self.now())
     }
 
     /// Records the time and the outcome of a wait, if waits are measured. `granted` returns the token, if the result is a grant.
@@ -132,7 +171,7 @@ impl Handle {
     ) {
         if let Some(started) = started {
             let outcome = observe::outcome(result, |value| granted(value).is_some());
-            let (kind, time) = (sync.kind().name(), self.client.now().since(started));
+            let (kind, time) = (sync.kind().name(), self.now().since(started));
             let token = result.as_ref().ok().and_then(granted).flatten();
             spans::waited(span, outcome, token, time);
             self.core().tell(|sink| sink.waited(kind, outcome, time));
@@ -375,11 +414,6 @@ impl Handle {
         finished_by(self.core(), reply, || Some(tend()))
     }
 
-    /// Returns the stream of events of a name. Sends nothing until it is polled.
-    pub fn events(&self, visible: Arc<dyn Visible>) -> Events {
-        Events::of(&self.client, visible)
-    }
-
     /// Like [`Handle::query`], with retries for at most `within`; `None` after that. The script may have run then.
     pub async fn query_within(
         &self,
@@ -409,6 +443,12 @@ impl Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.client.fmt(f)
+        self.core.fmt(f)
+    }
+}
+
+impl AsRef<Self> for Handle {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }

@@ -33,7 +33,7 @@ impl Line {
     #[must_use]
     pub fn of_family(handle: &Handle, name: &Name, channel: &str, line: &str, wake: &str) -> Self {
         let base = name.prefixed(channel);
-        let client = handle.client().id().to_string();
+        let client = handle.id().to_string();
         Self {
             // `x` and `{x}` are two locks that share only the channels. The owner in a message shows to which lock it belongs.
             line: name.prefixed_alone(line),

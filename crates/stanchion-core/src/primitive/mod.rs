@@ -4,6 +4,7 @@
 //! clean-up and cancellation are here in the core, once.
 
 mod handle;
+mod inside;
 mod line;
 mod standby;
 mod waiting;
@@ -12,19 +13,22 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::AcquireError;
-use crate::hold::ticket::{AdoptError, HoldTicket};
+use crate::error::AdoptError;
+use crate::hold::ticket::HoldTicket;
 use crate::lease::Lease;
 use crate::options::AcquireOptions;
 
 pub use self::handle::{Handle, Operation};
+pub use self::inside::{HeldHere, WeakHandle};
 pub use self::line::Line;
 pub use self::standby::Standby;
+pub use crate::actor::{ActorId, mark_of};
 pub use crate::dated::Dated;
 pub use crate::description::{
-    Granted, HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure,
-    Verdict,
+    Granted, HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Subject,
+    Synchronizer, Tenure, Verdict,
 };
-pub use crate::events::Visible;
+pub use crate::extension::{Boxed, Extension, GiveUp, Patient, Queued};
 pub use crate::fact::{Facts, Told};
 pub use crate::field::{adopt_field, renew_field};
 pub use crate::hint::{Hint, Refusal};
@@ -39,8 +43,10 @@ pub use crate::lua::{
     ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE, Part as LuaPart, woven, woven_len,
 };
 pub use crate::millis::{Brief, as_millis, whole_millis};
+pub use crate::name::derived;
 pub use crate::query::Resend;
 pub use crate::reading::{holder_in, natural, unexpected};
+pub use crate::waiting::Waiting;
 pub use stanchion_transport::{Arg, Call, Item, Reply, Script, sleep, timeout};
 
 /// A member of a multi-lock: a lock, a fair lock, a side of a read-write lock.

@@ -47,5 +47,5 @@ pub(crate) use piggyback::Piggyback;
 pub(crate) use queue::Turn;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use successor::Successor;
-pub(crate) use survey::Waiting;
+pub use survey::Waiting;
 pub(crate) use ticket::{Applicant, Position, Stay, Ticket};

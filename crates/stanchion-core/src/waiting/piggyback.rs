@@ -15,7 +15,8 @@ use crate::description::{Request, Synchronizer};
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
 use crate::lease::Lease;
-use crate::shared::{Core, Limit};
+use crate::shared::Core;
+use crate::wire::Limit;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Outage, Path, Reply};
 

@@ -25,7 +25,6 @@ use crate::hold::state::HoldState;
 use crate::hold::sweep::{Debt, Gathered};
 use crate::line::Reason;
 use crate::options::HoldTerms;
-use crate::survey::DeadlockEdge;
 use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage};
@@ -43,25 +42,13 @@ pub(crate) enum Turn {
     Missed,
     /// Fail: the server has been unreachable for too long.
     OutOfReach(Outage),
-    /// Fail: the deadline has passed. No queue gives it.
-    TimedOut,
-    /// Fail: the client is shut down. No queue gives it.
-    Closing,
-    /// Fail: it waits in a deadlock. No queue gives it.
-    Deadlock(Vec<DeadlockEdge>),
 }
 
 impl Turn {
     pub(super) fn hold(&self) -> Option<&Hold> {
         match self {
             Self::Take(hold) => Some(hold),
-            Self::Try
-            | Self::Seen
-            | Self::Missed
-            | Self::OutOfReach(_)
-            | Self::TimedOut
-            | Self::Closing
-            | Self::Deadlock(_) => None,
+            Self::Try | Self::Seen | Self::Missed | Self::OutOfReach(_) => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waiters, for those who only look.
+//! The waiters of all queues, for surveys.
 
 use std::sync::Arc;
 
@@ -12,15 +12,22 @@ use crate::options::OnDeadlock;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
-/// A waiter, as a survey sees it.
+/// A waiter.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) sync: Arc<dyn Synchronizer>,
-    pub(crate) owner: WireOwner,
-    pub(crate) actor: Option<ActorId>,
-    pub(crate) on_deadlock: OnDeadlock,
-    pub(crate) began: Moment,
-    pub(crate) deadline: Moment,
+#[non_exhaustive]
+pub struct Waiting {
+    /// The synchronizer that it waits for.
+    pub sync: Arc<dyn Synchronizer>,
+    /// The owner for which it requests the hold.
+    pub owner: WireOwner,
+    /// The actor that waits.
+    pub actor: Option<ActorId>,
+    /// The effect of a deadlock.
+    pub on_deadlock: OnDeadlock,
+    /// The start of the call.
+    pub began: Moment,
+    /// The moment at which it gives up.
+    pub deadline: Moment,
 }
 
 impl LockEntries {

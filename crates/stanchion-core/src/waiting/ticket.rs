@@ -130,7 +130,6 @@ impl Ticket {
                     let old = waiter.waker.replace(waker);
                     drop(queue);
                     drop(old);
-                    self.core.presence.somebody_waits();
                     Poll::Pending
                 }
             }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, Dated, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
     Tenure, whole_millis,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_client::{Lease, Name, WireOwner};
 
 use crate::keys::BucketKeys;
 use crate::limited::Answer;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Arg, Call, Dated, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
     Tenure, whole_millis,
 };
-use stanchion_core::{Lease, Name, Rejection, WireOwner};
+use stanchion_client::{Lease, Name, Rejection, WireOwner};
 
 use crate::keys::{Keys, entry};
 use crate::limited::Answer;

@@ -5,7 +5,7 @@ pub(crate) mod limiter;
 
 use std::time::Duration;
 
-use stanchion_core::primitive::{Request, whole_millis};
+use stanchion_client::primitive::{Request, whole_millis};
 
 /// A moment that never comes, in µs. Lua's numbers are exact up to this one.
 const NEVER: u64 = (1 << 53) - 1;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Call, HandOff, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
     Synchronizer, Visible, unexpected,
 };
-use stanchion_core::{Lease, Name, NameState, QueryError, WireOwner};
+use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
 use super::script;
 use crate::ids::PermitId;

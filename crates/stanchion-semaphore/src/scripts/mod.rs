@@ -4,7 +4,7 @@ pub(crate) mod leased;
 pub(crate) mod plain;
 pub(crate) mod pool;
 
-use stanchion_core::primitive::{Arg, Hint, Reason, Reply, Request, Role, Sign};
+use stanchion_client::primitive::{Arg, Hint, Reason, Reply, Request, Role, Sign};
 
 use crate::keys::Keys;
 
@@ -63,9 +63,9 @@ fn waits(request: &Request<'_>) -> u64 {
 /// The text of a script with the functions for waiters in the place of its line `-- @crowd.lua`; `$file`: more of them.
 macro_rules! crowded {
     ($text:expr $(, $file:literal)*) => {
-        stanchion_core::woven!(
+        stanchion_client::woven!(
             $text,
-            stanchion_core::primitive::LuaPart::new(
+            stanchion_client::primitive::LuaPart::new(
                 "-- @crowd.lua\n",
                 concat!(
                     include_str!("../../lua/pool/line.lua"),
@@ -81,13 +81,13 @@ pub(crate) use crowded;
 /// Builds a script. In front are functions that it shares with other scripts.
 macro_rules! script {
     ($name:literal, $($file:literal)+ => crowded $(with $more:literal)*) => {
-        stanchion_core::primitive::Script::new(
+        stanchion_client::primitive::Script::new(
             $name,
             $crate::scripts::crowded!(concat!($(include_str!(concat!("../../lua/", $file))),+) $(, $more)*),
         )
     };
     ($name:literal, $($file:literal)+) => {
-        stanchion_core::primitive::Script::new(
+        stanchion_client::primitive::Script::new(
             $name,
             concat!($(include_str!(concat!("../../lua/", $file))),+),
         )

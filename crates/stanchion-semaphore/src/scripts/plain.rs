@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{
+use stanchion_client::primitive::{
     Arg, Call, HandOff, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
     Synchronizer, Tenure, Visible, unexpected,
 };
-use stanchion_core::{Lease, Name, NameState, QueryError, WireOwner};
+use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
 use super::script;
 use crate::keys::Keys;

@@ -1,6 +1,6 @@
 //! The scripts that change the number of permits, the same for both kinds.
 
-use stanchion_core::primitive::{Call, Operation, Script};
+use stanchion_client::primitive::{Call, Operation, Script};
 
 use super::script;
 use crate::keys::{Ephemeral, Keys};

@@ -1,0 +1,22 @@
+//! The client of all stanchion synchronizers.
+//!
+//! Puts the crates below together: the core (holds, waiting, renewal), surveys with deadlock detection, events, and metrics. Users depend on the
+//! `stanchion` facade or on one primitive's crate; both re-export the parts that users need. Authors of a primitive depend on this crate and start
+//! at [`primitive`].
+
+mod client;
+
+pub use client::Client;
+
+/// The interface for the crates of the primitives: a synchronizer describes itself to the core.
+pub mod primitive {
+    pub use stanchion_core::primitive::*;
+    pub use stanchion_events::Visible;
+}
+
+pub use stanchion_core::*;
+pub use stanchion_events::{Event, Events, HoldMode, NameHolder, NameState};
+pub use stanchion_survey::{
+    Actor, Certainty, Console, Deadlock, Process, Survey, SurveyedClient, SurveyedHold,
+    SurveyedWait, Tracked,
+};
