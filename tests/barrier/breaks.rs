@@ -1,4 +1,4 @@
-//! Rounds that break for all: by their rule, or by force.
+//! Rounds that break, by their `OnLeave` rule or by `break_all`.
 
 use tokio::time::{Instant, sleep};
 
@@ -14,7 +14,7 @@ async fn three_wait(world: &World, options: WaitOptions) -> Vec<Waiting> {
     waits
 }
 
-async fn all_are_told(waits: Vec<Waiting>, why: BrokenBy) -> u64 {
+async fn assert_all_broken(waits: Vec<Waiting>, why: BrokenBy) -> u64 {
     let mut rounds = Vec::new();
     for waiting in waits {
         let ended = waiting.await.unwrap();
@@ -29,21 +29,20 @@ async fn all_are_told(waits: Vec<Waiting>, why: BrokenBy) -> u64 {
     rounds[0]
 }
 
-/// Within a round trip, by one message.
+/// One message breaks the round, within 10 ms.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_wait_breaks_the_round_for_the_others() {
     let world = engine();
     let mut waits = three_wait(&world, breaking()).await;
     let began = Instant::now();
     waits.remove(1).abort();
-    all_are_told(waits, BrokenBy::Left).await;
+    assert_all_broken(waits, BrokenBy::Left).await;
     assert!(began.elapsed() <= ms(10), "{:?}", began.elapsed());
     the_next_round_works(&world, 4).await;
 }
 
-/// Case 14.
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_told_that_one_has_timed_out() {
+async fn a_time_out_breaks_the_round_for_the_others() {
     let world = engine();
     let patient = wait_with(&barrier(&world, 3).await, breaking());
     settled(&world, 1).await;
@@ -55,9 +54,8 @@ async fn those_who_wait_are_told_that_one_has_timed_out() {
     the_next_round_works(&world, 3).await;
 }
 
-/// The first of a round says what its rule is.
 #[tokio::test(start_paused = true)]
-async fn the_first_of_a_round_sets_its_rule() {
+async fn the_first_arrival_sets_the_rule_of_the_round() {
     let world = engine();
     let first = wait(&barrier(&world, 3).await);
     settled(&world, 1).await;
@@ -68,7 +66,7 @@ async fn the_first_of_a_round_sets_its_rule() {
     assert!(!first.is_finished());
     first.abort();
     taken(&world, 0).await;
-    // The next one begins with the other rule.
+    // The next round begins with the other rule.
     let first = wait_with(&barrier(&world, 3).await, breaking());
     settled(&world, 1).await;
     let second = wait(&barrier(&world, 3).await);
@@ -79,7 +77,7 @@ async fn the_first_of_a_round_sets_its_rule() {
     assert_broken(&first.await.unwrap(), BrokenBy::Left);
 }
 
-/// Case 12, without real processes: what a frozen client has is renewed by nobody, and the others look when its lease ends.
+/// In virtual time; `servers` kills a real process. The lease of a frozen client is not renewed, and the others check when it ends.
 #[tokio::test(start_paused = true)]
 async fn the_death_of_a_party_breaks_the_round_when_its_lease_has_passed() {
     let world = engine();
@@ -93,19 +91,19 @@ async fn the_death_of_a_party_breaks_the_round_when_its_lease_has_passed() {
     }
     let began = Instant::now();
     world.as_engine().faults().freeze(Some("dying"));
-    all_are_told(waits, BrokenBy::Died).await;
+    assert_all_broken(waits, BrokenBy::Died).await;
     assert!(began.elapsed() <= LEASE + ms(20), "{:?}", began.elapsed());
     assert!(began.elapsed() >= LEASE / 2);
     the_next_round_works(&world, 4).await;
-    // Case 13: when it goes on, it learns what has become of its place, and is in no other.
+    // When the frozen party continues, it learns that its round broke, and has no place.
     world.as_engine().faults().thaw(Some("dying"));
     assert_broken(&dying.await.unwrap(), BrokenBy::Died);
     taken(&world, 0).await;
 }
 
-/// Nobody else has looked: by its own absence it has broken the round, and is told so.
+/// No other party checks the lease. The party itself breaks the round when it is back.
 #[tokio::test(start_paused = true)]
-async fn a_party_that_was_away_for_its_lease_has_broken_the_round() {
+async fn a_party_that_returns_after_its_lease_breaks_its_round() {
     let world = engine();
     let away = wait_with(&of(&world.named("away").await, 2), breaking());
     settled(&world, 1).await;
@@ -116,7 +114,7 @@ async fn a_party_that_was_away_for_its_lease_has_broken_the_round() {
     the_next_round_works(&world, 2).await;
 }
 
-/// Case 11, without real processes: its place is free when its lease has passed, and only a living one completes the round.
+/// In virtual time; `servers` kills a real process.
 #[tokio::test(start_paused = true)]
 async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
     let world = engine();
@@ -136,7 +134,7 @@ async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
     );
     taken(&world, 2).await;
     world.as_engine().faults().thaw(Some("dying"));
-    // Case 13: it arrives anew, and completes the round.
+    // The frozen party arrives again and completes the round.
     let (dying, third) = (passed(dying).await, passed(third).await);
     assert!(dying.is_last());
     assert_eq!(dying.generation(), third.generation());
@@ -145,26 +143,26 @@ async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_breaks_a_round_whatever_its_rule() {
+async fn break_all_breaks_a_round_with_any_rule() {
     let world = engine();
     let looking = barrier(&world, 4).await;
     assert_eq!(looking.danger().break_all().await.unwrap(), 0);
     for options in [WaitOptions::new(), breaking()] {
         let waits = three_wait(&world, options).await;
         assert_eq!(looking.danger().break_all().await.unwrap(), 3);
-        let broken = all_are_told(waits, BrokenBy::Forced).await;
+        let broken = assert_all_broken(waits, BrokenBy::Forced).await;
         assert_eq!(looking.danger().break_all().await.unwrap(), 0);
         assert_eq!(the_next_round_works(&world, 4).await, broken + 1);
     }
 }
 
-/// Its message is lost, and the next rounds break as well: each finds what has become of its own.
+/// The message about the break does not arrive, and later rounds pass and break before the waiter is back.
 #[tokio::test(start_paused = true)]
-async fn a_break_that_nobody_was_told_of_is_found_after_others() {
+async fn a_break_with_a_lost_message_is_found_after_later_rounds() {
     let world = engine();
-    let deaf = wait(&of(&world.named("deaf").await, 2));
+    let frozen = wait(&of(&world.named("frozen").await, 2));
     settled(&world, 1).await;
-    world.as_engine().faults().freeze(Some("deaf"));
+    world.as_engine().faults().freeze(Some("frozen"));
     let looking = barrier(&world, 2).await;
     assert_eq!(looking.danger().break_all().await.unwrap(), 1);
     the_next_round_works(&world, 2).await;
@@ -173,13 +171,12 @@ async fn a_break_that_nobody_was_told_of_is_found_after_others() {
     other.abort();
     taken(&world, 0).await;
     the_next_round_works(&world, 2).await;
-    world.as_engine().faults().thaw(Some("deaf"));
-    assert_broken(&deaf.await.unwrap(), BrokenBy::Forced);
+    world.as_engine().faults().thaw(Some("frozen"));
+    assert_broken(&frozen.await.unwrap(), BrokenBy::Forced);
 }
 
-/// The number for the next round counts after a round that broke, too.
 #[tokio::test(start_paused = true)]
-async fn a_new_number_of_parties_counts_after_a_broken_round() {
+async fn a_new_number_of_parties_applies_after_a_broken_round() {
     let world = engine();
     let pair = barrier(&world, 2).await;
     let first = wait_with(&pair, breaking());

@@ -1,4 +1,4 @@
-//! Double barriers: in together, out together.
+//! `DoubleBarrier`: all parties enter together and leave together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ fn enter(barrier: &DoubleBarrier) -> Entering {
 
 async fn members(world: &World, count: usize) {
     let count = count.to_string();
-    eventually_async("they are members", async || {
+    eventually_async("the expected number of members", async || {
         world.admin(&["ZCOUNT", MEMBERS, "0", "+inf"]) == count
     })
     .await;
@@ -46,9 +46,8 @@ async fn all_in(entering: Vec<Entering>) -> Vec<Inside> {
     all
 }
 
-/// Case 17: nobody works before all are in, nobody goes on before all are out, and there is no fifth inside.
 #[tokio::test(start_paused = true)]
-async fn all_are_in_before_one_works_and_out_before_one_goes_on() {
+async fn enter_and_leave_wait_for_all_parties() {
     let world = engine();
     let inside = Arc::new(AtomicUsize::new(0));
     let mut parties = Vec::new();
@@ -60,7 +59,7 @@ async fn all_are_in_before_one_works_and_out_before_one_goes_on() {
             for round in 0..100 {
                 sleep(ms(random.u64(0..20))).await;
                 let party = barrier.enter().await.unwrap();
-                // Of a round before, all four have left; of this one, all four are in or on their way out.
+                // The counter never decreases: it has four entries for each earlier round, and at most four for this round.
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst) / 4, round);
                 sleep(ms(random.u64(0..20))).await;
                 seen.push(party.generation());
@@ -79,9 +78,9 @@ async fn all_are_in_before_one_works_and_out_before_one_goes_on() {
     assert!(all[0].windows(2).all(|pair| pair[1] == pair[0] + 1));
 }
 
-/// Case 17: a fifth enters the next round; no `leave` returns before all have left.
+/// No `leave` returns before all have left.
 #[tokio::test(start_paused = true)]
-async fn a_fifth_enters_the_next_round() {
+async fn a_fifth_party_enters_the_next_round() {
     let world = engine();
     let clients = world.fleet(5).await;
     let entering: Vec<_> = clients[..4]
@@ -114,7 +113,7 @@ async fn a_fifth_enters_the_next_round() {
     assert_eq!(next[0].generation(), first + 1);
 }
 
-/// A round is n arrivals, n − 1 looks, n departures and two messages; nothing is asked twice.
+/// A round costs n arrivals, n − 1 reads, n departures and two messages.
 #[tokio::test(start_paused = true)]
 async fn a_round_costs_three_scripts_for_each_party() {
     let world = engine();
@@ -132,7 +131,7 @@ async fn a_round_costs_three_scripts_for_each_party() {
     };
     round().await;
     world.quiet().await;
-    let mut heard = world.listen("stanchion_double:{b}").await;
+    let mut messages = world.listen("stanchion_double:{b}").await;
     let before = world.scripts_run();
     for _ in 0..5 {
         round().await;
@@ -140,14 +139,18 @@ async fn a_round_costs_three_scripts_for_each_party() {
     let cost = world.scripts_run() - before;
     assert!(cost <= 5 * (4 + 3 + 4), "{cost}");
     for _ in 0..10 {
-        heard.next().await;
+        messages.next().await;
     }
-    assert!(tokio::time::timeout(ms(100), heard.next()).await.is_err());
+    assert!(
+        tokio::time::timeout(ms(100), messages.next())
+            .await
+            .is_err()
+    );
 }
 
-/// Case 18, without real processes: the others leave when its lease has passed, and it knows before.
+/// In virtual time; `servers` kills a real process. The dead member knows of its loss before the others leave (P5).
 #[tokio::test(start_paused = true)]
-async fn a_dead_member_is_waited_for_until_its_lease_has_passed() {
+async fn leave_waits_for_a_dead_member_until_its_lease_ends() {
     let world = engine();
     let mut clients = world.fleet(2).await;
     clients.push(world.named("dying").await);
@@ -176,9 +179,8 @@ async fn a_dead_member_is_waited_for_until_its_lease_has_passed() {
     assert!(matches!(ended, Err(BarrierError::Release(_))), "{ended:?}");
 }
 
-/// Case 19: the readiness of a round does not outlive those who were in it.
 #[tokio::test(start_paused = true)]
-async fn when_all_have_died_inside_the_next_round_needs_all_anew() {
+async fn the_next_round_needs_all_parties_after_all_members_died() {
     let world = engine();
     let mut dying = Vec::new();
     for _ in 0..2 {
@@ -196,16 +198,15 @@ async fn when_all_have_died_inside_the_next_round_needs_all_anew() {
     let next = all_in(vec![alone, other]).await;
     assert_eq!(next[0].generation(), first + 1);
     assert!(all.iter().all(|it| !it.is_held()));
-    // What the dead still send does not concern the round of the others.
+    // Late requests of the dead members do not affect the round of the others.
     world.as_engine().faults().thaw(None);
     drop(all);
     world.quiet().await;
     members(&world, 2).await;
 }
 
-/// Case 20.
 #[tokio::test(start_paused = true)]
-async fn leaving_times_out_and_has_left() {
+async fn a_leave_that_times_out_has_left() {
     let world = engine();
     let clients = world.fleet(2).await;
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 2))).collect()).await;
@@ -214,7 +215,7 @@ async fn leaving_times_out_and_has_left() {
     let late = all.pop().unwrap().leave_timeout(ms(900)).await;
     assert_uncounted(&late);
     assert!(began.elapsed() <= ms(950), "{:?}", began.elapsed());
-    // Its departure, and a look: CURATOR-233 was a loop.
+    // A departure and a read. CURATOR-233 is a busy loop here.
     assert!(world.scripts_run() - before <= 3);
     members(&world, 1).await;
     all.pop().unwrap().leave().await.unwrap();
@@ -222,9 +223,9 @@ async fn leaving_times_out_and_has_left() {
     all_in(clients.iter().map(|it| enter(&double(it, 2))).collect()).await;
 }
 
-/// P9, with a server that says nothing: it leaves in the background.
+/// P9, on a server that does not answer. The party leaves in the background.
 #[tokio::test(start_paused = true)]
-async fn leaving_does_not_outlive_its_deadline() {
+async fn a_leave_does_not_outlive_its_deadline() {
     let world = engine();
     let client = world.client().await;
     let alone = double(&client, 1).enter().await.unwrap();
@@ -236,7 +237,6 @@ async fn leaving_does_not_outlive_its_deadline() {
     members(&world, 0).await;
 }
 
-/// Dropped, a party leaves, and the others go on.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_party_has_left() {
     let world = engine();
@@ -248,9 +248,9 @@ async fn a_dropped_party_has_left() {
     all_in(clients.iter().map(|it| enter(&double(it, 3))).collect()).await;
 }
 
-/// P3: an entry that is dropped anywhere leaves nobody inside.
+/// P3.
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_is_dropped_anywhere_leaves_nobody_inside() {
+async fn an_enter_that_is_dropped_anywhere_leaves_no_member() {
     let world = slow_engine();
     let clients = world.fleet(2).await;
     let (ours, theirs) = (double(&clients[0], 2), double(&clients[1], 2));
@@ -277,9 +277,9 @@ async fn an_entry_that_is_dropped_anywhere_leaves_nobody_inside() {
     all_in(vec![enter(&ours), enter(&theirs)]).await;
 }
 
-/// P6: an arrival, and a departure, whose answer is lost.
+/// P6: the reply to an arrival or a departure is lost.
 #[tokio::test(start_paused = true)]
-async fn lost_answers_change_nothing() {
+async fn lost_replies_change_nothing() {
     let world = engine();
     let clients = world.fleet(2).await;
     let round = async |lost: usize| {
@@ -312,9 +312,9 @@ async fn lost_answers_change_nothing() {
     }
 }
 
-/// P4: nobody is told that all are in, or that all are out.
+/// P4: the message that all are inside, or that all have left, is lost.
 #[tokio::test(start_paused = true)]
-async fn lost_messages_cost_a_poll() {
+async fn a_lost_message_delays_members_by_at_most_a_poll() {
     let world = engine();
     let clients = world.fleet(2).await;
     let first = enter(&double(&clients[0], 2));
@@ -337,7 +337,7 @@ async fn lost_messages_cost_a_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_to_enter_times_out_or_is_inside() {
+async fn an_enter_times_out_or_succeeds_and_never_both() {
     let (mut inside, mut outside) = (0, 0);
     for offset in 0..30 {
         let world = slow_engine();
@@ -362,7 +362,7 @@ async fn who_waits_to_enter_times_out_or_is_inside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_double_barrier_that_is_lost_by_the_server_is_lost_to_its_members() {
+async fn members_lose_a_double_barrier_that_the_server_lost() {
     let world = engine();
     let clients = world.fleet(2).await;
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 2))).collect()).await;
@@ -381,9 +381,8 @@ async fn a_double_barrier_that_is_lost_by_the_server_is_lost_to_its_members() {
     all_in(clients.iter().map(|it| enter(&double(it, 2))).collect()).await;
 }
 
-/// A cyclic and a double barrier of one name have nothing in common.
 #[tokio::test(start_paused = true)]
-async fn one_name_is_two_barriers() {
+async fn a_cyclic_and_a_double_barrier_of_one_name_are_independent() {
     let world = engine();
     let client = world.client().await;
     let inside = double(&client, 1).enter().await.unwrap();
@@ -395,9 +394,9 @@ async fn one_name_is_two_barriers() {
     passed(waiting).await;
 }
 
-/// P5, P6: an answer is kept for resends, but not longer than the place that it tells of: nobody is inside who is not counted.
+/// P5, P6: an answer is kept for resends only as long as its place.
 #[tokio::test(start_paused = true)]
-async fn a_resend_after_the_place_was_lost_enters_no_round_of_others() {
+async fn a_resend_after_the_loss_of_its_place_enters_no_round_of_others() {
     for way in stanchion_tests::LostReply::WAYS {
         let world = World::engine();
         let slow = double(&world.named("slow").await, 2)
@@ -421,7 +420,7 @@ async fn a_resend_after_the_place_was_lost_enters_no_round_of_others() {
         sleep(Duration::from_secs(8)).await;
         assert!(
             !unanswered.is_finished(),
-            "{way:?}: a third is inside, whom nobody counts"
+            "{way:?}: an uncounted third party is inside"
         );
         let generation = inside[0].generation();
         for party in inside {
@@ -433,9 +432,9 @@ async fn a_resend_after_the_place_was_lost_enters_no_round_of_others() {
     }
 }
 
-/// P3: an answer that is slower than its lease leaves no second member behind, neither of the one that fills the round.
+/// P3, for a waiting arrival and for one that completes the round.
 #[tokio::test(start_paused = true)]
-async fn a_task_is_one_member_also_when_its_answer_is_slower_than_its_lease() {
+async fn a_task_is_one_member_even_if_its_answer_is_slower_than_its_lease() {
     for by_last in [false, true] {
         let world = slow_engine();
         let (slow, other) = (world.client().await, world.client().await);
@@ -452,7 +451,7 @@ async fn a_task_is_one_member_also_when_its_answer_is_slower_than_its_lease() {
         world.as_engine().faults().deliver();
         sleep(ms(500)).await;
         assert!(!late.is_finished(), "{by_last}");
-        // Where it was the last, it has been in that round, and has left: it waits for the next.
+        // If the late party completed the first round, it has left that round and waits for the next.
         if let Some(first) = first {
             let first = tokio::time::timeout(POLL * 2, first).await.unwrap();
             first.unwrap().unwrap().leave().await.unwrap();
@@ -462,9 +461,9 @@ async fn a_task_is_one_member_also_when_its_answer_is_slower_than_its_lease() {
     }
 }
 
-/// P9: the last to leave need not wait for others, so it does not time out.
+/// P9: the last party to leave waits for no other.
 #[tokio::test(start_paused = true)]
-async fn the_last_to_leave_is_out_whatever_its_timeout() {
+async fn the_last_leave_succeeds_with_any_timeout() {
     let world = slow_engine();
     let client = world.client().await;
     let alone = DoubleBarrier::new(&client, "d", 1).unwrap();
@@ -474,7 +473,7 @@ async fn the_last_to_leave_is_out_whatever_its_timeout() {
         inside.leave_timeout(ms(timeout)).await.unwrap();
         assert!(began.elapsed() < ms(50), "{:?}", began.elapsed());
     }
-    // Nor is one that leaves before others out.
+    // A party that leaves before the others does time out.
     let pair = DoubleBarrier::new(&client, "pair", 2).unwrap();
     let (one, other) = tokio::join!(pair.enter(), pair.enter());
     let late = one.unwrap().leave_timeout(ms(0)).await.unwrap_err();

@@ -1,11 +1,10 @@
-//! Waits that are dropped: at every await point, and at the moment at which the round is complete (P3).
+//! P3: waits that are dropped at every await point, and at the moment at which the round is complete.
 
 use stanchion_testkit::{cancel_after, for_each_await_point};
 use tokio::time::Instant;
 
 use super::*;
 
-/// Case 4: a dropped wait leaves no place, and the round is complete with another party.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_dropped_anywhere_leaves_no_place() {
     for options in [WaitOptions::new(), breaking()] {
@@ -35,7 +34,7 @@ async fn a_wait_that_is_dropped_anywhere_leaves_no_place() {
     }
 }
 
-/// Case 5: dropped while the message is under way, the round has counted it, and the next is as good as new.
+/// The wait is dropped while the message about the complete round is in flight.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_dropped_when_the_round_is_complete_is_counted_once() {
     let mut counted = 0;
@@ -62,7 +61,6 @@ async fn a_wait_that_is_dropped_when_the_round_is_complete_is_counted_once() {
     assert!(counted > 0 && counted < 12, "{counted}");
 }
 
-/// The same by a thousand tasks of one process, half of which are dropped.
 #[tokio::test(start_paused = true)]
 async fn half_of_a_thousand_waits_are_dropped_and_replaced() {
     let world = engine();
@@ -84,16 +82,15 @@ async fn half_of_a_thousand_waits_are_dropped_and_replaced() {
     taken(&world, 0).await;
 }
 
-/// A party that stands by and is never polled again holds up nobody.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_nobody_polls_holds_up_nobody() {
+async fn a_wait_that_is_not_polled_delays_no_other_party() {
     let world = engine();
     let client = world.client().await;
     let (three, other) = (of(&client, 3), barrier(&world, 3).await);
-    let mut forgotten = Box::pin(three.wait());
-    // It has a place, and its future is not polled again.
+    let mut unpolled = Box::pin(three.wait());
+    // The wait has a place, and its future is not polled again until the end.
     assert!(
-        cancel_after(std::future::poll_fn(|cx| forgotten.as_mut().poll(cx)), 3)
+        cancel_after(std::future::poll_fn(|cx| unpolled.as_mut().poll(cx)), 3)
             .await
             .is_none()
     );
@@ -101,5 +98,5 @@ async fn a_wait_that_nobody_polls_holds_up_nobody() {
     taken(&world, 2).await;
     let last = other.wait().await.unwrap();
     assert_eq!(passed(second).await.generation(), last.generation());
-    assert_eq!(forgotten.await.unwrap().generation(), last.generation());
+    assert_eq!(unpolled.await.unwrap().generation(), last.generation());
 }

@@ -1,12 +1,11 @@
-//! Random histories: parties of several processes that wait, time out, are dropped, stand still, with lost replies and messages and data
-//! that is lost, judged by an oracle.
+//! Random histories of waits that time out or are dropped, with frozen clients, lost replies and lost messages, checked by an oracle.
 //!
-//! The oracle knows:
-//! * Each wait is in one round at most, and a party sees rounds once, in order.
-//! * A complete round has exactly n parties with the arrivals 1 to n, and the last says so. A wait that was dropped or died may be one
-//!   of them.
-//! * No round both breaks and is complete.
-//! * When the faults are over, the next round works.
+//! The oracle checks:
+//! * A party passes a round at most once, and rounds in order.
+//! * A complete round has at most n parties. Exactly the one with the arrival n is the last. A missing party is a wait that was dropped or
+//!   failed.
+//! * No round is both broken and complete.
+//! * After the faults, the next round works.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +14,7 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// The end of a wait, as its party saw it. `None`: it was dropped, or failed, and may have been counted.
+/// A task and the result of its wait. `None`: the wait was dropped or failed, and may have been counted.
 type Seen = (usize, Option<Result<Passed, (u64, BrokenBy)>>);
 
 struct Plan {
@@ -40,7 +39,7 @@ async fn play(seed: u64, plan: &Plan) -> (Vec<Seen>, usize) {
                 sleep(ms(random.u64(0..40))).await;
                 let patience = ms(random.u64(1..120));
                 let end = if random.u8(0..4) == 0 {
-                    // Dropped.
+                    // The time-out drops the wait.
                     let wait = barrier.wait_with(options);
                     tokio::time::timeout(patience, wait).await.ok()
                 } else {
@@ -51,7 +50,7 @@ async fn play(seed: u64, plan: &Plan) -> (Vec<Seen>, usize) {
                     Some(Err(BarrierError::Broken { generation, by, .. })) => {
                         Some(Err((generation, by)))
                     }
-                    // P8: without `free_by` it is certain that nobody counts it.
+                    // P8: without `free_by` the wait is certainly not counted.
                     Some(Err(BarrierError::Acquire(AcquireError::TimedOut {
                         free_by: None,
                         ..
@@ -89,7 +88,7 @@ async fn play(seed: u64, plan: &Plan) -> (Vec<Seen>, usize) {
     }
     faults.deliver();
     faults.clear();
-    // What was left is given back, or ends with its lease.
+    // Remaining places are given back, or expire with their leases.
     sleep(LEASE * 3).await;
     the_next_round_works(&world, plan.parties).await;
     let seen = std::mem::take(&mut *seen.lock().unwrap());
@@ -142,7 +141,7 @@ fn judge(seed: u64, plan: &Plan, seen: &[Seen]) -> usize {
         );
         missing += plan.parties as usize - parties.len();
     }
-    // Who is not seen in a complete round was dropped, or never learnt.
+    // A party that is missing in a complete round is a wait that was dropped or failed.
     assert!(
         missing <= unknown,
         "seed {seed}: {missing} of {unknown} are missing"
@@ -162,14 +161,14 @@ async fn histories(plan: Plan) {
     for seed in seeds() {
         let (seen, keys) = play(seed, &plan).await;
         complete += judge(seed, &plan, &seen);
-        // The barrier, its places and kept answers: all of them mortal.
+        // The barrier, its places, and at most one kept answer for each wait.
         assert!(keys <= 2 + 30 * plan.tasks, "seed {seed}: {keys} keys");
     }
     assert!(complete > 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_waits_without_faults() {
+async fn random_waits_without_faults_satisfy_the_oracle() {
     for options in [WaitOptions::new(), breaking()] {
         histories(Plan {
             parties: 3,
@@ -182,7 +181,7 @@ async fn random_waits_without_faults() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_waits_with_faults() {
+async fn random_waits_with_faults_satisfy_the_oracle() {
     histories(Plan {
         parties: 3,
         tasks: 5,
@@ -193,7 +192,7 @@ async fn random_waits_with_faults() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_waits_with_faults_that_break_rounds() {
+async fn random_waits_with_faults_that_break_rounds_satisfy_the_oracle() {
     histories(Plan {
         parties: 3,
         tasks: 5,

@@ -1,4 +1,4 @@
-//! Replies and messages that are lost, late requests, data that is lost.
+//! Lost replies and messages, late requests, and a server that loses its data.
 
 use stanchion::{Lease, Rejection};
 use stanchion_tests::LostReply;
@@ -6,14 +6,14 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 
-/// Cases 7 and 8 (P6): of the arrival that completes the round, and of one that waits.
+/// P6. The lost reply is that of the last arrival, or that of an arrival that waits.
 #[tokio::test(start_paused = true)]
-async fn an_arrival_whose_answer_is_lost_counts_once() {
+async fn an_arrival_with_a_lost_reply_counts_once() {
     for way in LostReply::WAYS {
         for by_last in [false, true] {
             let world = engine();
             let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
-            // The scripts are known to the server, so that the reply that is lost is that of the arrival.
+            // Loads the scripts, so that the lost reply is that of the arrival.
             the_next_round_works(&world, 2).await;
             if !by_last {
                 world.lose_next_reply(way);
@@ -35,9 +35,9 @@ async fn an_arrival_whose_answer_is_lost_counts_once() {
     }
 }
 
-/// Case 9 (P6): a whole round passes before the resend.
+/// P6: other parties complete a round before the resend.
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_found_after_another_round_has_passed() {
+async fn a_resend_finds_its_answer_after_another_round() {
     for by_last in [false, true] {
         let world = engine();
         let slow = of(&world.named("slow").await, 2);
@@ -52,7 +52,7 @@ async fn an_answer_is_found_after_another_round_has_passed() {
         faults.lose_replies("EVALSHA", 1);
         faults.delay(Some("slow"), ms(500));
         let unanswered = wait(&slow);
-        // Its request has run, and what it learns is under way for long enough for two rounds of others.
+        // The request has run on the server. Its answer is delayed for long enough for the rounds below.
         if by_last {
             first.take().unwrap().await.unwrap().unwrap();
         } else {
@@ -65,14 +65,14 @@ async fn an_answer_is_found_after_another_round_has_passed() {
         let late = passed(unanswered).await;
         assert_eq!(late.generation(), before + 1);
         assert_eq!(late.is_last(), by_last);
-        // It has no place in the round of the others.
+        // The late party has no place in the round of the others.
         assert_eq!(world.admin(&["ZCOUNT", PLACES, "0", "+inf"]), "1");
         one.wait().await.unwrap();
         passed(third).await;
     }
 }
 
-/// A request that arrives when its caller has gone takes no place (P3).
+/// P3.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_outlived_its_caller_takes_no_place() {
     let world = engine();
@@ -87,9 +87,9 @@ async fn a_request_that_outlived_its_caller_takes_no_place() {
     taken(&world, 0).await;
 }
 
-/// Case 10 (P4): nobody is told, and everybody finds out.
+/// P4: the message is lost for all waiters.
 #[tokio::test(start_paused = true)]
-async fn a_lost_message_costs_a_poll() {
+async fn a_lost_message_delays_waiters_by_at_most_a_poll() {
     let world = engine();
     let clients = world.fleet(3).await;
     let waits: Vec<_> = clients.iter().map(|client| wait(&of(client, 4))).collect();
@@ -105,7 +105,7 @@ async fn a_lost_message_costs_a_poll() {
     assert!(took > ms(100), "the messages were not lost");
 }
 
-/// P4: the connection that hears goes down while the round is completed.
+/// P4: the subscribed connections are closed before the round is completed.
 #[tokio::test(start_paused = true)]
 async fn a_lost_subscription_is_noticed() {
     let world = engine();
@@ -129,9 +129,9 @@ async fn a_lost_subscription_is_noticed() {
     );
 }
 
-/// Case 16: under `Free` those who wait arrive anew in a later round, under `Break` they are told. Never a round of fewer.
+/// Under `Free` the waiters arrive again in a later round. Under `Break` their waits fail. No round is complete with fewer parties.
 #[tokio::test(start_paused = true)]
-async fn a_server_without_its_data_has_a_round_of_all_or_none() {
+async fn data_loss_completes_no_round_with_fewer_parties() {
     for (broken, options) in [(false, WaitOptions::new()), (true, breaking())] {
         let world = engine();
         let before = the_next_round_works(&world, 4).await;
@@ -167,16 +167,16 @@ async fn a_server_without_its_data_has_a_round_of_all_or_none() {
     }
 }
 
-/// A place that somebody removes is taken again, once; then the wait fails, and nothing is left.
+/// A removed place is taken again once. After the second removal the wait fails.
 #[tokio::test(start_paused = true)]
-async fn a_place_that_is_lost_is_taken_once_more() {
+async fn a_lost_place_is_taken_again_once() {
     let world = engine();
     let waiting = wait(&barrier(&world, 2).await);
     settled(&world, 1).await;
     for _ in 0..2 {
         assert!(!waiting.is_finished());
         assert_eq!(world.admin(&["DEL", PLACES]), "1");
-        // Its renewal finds out, a third of the lease later at the longest.
+        // The renewal, at most a third of the lease later, detects the removal.
         sleep(LEASE / 2).await;
     }
     let ended = waiting.await.unwrap();
@@ -184,25 +184,24 @@ async fn a_place_that_is_lost_is_taken_once_more() {
     the_next_round_works(&world, 2).await;
 }
 
-/// A renewal that crosses the end of its round is no loss: no wait fails, whenever the round is completed.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_crosses_the_end_of_its_round_is_no_loss() {
+async fn a_renewal_at_the_end_of_its_round_is_no_loss() {
     let world = engine();
     world.as_engine().faults().delay(None, ms(20));
     let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
     for offset in 0..60 {
         let first = wait(&one);
         taken(&world, 1).await;
-        // Around the first renewal; its request and the message cross.
+        // Completes the round around the first renewal, so that the renewal and the message cross.
         sleep(LEASE / 3 - ms(80) + ms(offset * 3)).await;
         let last = other.wait().await.unwrap();
         assert_eq!(passed(first).await.generation(), last.generation());
     }
 }
 
-/// P5: a round that was complete without it is not its own, whatever it hears when it comes back.
+/// P5: the expired party was not counted, so the message about that round must not let it pass.
 #[tokio::test(start_paused = true)]
-async fn who_was_lost_before_its_round_was_complete_waits_for_another() {
+async fn an_expired_party_does_not_pass_a_round_of_others() {
     let world = World::engine();
     let slow = of(&world.named("slow").await, 2);
     let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
@@ -217,16 +216,19 @@ async fn who_was_lost_before_its_round_was_complete_waits_for_another() {
     assert_eq!(second.unwrap().generation(), before + 1);
     faults.thaw(Some("slow"));
     sleep(Duration::from_secs(1)).await;
-    assert!(!lost.is_finished(), "it has passed a round of others");
+    assert!(
+        !lost.is_finished(),
+        "the expired party passed a round of others"
+    );
     let next = one.wait().await.unwrap();
     assert!(next.is_last());
     let late = passed(lost).await;
     assert_eq!((late.generation(), late.arrival()), (before + 2, 1));
 }
 
-/// The other way round: who was counted has passed, though it learns so after its lease.
+/// The opposite case: the party was counted, and learns of it after its lease.
 #[tokio::test(start_paused = true)]
-async fn who_was_counted_has_passed_however_late_it_hears() {
+async fn a_counted_party_passes_even_if_its_message_is_late() {
     let world = World::engine();
     let slow = of(&world.named("slow").await, 2);
     let one = barrier(&world, 2).await;
@@ -236,7 +238,7 @@ async fn who_was_counted_has_passed_however_late_it_hears() {
     let faults = world.as_engine().faults();
     faults.freeze(Some("slow"));
     assert!(one.wait().await.unwrap().is_last());
-    // Others go on, and one of them dies in between.
+    // The next round begins, and one of its parties dies.
     let dead = wait(&of(&world.named("dead").await, 2));
     taken(&world, 1).await;
     faults.freeze(Some("dead"));
@@ -246,9 +248,9 @@ async fn who_was_counted_has_passed_however_late_it_hears() {
     dead.abort();
 }
 
-/// P6, P5: an answer is kept for resends, but not longer than the place that it tells of.
+/// P5, P6: an answer is kept for resends only as long as its place.
 #[tokio::test(start_paused = true)]
-async fn a_resend_after_the_place_was_lost_takes_another() {
+async fn a_resend_after_the_loss_of_its_place_takes_a_new_place() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let short = Lease::new(ms(500)).unwrap();
@@ -258,7 +260,7 @@ async fn a_resend_after_the_place_was_lost_takes_another() {
         world.lose_next_reply(way);
         let unanswered = wait(&slow);
         taken(&world, 1).await;
-        // Until then it learns nothing.
+        // The frozen client receives no answer until its place has expired.
         world.as_engine().faults().freeze(Some("slow"));
         sleep(ms(600)).await;
         let (first, second) = tokio::join!(one.wait(), other.wait());
@@ -268,14 +270,14 @@ async fn a_resend_after_the_place_was_lost_takes_another() {
         sleep(Duration::from_secs(8)).await;
         assert!(
             !unanswered.is_finished(),
-            "{way:?}: it has passed a round of others"
+            "{way:?}: the expired party passed a round of others"
         );
         assert!(one.wait().await.unwrap().is_last());
         assert_eq!(passed(unanswered).await.generation(), before + 2);
     }
 }
 
-/// P6, P5: what is left of a lost place is not taken for the loss of the place after it.
+/// P5, P6: the remains of a lost place do not count as the loss of the next place.
 #[tokio::test(start_paused = true)]
 async fn an_arrival_that_completes_a_round_after_its_first_place_was_lost_counts_once() {
     for way in LostReply::WAYS {
@@ -292,7 +294,7 @@ async fn an_arrival_that_completes_a_round_after_its_first_place_was_lost_counts
         faults.freeze(Some("slow"));
         sleep(ms(400)).await;
         let first = wait(&other);
-        eventually_async("the lost place is none any more", async || {
+        eventually_async("the expired place is marked as lost", async || {
             world.admin(&["ZCARD", PLACES]) == "2"
         })
         .await;
@@ -302,14 +304,14 @@ async fn an_arrival_that_completes_a_round_after_its_first_place_was_lost_counts
         faults.thaw(Some("slow"));
         assert_eq!(passed(first).await.generation(), before + 1);
         let late = tokio::time::timeout(POLL * 4, passed(unanswered)).await;
-        let late = late.unwrap_or_else(|_| panic!("{way:?}: it waits for another round"));
+        let late = late.unwrap_or_else(|_| panic!("{way:?}: the arrival waits for another round"));
         assert_eq!(late.generation(), before + 1);
         assert!(late.is_last());
         assert_eq!(the_next_round_works(&world, 2).await, before + 2);
     }
 }
 
-/// An answer that is slower than its lease: the place is there, and the task that has it must not be counted twice.
+/// Delivers the held request of `wait` late, so that its answer is slower than its lease. Returns `wait`.
 async fn answered_late(world: &World, wait: Waiting) -> Waiting {
     sleep(ms(650)).await;
     world.as_engine().faults().deliver();
@@ -321,7 +323,7 @@ fn short(barrier: CyclicBarrier) -> CyclicBarrier {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_has_one_place_also_when_its_answer_is_slower_than_its_lease() {
+async fn a_task_has_one_place_even_if_its_answer_is_slower_than_its_lease() {
     let world = slow_engine();
     let (slow, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
     let before = the_next_round_works(&world, 2).await;
@@ -335,9 +337,9 @@ async fn a_task_has_one_place_also_when_its_answer_is_slower_than_its_lease() {
     assert_eq!(passed(alone).await.generation(), last.generation());
 }
 
-/// Nor does it take part in two rounds.
+/// The late party takes part in one round only.
 #[tokio::test(start_paused = true)]
-async fn a_round_that_an_arrival_has_completed_is_its_own_however_late_it_learns_that() {
+async fn an_arrival_passes_the_round_it_completed_even_if_its_answer_is_late() {
     let world = slow_engine();
     let (slow, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
     the_next_round_works(&world, 2).await;
@@ -352,9 +354,9 @@ async fn a_round_that_an_arrival_has_completed_is_its_own_however_late_it_learns
     the_next_round_works(&world, 2).await;
 }
 
-/// P6: a duplicate of an answered request does not undo what was set after it.
+/// P6: a duplicate of an answered request does not overwrite a later change.
 #[tokio::test(start_paused = true)]
-async fn a_late_duplicate_sets_no_number_of_parties() {
+async fn a_late_duplicate_does_not_change_the_number_of_parties() {
     let world = engine();
     let one = barrier(&world, 2).await;
     the_next_round_works(&world, 2).await;

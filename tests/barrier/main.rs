@@ -1,8 +1,8 @@
-//! Barriers: rounds and who is in them, what is left of a wait that was dropped, lost or killed, broken rounds, and double barriers.
+//! Tests of `CyclicBarrier` and `DoubleBarrier`.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![expect(
     clippy::print_stdout,
-    reason = "a copy of this program tells its parent what it does"
+    reason = "a copy of this program reports to its parent"
 )]
 
 mod breaks;
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 /// The default lease of a place.
 const LEASE: Duration = Duration::from_secs(15);
 
-/// The poll behind the messages.
+/// The poll interval, which limits the delay after a lost message.
 const POLL: Duration = Duration::from_secs(5);
 
 const PLACES: &str = "stanchion_barrier_in:{b}";
@@ -34,7 +34,7 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Longer than any test but those that say so.
+/// The virtual time after which the network of a test ends, unless the test sets another limit.
 const END: Duration = Duration::from_secs(1_800);
 
 const HOURS: Duration = Duration::from_secs(3 * 3_600);
@@ -49,7 +49,7 @@ fn slow_engine() -> World {
 
 type Waiting = JoinHandle<Result<Passed, BarrierError>>;
 
-/// The barrier `b`, of a client as another process has one.
+/// The barrier `b` of a new client, as in another process.
 async fn barrier(world: &World, parties: u32) -> CyclicBarrier {
     of(&world.client().await, parties)
 }
@@ -80,7 +80,7 @@ async fn taken(world: &World, count: usize) {
     .await;
 }
 
-/// The same for a wait that asks no more, and hears the end of its round.
+/// Waits until `count` places are taken, the waiters are subscribed, and no request is in flight.
 async fn settled(world: &World, count: usize) {
     taken(world, count).await;
     world.subscribed("stanchion_barrier:{b}").await;
@@ -97,7 +97,7 @@ fn assert_broken<T: std::fmt::Debug>(result: &Result<T, BarrierError>, why: Brok
     assert!(broken, "{result:?}");
 }
 
-/// Asserts that a wait has timed out, and that nobody counts it.
+/// Asserts that a wait has timed out and is certainly not counted.
 #[track_caller]
 fn assert_uncounted<T: std::fmt::Debug>(result: &Result<T, BarrierError>) {
     let uncounted = matches!(
@@ -110,7 +110,7 @@ fn assert_uncounted<T: std::fmt::Debug>(result: &Result<T, BarrierError>) {
     assert!(uncounted, "{result:?}");
 }
 
-/// The next round of `n` works at once, and nobody else is counted in it.
+/// Asserts that the next round is complete with exactly `parties` new parties. Returns its number.
 async fn the_next_round_works(world: &World, parties: u32) -> u64 {
     taken(world, 0).await;
     let mut waits = Vec::new();

@@ -1,4 +1,4 @@
-//! Rounds: who is in which, and what they cost.
+//! Rounds of a `CyclicBarrier`: members, numbers, and the cost in scripts and messages.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 
-/// Case 1.
 #[tokio::test(start_paused = true)]
-async fn alone_every_wait_completes_its_round() {
+async fn each_wait_of_a_single_party_completes_a_round() {
     let world = engine();
     let alone = barrier(&world, 1).await;
     let first = alone.wait().await.unwrap();
@@ -25,7 +24,7 @@ async fn alone_every_wait_completes_its_round() {
     assert_eq!(world.admin(&["EXISTS", PLACES]), "0");
 }
 
-/// Case 2: every party sees each round once, in order; one is last, and arrivals are 1 to n.
+/// Every party passes each round once, in order. One party is the last, and the arrivals are 1 to n.
 #[tokio::test(start_paused = true)]
 async fn parties_of_four_processes_meet_in_every_round() {
     const ROUNDS: usize = 1000;
@@ -62,9 +61,9 @@ async fn parties_of_four_processes_meet_in_every_round() {
     }
 }
 
-/// Case 3: with one task more than parties nobody has two places in a round, and no round has another.
+/// No task has two places in a round, and no round has five parties.
 #[tokio::test(start_paused = true)]
-async fn a_task_more_than_parties_waits_for_the_next_round() {
+async fn an_extra_task_waits_for_the_next_round() {
     let world = engine();
     let client = world.client().await;
     let mut tasks = Vec::new();
@@ -77,7 +76,7 @@ async fn a_task_more_than_parties_waits_for_the_next_round() {
                 sleep(ms(random.u64(0..5))).await;
                 match barrier.wait_timeout(ms(500)).await {
                     Ok(passed) => seen.push(passed.generation()),
-                    // The last round lacks a party.
+                    // The last round does not have enough parties.
                     Err(error) => assert_uncounted::<()>(&Err(error)),
                 }
             }
@@ -91,7 +90,7 @@ async fn a_task_more_than_parties_waits_for_the_next_round() {
             .for_each(|round| *rounds.entry(*round).or_default() += 1);
         let all = seen.len();
         seen.dedup();
-        assert_eq!(seen.len(), all, "in two places of one round");
+        assert_eq!(seen.len(), all, "a task has two places in one round");
     }
     assert!(rounds.values().all(|parties| *parties == 4), "{rounds:?}");
     assert!(rounds.len() > 100);
@@ -102,8 +101,8 @@ fn scripts(engine: &Engine) -> u64 {
     stats.count("EVALSHA") + stats.count("EVAL")
 }
 
-/// P11: a round of n parties is n scripts and one message. Nobody asks after it, once the processes listen.
-async fn a_round_costs(clients: usize, parties: u32) {
+/// P11: once the processes are subscribed, a round of n parties costs n scripts and one message.
+async fn assert_cost_of_a_round(clients: usize, parties: u32) {
     let world = engine();
     let engine = world.as_engine();
     let clients = world.fleet(clients).await;
@@ -116,44 +115,43 @@ async fn a_round_costs(clients: usize, parties: u32) {
             passed(waiting).await;
         }
     };
-    // Here each process subscribes, and may ask once because of that.
+    // In this round each process subscribes, and may send one more script for that.
     round().await;
     world.quiet().await;
     let subscribed = engine.stats().count("SUBSCRIBE");
-    let mut heard = world.listen("stanchion_barrier:{b}").await;
+    let mut messages = world.listen("stanchion_barrier:{b}").await;
     let before = scripts(engine);
     for _ in 0..5 {
         round().await;
     }
     assert_eq!(scripts(engine) - before, 5 * u64::from(parties));
-    // The listener's is one more.
+    // The only new subscription is that of the test.
     assert_eq!(engine.stats().count("SUBSCRIBE"), subscribed + 1);
-    // Each message says which round is over: five of them, and nothing else.
+    // Exactly five messages, each with the number of its round.
     let mut last = 0;
     for n in 0..5 {
-        let fact = heard.next().await;
-        let round: u64 = fact.split(' ').nth(1).unwrap().parse().unwrap();
-        assert!(n == 0 || round == last + 1, "{fact}");
+        let message = messages.next().await;
+        let round: u64 = message.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!(n == 0 || round == last + 1, "{message}");
         last = round;
     }
-    assert!(timeout(ms(100), heard.next()).await.is_err());
+    assert!(timeout(ms(100), messages.next()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_of_four_processes_is_four_scripts() {
-    a_round_costs(4, 4).await;
+async fn a_round_of_four_processes_costs_four_scripts() {
+    assert_cost_of_a_round(4, 4).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_of_a_thousand_tasks_is_a_thousand_scripts() {
-    a_round_costs(1, 1000).await;
+async fn a_round_of_a_thousand_tasks_costs_a_thousand_scripts() {
+    assert_cost_of_a_round(1, 1000).await;
 }
 
-/// The first round of a process costs one subscription and one question more.
 #[tokio::test(start_paused = true)]
-async fn the_first_round_of_a_thousand_tasks_asks_once_more() {
+async fn the_first_round_of_a_process_costs_at_most_two_more_scripts() {
     let world = engine();
-    // The server knows the scripts.
+    // Loads the scripts into the server.
     the_next_round_works(&world, 2).await;
     let client = world.client().await;
     barrier(&world, 2).await.set_parties(1000).await.unwrap();
@@ -163,11 +161,11 @@ async fn the_first_round_of_a_thousand_tasks_asks_once_more() {
         passed(waiting).await;
     }
     let cost = scripts(world.as_engine()) - before;
-    // What is asked when the subscription is confirmed may be unknown to the server, and is then sent again as a text.
+    // The script that is sent after the subscription may not be loaded yet. Then it is sent twice.
     assert!((1000..=1002).contains(&cost), "{cost}");
 }
 
-/// The answers that are kept for resends go as they come: a long run leaves no more of them than parties.
+/// Answers that are kept for resends do not accumulate.
 #[tokio::test(start_paused = true)]
 async fn many_rounds_leave_no_more_answers_than_parties() {
     let world = engine();
@@ -186,13 +184,12 @@ async fn many_rounds_leave_no_more_answers_than_parties() {
     }
     let once = |key: &String| key.starts_with("stanchion_once:");
     assert_eq!(world.keys().iter().filter(|key| once(key)).count(), 3);
-    // And all keys are mortal.
+    // All keys have a TTL.
     for key in world.keys() {
         assert_ne!(world.admin(&["PTTL", &key]), "-1", "{key}");
     }
 }
 
-/// Case 15.
 #[tokio::test(start_paused = true)]
 async fn another_number_of_parties_is_refused_and_changes_nothing() {
     let world = engine();
@@ -229,7 +226,7 @@ async fn another_number_of_parties_is_refused_and_changes_nothing() {
     }
 }
 
-/// Case 15: between rounds at once, otherwise from the next on.
+/// Between rounds the change applies at once, otherwise from the next round on.
 #[tokio::test(start_paused = true)]
 async fn the_number_of_parties_changes_between_rounds() {
     let world = engine();
@@ -241,7 +238,7 @@ async fn the_number_of_parties_changes_between_rounds() {
     assert_eq!((status.parties, status.next_parties), (2, Some(3)));
     assert_eq!((status.waiting, status.on_leave), (1, OnLeave::Free));
     assert!(status.first_lease.unwrap() <= LEASE);
-    // The present round is still one of two.
+    // The current round still has two parties.
     let last = pair.wait().await.unwrap();
     assert_eq!(passed(first).await.generation(), last.generation());
     let refused = pair.wait().await;
@@ -258,7 +255,7 @@ async fn the_number_of_parties_changes_between_rounds() {
     );
 }
 
-/// A place is renewed as long as its waiter lives: far beyond its lease, and the life of the keys.
+/// The test runs far longer than the lease of a place and the TTL of the keys.
 #[tokio::test(start_paused = true)]
 async fn a_living_waiter_keeps_its_place_for_hours() {
     let world = World::engine().ends_after(HOURS);
@@ -270,9 +267,8 @@ async fn a_living_waiter_keeps_its_place_for_hours() {
     assert_eq!(passed(first).await.generation(), last.generation());
 }
 
-/// A barrier that is forgotten never has a round of a number it had.
 #[tokio::test(start_paused = true)]
-async fn a_forgotten_barrier_goes_on_with_larger_numbers() {
+async fn an_expired_barrier_restarts_with_a_larger_round_number() {
     let world = World::engine().ends_after(HOURS);
     let alone = barrier(&world, 1).await;
     let before = alone.wait().await.unwrap().generation();
@@ -320,7 +316,7 @@ async fn a_foreign_key_is_refused_and_stays() {
     }
 }
 
-/// Two names that Redisson's rule gives the same keys are two barriers.
+/// By Redisson's rule the two names would have the same keys.
 #[tokio::test(start_paused = true)]
 async fn a_name_in_braces_is_another_barrier() {
     let world = engine();
@@ -337,7 +333,7 @@ async fn a_name_in_braces_is_another_barrier() {
     passed(plain).await;
 }
 
-/// Case 6, at every offset around the moment.
+/// The time-out and the last arrival meet at 40 different offsets.
 #[tokio::test(start_paused = true)]
 async fn a_wait_times_out_or_passes_and_never_both() {
     let (mut timed_out, mut met) = (0, 0);
@@ -362,9 +358,8 @@ async fn a_wait_times_out_or_passes_and_never_both() {
     assert!(timed_out > 0 && met > 0, "{timed_out} {met}");
 }
 
-/// P9: zero asks once.
 #[tokio::test(start_paused = true)]
-async fn without_any_time_it_asks_once() {
+async fn a_wait_with_a_zero_timeout_passes_only_if_it_completes_the_round() {
     let world = engine();
     let pair = barrier(&world, 2).await;
     assert_uncounted(&pair.wait_timeout(Duration::ZERO).await);
@@ -375,7 +370,7 @@ async fn without_any_time_it_asks_once() {
     passed(first).await;
 }
 
-/// P9: with a server that says nothing.
+/// P9, on a server that does not answer.
 #[tokio::test(start_paused = true)]
 async fn no_wait_outlives_its_deadline() {
     let world = engine();
@@ -398,7 +393,6 @@ async fn no_wait_outlives_its_deadline() {
     taken(&world, 0).await;
 }
 
-/// On a real server; with names that have braces, newlines and bytes that are no text.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parties_meet_on_a_real_server_under_odd_names() {
     let Some(server) = RedisServer::or_skip("parties_meet") else {
@@ -435,9 +429,8 @@ async fn parties_meet_on_a_real_server_under_odd_names() {
     }
 }
 
-/// A shutdown of the client ends its waits, and leaves no place.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_gives_the_places_back() {
+async fn a_shutdown_ends_waits_and_returns_their_places() {
     let world = engine();
     let client = world.client().await;
     let waiting = wait(&of(&client, 2));
@@ -449,25 +442,28 @@ async fn a_shutdown_gives_the_places_back() {
         Err(BarrierError::Acquire(AcquireError::Shutdown { .. }))
     );
     assert!(closing, "{ended:?}");
-    eventually_async("its place is given back", async || {
+    eventually_async("the place is given back", async || {
         world.admin(&["ZCOUNT", PLACES, "0", "+inf"]) == "0"
     })
     .await;
 }
 
-/// P11: who polls asks less and less often, at last about ten times a second; and passes.
+/// P11: the poll interval grows to about 100 ms.
 #[tokio::test(start_paused = true)]
-async fn who_polls_asks_less_and_less_often() {
+async fn a_polling_waiter_backs_off_to_ten_polls_a_second() {
     let world = engine();
     let config = world.config("polls").wake(stanchion::Wake::Poll);
     let polls = Client::connect_with(config).await.unwrap();
     let first = wait(&of(&polls, 2));
     taken(&world, 1).await;
-    let asked = || world.as_engine().stats().count("EVALSHA");
-    let before = asked();
+    let polls_sent = || world.as_engine().stats().count("EVALSHA");
+    let before = polls_sent();
     sleep(Duration::from_secs(10)).await;
-    let asked = asked() - before;
-    assert!((70..180).contains(&asked), "{asked} scripts in 10 s");
+    let polls_sent = polls_sent() - before;
+    assert!(
+        (70..180).contains(&polls_sent),
+        "{polls_sent} scripts in 10 s"
+    );
     let last = barrier(&world, 2).await.wait().await.unwrap();
     assert_eq!(passed(first).await.generation(), last.generation());
 }

@@ -1,4 +1,4 @@
-//! Real servers and processes: killed, stopped, full, with the least rights, and a slot that moves.
+//! Barriers on real servers: processes that are killed or stopped, full memory, minimal rights, a slot that moves.
 
 use std::process::Command;
 
@@ -11,12 +11,12 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 
-/// More than anything takes.
+/// A timeout far above the duration of any step.
 const LONG: Duration = Duration::from_secs(30);
-/// A lease that is soon over.
+/// A short lease, for tests that wait for its end.
 const SHORT: Duration = ms(1500);
 
-/// Tells a copy of this program to be a [`worker`] on the server of that URL, and what to do.
+/// The environment variable with the task of a [`worker`] and the URL of its server.
 const TASK: &str = "STANCHION_TEST_BARRIER";
 
 fn start_worker(task: &str, url: &str) -> Process {
@@ -26,7 +26,7 @@ fn start_worker(task: &str, url: &str) -> Process {
     Process::spawn(command.env(TASK, format!("{task} {url}")))
 }
 
-/// The work of a copy of this program: it waits, or enters, and prints the outcome. As one test of the suite it does nothing.
+/// Runs in a copy of this program: waits or enters, and prints the outcome. Without [`TASK`] in the environment this test does nothing.
 #[test]
 fn worker() {
     let Ok(task) = std::env::var(TASK) else {
@@ -82,11 +82,12 @@ async fn in_places(server: &RedisServer, count: i64) {
     .await;
 }
 
-/// Waits until so many connections hear the end of the round.
-async fn hear(server: &RedisServer, count: usize) {
-    eventually_async("they subscribe, or leave", async || {
-        server.subscribers("stanchion_barrier:{b}") == count
-    })
+/// Waits until `count` connections are subscribed to the barrier.
+async fn subscribed(server: &RedisServer, count: usize) {
+    eventually_async(
+        "the expected number of connections is subscribed",
+        async || server.subscribers("stanchion_barrier:{b}") == count,
+    )
     .await;
 }
 
@@ -97,7 +98,7 @@ fn millis(server: &RedisServer) -> i64 {
     part(0) * 1000 + part(1) / 1000
 }
 
-/// Waits until the leases of so many places have ended.
+/// Waits until the leases of `count` places have ended.
 async fn dead(server: &RedisServer, count: i64) {
     eventually_async("leases end", async || {
         let now = millis(server).to_string();
@@ -107,7 +108,7 @@ async fn dead(server: &RedisServer, count: i64) {
     .await;
 }
 
-/// Waits until the lease of each place in `places` was renewed after this call: it ends later than any given before.
+/// Waits until each place in `places` was renewed after this call: its lease ends later than any lease given before.
 async fn renewed(server: &RedisServer, places: &str, lease: Duration) {
     let latest = millis(server) + i64::try_from(lease.as_millis()).unwrap();
     eventually_async("each place is renewed", async || {
@@ -125,7 +126,7 @@ async fn met(waiting: Waiting) -> Passed {
     timeout(LONG, waiting).await.unwrap().unwrap().unwrap()
 }
 
-/// Case 11: its place is free when its lease has passed, and a fifth party completes the round.
+/// The place is free when its lease has ended, and a fifth party completes the round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_party_is_replaced() {
     let Some(server) = RedisServer::or_skip("a_killed_party_is_replaced") else {
@@ -140,7 +141,7 @@ async fn a_killed_party_is_replaced() {
     in_places(&server, 3).await;
     dying.signal(Signal::Kill);
     dead(&server, 1).await;
-    // Its place is free: this is the third again, and not the fourth.
+    // The place of the killed party is free, so this arrival is the third, not the fourth.
     let fourth = wait(&short(&connect(&server).await));
     dead(&server, 0).await;
     in_places(&server, 3).await;
@@ -154,7 +155,6 @@ async fn a_killed_party_is_replaced() {
     }
 }
 
-/// Case 12: all are told when its lease has passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_party_breaks_the_round() {
     let Some(server) = RedisServer::or_skip("a_killed_party_breaks_the_round") else {
@@ -173,7 +173,7 @@ async fn a_killed_party_breaks_the_round() {
         let ended = timeout(LONG, waiting).await.unwrap().unwrap();
         assert_broken(&ended, BrokenBy::Died);
     }
-    // A lease and a round trip, on a machine that does other things.
+    // A lease and a round trip, with an allowance for a loaded machine.
     assert!(began.elapsed() <= SHORT + ms(500), "{:?}", began.elapsed());
     let mut waits = Vec::new();
     for n in 0..3 {
@@ -189,31 +189,31 @@ async fn a_killed_party_breaks_the_round() {
     }
 }
 
-/// Case 13: it stands still for two leases. Under `Break` it is told; under `Free` it is in the round that it arrives in anew.
+/// The process is stopped until its lease has ended. Under `Break` its wait fails. Under `Free` it arrives again in the current round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_party_learns_that_its_place_has_gone() {
+async fn a_stopped_party_learns_of_the_loss_of_its_place() {
     let Some(server) = RedisServer::or_skip("a_stopped_party_learns") else {
         return;
     };
     for task in ["free", "break"] {
-        hear(&server, 0).await;
+        subscribed(&server, 0).await;
         let mut stopped = start_worker(task, &server.url());
         in_places(&server, 1).await;
-        // It knows that it has its place: otherwise it would only arrive when it goes on.
+        // A renewal shows that the party knows of its place. Otherwise it would only arrive after it continues.
         renewed(&server, PLACES, SHORT).await;
         stopped.signal(Signal::Stop);
         dead(&server, 1).await;
-        // Whoever comes purges what is dead.
+        // The next arrival removes the expired place.
         let first = wait(&short(&connect(&server).await));
-        eventually_async("it has a place", async || {
+        eventually_async("the party has a place", async || {
             let status = short(&connect(&server).await).status().await.unwrap();
             status.unwrap().waiting == 1
         })
         .await;
         stopped.signal(Signal::Cont);
         if task == "break" {
-            let said = line(&mut stopped, "END");
-            assert!(said.contains("by: Died"), "{said}");
+            let printed = line(&mut stopped, "END");
+            assert!(printed.contains("by: Died"), "{printed}");
             in_places(&server, 1).await;
         } else {
             in_places(&server, 2).await;
@@ -232,15 +232,14 @@ async fn a_stopped_party_learns_that_its_place_has_gone() {
             assert_eq!(met(waiting).await.generation(), last.generation());
         }
         if task == "free" {
-            let said = line(&mut stopped, "END");
+            let printed = line(&mut stopped, "END");
             let round = format!("generation: {}", last.generation());
-            assert!(said.contains(&round), "{said} {last:?}");
+            assert!(printed.contains(&round), "{printed} {last:?}");
         }
         in_places(&server, 0).await;
     }
 }
 
-/// Case 18: killed inside, and stopped inside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_is_killed_or_stopped_delays_the_others_for_its_lease() {
     let Some(server) = RedisServer::or_skip("a_member_that_is_killed") else {
@@ -263,19 +262,19 @@ async fn a_member_that_is_killed_or_stopped_delays_the_others_for_its_lease() {
         assert!(took >= SHORT / 3, "{took:?}");
         assert!(took <= SHORT + ms(500), "{took:?}");
         if matches!(signal, Signal::Stop) {
-            let said = member.lines().len();
+            let printed = member.lines().len();
             member.signal(Signal::Cont);
             line(&mut member, "LOST");
             assert!(line(&mut member, "END").contains("Err("));
-            assert!(member.lines().len() > said);
+            assert!(member.lines().len() > printed);
         }
     }
 }
 
-/// A full server refuses arrivals, and those who are there may leave; nobody loses a place.
+/// Parties that are present keep their places and may leave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_refuses_arrivals_and_lets_go() {
-    let Some(server) = RedisServer::or_skip("a_full_server") else {
+async fn a_full_server_rejects_arrivals_and_allows_departures() {
+    let Some(server) = RedisServer::or_skip("a_full_server_rejects_arrivals") else {
         return;
     };
     let full = |full: bool| {
@@ -313,7 +312,7 @@ async fn a_full_server_refuses_arrivals_and_lets_go() {
     let none = short(&client).wait().await.unwrap_err();
     assert!(refused(&none), "{none:?}");
     in_places(&server, 2).await;
-    // One leaves, and breaks the round; a member leaves.
+    // A dropped wait breaks the round, and a member leaves.
     other.abort();
     let ended = timeout(LONG, waiting).await.unwrap().unwrap();
     assert_broken(&ended, BrokenBy::Left);
@@ -321,10 +320,10 @@ async fn a_full_server_refuses_arrivals_and_lets_go() {
     full(false);
 }
 
-/// The user of `docs/operations.md` may do all of it.
+/// As the ACL user of `docs/operations.md`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_barrier_needs_no_more_rights_than_the_line_gives() {
-    let Some(server) = RedisServer::or_skip("a_barrier_needs_no_more_rights") else {
+async fn a_barrier_needs_only_the_documented_rights() {
+    let Some(server) = RedisServer::or_skip("a_barrier_needs_only_the_documented_rights") else {
         return;
     };
     let config = rights::least(&server);
@@ -333,7 +332,7 @@ async fn a_barrier_needs_no_more_rights_than_the_line_gives() {
     let pair = pair.with_lease(Lease::new(ms(600)).unwrap());
     let first = wait(&pair);
     let places = "stanchion_barrier_in:{app:b}";
-    eventually_async("it has a place", async || {
+    eventually_async("the party has a place", async || {
         server.cli(&["ZCARD", places]).as_int() == 1
     })
     .await;
@@ -342,7 +341,7 @@ async fn a_barrier_needs_no_more_rights_than_the_line_gives() {
     met(first).await;
     assert!(pair.wait_timeout(ms(100)).await.is_err());
     let first = wait_with(&pair, breaking());
-    eventually_async("it waits", async || {
+    eventually_async("the party waits", async || {
         pair.status().await.unwrap().unwrap().waiting == 1
     })
     .await;
@@ -356,10 +355,9 @@ async fn a_barrier_needs_no_more_rights_than_the_line_gives() {
     assert_eq!(rights::refused(&server), [""; 0]);
 }
 
-/// Without the right to publish, those who wait find out by polling.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_right_to_publish_those_who_wait_poll() {
-    let Some(server) = RedisServer::or_skip("without_the_right_to_publish") else {
+async fn waiters_poll_without_the_right_to_publish() {
+    let Some(server) = RedisServer::or_skip("waiters_poll_without_the_right_to_publish") else {
         return;
     };
     let _ = server.cli(&[
@@ -374,18 +372,17 @@ async fn without_the_right_to_publish_those_who_wait_poll() {
     assert_eq!(met(first).await.generation(), last.generation());
 }
 
-/// The same where messages are not used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_only_polls_meets_the_others() {
-    let Some(server) = RedisServer::or_skip("a_client_that_only_polls") else {
+async fn a_polling_client_and_a_subscribed_client_complete_rounds() {
+    let Some(server) = RedisServer::or_skip("a_polling_client") else {
         return;
     };
     let config = ClientConfig::new(server.url()).wake(stanchion::Wake::Poll);
     let polls = of(&Client::connect_with(config).await.unwrap(), 2);
-    let hears = of(&connect(&server).await, 2);
+    let listens = of(&connect(&server).await, 2);
     let mut seen = Vec::new();
     for _ in 0..20 {
-        let both = async { tokio::join!(polls.wait(), hears.wait()) };
+        let both = async { tokio::join!(polls.wait(), listens.wait()) };
         let (one, other) = timeout(LONG, both).await.unwrap();
         assert_eq!(
             one.as_ref().unwrap().generation(),
@@ -396,7 +393,7 @@ async fn a_client_that_only_polls_meets_the_others() {
     assert!(seen.windows(2).all(|pair| pair[1] == pair[0] + 1));
 }
 
-/// A slot moves while parties wait, and while they are inside.
+/// The slot moves while parties wait and while parties are inside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_cluster_a_round_moves_with_its_slot() {
     let Some(cluster) = Cluster::or_skip("in_a_cluster_a_round_moves") else {
@@ -420,7 +417,7 @@ async fn in_a_cluster_a_round_moves_with_its_slot() {
         let (one, other) = timeout(LONG, both).await.unwrap();
         let (one, other) = (one.unwrap(), other.unwrap());
         let first = wait_with(&cyclic(&a), breaking());
-        eventually_async("it waits", async || {
+        eventually_async("the party waits", async || {
             let status = cyclic(&b).status().await.unwrap();
             status.is_some_and(|status| status.waiting == 1)
         })
@@ -436,11 +433,11 @@ async fn in_a_cluster_a_round_moves_with_its_slot() {
             one.is_held() && other.is_held() && !first.is_finished(),
             "P10"
         );
-        // Back, slowly: its keys are on two nodes for longer than a lease, which is renewed every third of it.
+        // Moves the slot back slowly. Its keys are on two nodes for four renewals, which is longer than a lease.
         let migration = tokio::task::block_in_place(|| cluster.migrate(cluster.slot(name), from));
         tokio::task::block_in_place(|| migration.move_key(&places));
         cluster.node(from).reset_stats();
-        eventually_async("it is renewed in parts, four times", async || {
+        eventually_async("the place is renewed four times", async || {
             let calls = cluster.node(from).commands_processed();
             calls.get("zadd").is_some_and(|calls| *calls >= 4)
         })

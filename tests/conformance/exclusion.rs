@@ -1,4 +1,4 @@
-//! P1, P3: one holder; what gives no guard leaves nothing.
+//! Tests the mutual exclusion of the lock (P1), and that an acquire without a guard leaves no keys (P3).
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ suite! {
     a_dropped_guard_is_released,
     two_calls_on_one_handle_exclude_each_other,
     another_client_is_excluded,
-    trying_says_none_while_held,
+    try_acquire_returns_none_while_the_lock_is_held,
     a_timeout_leaves_nothing,
-    a_timeout_of_zero_asks_once,
-    force_release_frees_and_the_holder_releases_nothing_of_others,
+    a_zero_timeout_tries_once,
+    force_release_frees_the_lock_and_the_old_holder_cannot_release_it,
     sixty_four_tasks_never_overlap,
     a_shut_down_client_acquires_nothing,
 }
@@ -55,14 +55,14 @@ async fn another_client_is_excluded(world: &World) {
     assert!(waiting.await.unwrap() > token);
 }
 
-async fn trying_says_none_while_held(world: &World) {
+async fn try_acquire_returns_none_while_the_lock_is_held(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = Lock::new(&ours, "job")
         .unwrap()
         .try_acquire()
         .await
         .unwrap()
-        .expect("it was free");
+        .expect("the lock is free");
     assert!(
         Lock::new(&theirs, "job")
             .unwrap()
@@ -96,11 +96,11 @@ async fn a_timeout_leaves_nothing(world: &World) {
     );
     assert_eq!(theirs.waiters(), 0);
     held.release().await.unwrap();
-    // Its process gives its place in the line up in the background; a grant that crosses it is passed on.
+    // The client removes its queue entry in the background. A grant that precedes the removal is passed on.
     world.at_rest().await;
 }
 
-async fn a_timeout_of_zero_asks_once(world: &World) {
+async fn a_zero_timeout_tries_once(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = Lock::new(&theirs, "job").unwrap();
     lock.acquire_timeout(Duration::ZERO)
@@ -114,7 +114,7 @@ async fn a_timeout_of_zero_asks_once(world: &World) {
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
 }
 
-async fn force_release_frees_and_the_holder_releases_nothing_of_others(world: &World) {
+async fn force_release_frees_the_lock_and_the_old_holder_cannot_release_it(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = Lock::new(&ours, "job").unwrap();
     assert!(!lock.danger().force_release().await.unwrap());
@@ -186,6 +186,6 @@ async fn a_shut_down_client_acquires_nothing(world: &World) {
         Err(AcquireError::Shutdown { .. })
     ));
     assert_eq!(held.lost().await, stanchion::LostReason::Shutdown);
-    // Its work may still run, so nobody else is let in before the lease ends.
+    // The work under the hold may still run, so the key stays until the lease ends.
     assert_eq!(world.keys(), ["job"]);
 }

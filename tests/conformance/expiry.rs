@@ -1,4 +1,4 @@
-//! P5, P10: leases run out, are renewed, and their end is known in time.
+//! Tests leases of the lock: they expire, the watchdog renews them (P10), and a holder detects the end in time (P5).
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use stanchion_tests::{World, kept};
 
 suite! {
     the_watchdog_keeps_a_hold_beyond_its_lease,
-    without_renewal_a_hold_is_lost_before_another_gets_it,
-    renewing_by_hand_keeps_a_hold,
+    an_unrenewed_hold_is_lost_before_the_next_grant,
+    a_manual_renewal_extends_a_hold,
     a_deleted_hold_is_lost_as_gone_at_the_next_renewal,
     a_hold_taken_over_is_never_renewed_by_its_old_owner,
     max_hold_ends_a_hold_that_would_be_renewed,
     work_is_dropped_when_the_hold_is_lost,
     work_that_ends_in_time_gives_its_result,
     a_released_guard_is_never_lost,
-    nothing_shortens_a_lease,
+    renewal_and_reentry_never_shorten_a_lease,
     a_hold_that_is_left_ends_with_its_first_lease,
     a_first_lease_does_not_end_the_renewals,
     a_hundred_holds_are_renewed_in_few_scripts,
@@ -37,7 +37,7 @@ async fn the_watchdog_keeps_a_hold_beyond_its_lease(world: &World) {
     let lock = Lock::new(&client, "job").unwrap().with_lease(kept());
     let guard = lock.acquire().await.unwrap();
     let third_end = guard.valid_until() + 2 * kept().length();
-    stanchion_testkit::eventually("two leases have passed and it is still valid", || {
+    stanchion_testkit::eventually("the hold is renewed beyond two leases", || {
         guard.valid_until() > third_end
     })
     .await;
@@ -53,7 +53,7 @@ async fn the_watchdog_keeps_a_hold_beyond_its_lease(world: &World) {
     guard.release().await.unwrap();
 }
 
-async fn without_renewal_a_hold_is_lost_before_another_gets_it(world: &World) {
+async fn an_unrenewed_hold_is_lost_before_the_next_grant(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let guard = manual(&Lock::new(&ours, "job").unwrap(), short()).await;
     let valid_until = guard.valid_until();
@@ -62,7 +62,7 @@ async fn without_renewal_a_hold_is_lost_before_another_gets_it(world: &World) {
         async move { (lost.await, ours.now()) }
     });
     let next = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
-    // P1: the clocks of two clients of one machine are one clock.
+    // P1. Both clients are on one machine, so their clocks are comparable.
     assert!(theirs.now() >= valid_until);
     assert!(!guard.is_held());
     let (reason, _) = lost.await.unwrap();
@@ -71,11 +71,14 @@ async fn without_renewal_a_hold_is_lost_before_another_gets_it(world: &World) {
         guard.release().await.unwrap_err(),
         ReleaseError::Lost(_)
     ));
-    assert!(next.is_held(), "a late release touches nothing of others");
+    assert!(
+        next.is_held(),
+        "a late release does not affect the next holder"
+    );
     next.release().await.unwrap();
 }
 
-async fn renewing_by_hand_keeps_a_hold(world: &World) {
+async fn a_manual_renewal_extends_a_hold(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let guard = manual(&lock, kept()).await;
     let first_end = guard.valid_until();
@@ -156,7 +159,7 @@ async fn a_released_guard_is_never_lost(world: &World) {
     );
 }
 
-async fn nothing_shortens_a_lease(world: &World) {
+async fn renewal_and_reentry_never_shorten_a_lease(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let guard = manual(&lock, kept()).await;
@@ -183,7 +186,7 @@ async fn a_hold_that_is_left_ends_with_its_first_lease(world: &World) {
     let next = other.acquire().await.unwrap();
     assert!(theirs.now() >= began + first);
     next.release().await.unwrap();
-    // What was left on purpose is not lost.
+    // A hold that was left is not reported as lost.
     assert!(futures_util::FutureExt::now_or_never(lost).is_none());
 }
 
@@ -195,14 +198,14 @@ async fn a_first_lease_does_not_end_the_renewals(world: &World) {
     let options = AcquireOptions::new().first_lease(Lease::new(first).unwrap());
     let guard = lock.acquire_with(options).await.unwrap();
     let twice = guard.valid_until() + first;
-    stanchion_testkit::eventually("it was renewed beyond its first lease", || {
+    stanchion_testkit::eventually("the hold is renewed beyond its first lease", || {
         guard.valid_until() > twice
     })
     .await;
     assert!(guard.is_held());
     let again = guard.reenter().await.unwrap();
     again.leave();
-    assert!(guard.is_held(), "another guard stands for it");
+    assert!(guard.is_held(), "the other guard keeps the hold");
     drop(guard);
 }
 

@@ -1,6 +1,6 @@
-//! The fair lock: its order, its layout, and who shares its queue.
+//! Tests the fair lock: the order of grants, the layout on the server, and re-entry.
 //!
-//! Long: one suite over one set-up.
+//! Long: one suite with one set-up.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,28 +18,28 @@ use tokio::task::JoinHandle;
 mod neighbours;
 
 suite! {
-    an_uncontended_cycle_is_two_commands,
+    an_uncontended_cycle_costs_two_commands,
     a_fair_lock_is_redissons_hash_list_and_sorted_set,
     the_keys_of_a_name_with_braces_are_redissons,
     grants_follow_arrival_over_all_processes,
     a_hand_off_costs_two_commands,
-    nobody_ever_overlaps,
+    holds_never_overlap,
     tokens_grow_over_grants_by_message,
-    tokens_come_from_where_they_should,
-    a_try_overtakes_nobody,
+    tokens_come_from_the_counter_of_the_fencing_mode,
+    try_acquire_never_overtakes_a_waiter,
     a_timeout_in_the_middle_leaves_the_others_in_order,
-    a_timeout_of_zero_asks_once,
-    a_dropped_guard_grants_to_the_next,
+    a_zero_timeout_tries_once,
+    a_dropped_guard_grants_to_the_next_waiter,
     a_granted_hold_is_renewed_to_its_lease,
-    an_expired_holder_is_succeeded,
-    reentry_passes_the_queue,
+    a_waiter_acquires_an_expired_hold,
+    reentry_does_not_queue,
     an_owner_that_acquires_again_reenters,
     a_forced_release_grants_to_the_head,
-    the_queue_and_a_place_in_it_can_be_seen,
+    queue_length_and_position_are_reported,
     a_client_that_shuts_down_leaves_the_queue,
 }
 
-const HEARD: &str = "stanchion_fair_heard:{job}";
+const HEARTBEATS: &str = "stanchion_fair_heard:{job}";
 const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
 
 fn fair(client: &Client) -> FairLock {
@@ -50,7 +50,7 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{text:?}"))
 }
 
-/// The guard of a waiter, which must get it.
+/// Returns the guard of a waiter, which must be granted within 20 s.
 async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
     tokio::time::timeout(Duration::from_secs(20), waiter)
         .await
@@ -58,13 +58,13 @@ async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
         .unwrap()
 }
 
-/// The waiter's process hears its grants.
-async fn hears(world: &World, client: &Client) {
+/// Waits until the client is subscribed to its own channel, which carries its grants.
+async fn subscribed_to_own_channel(world: &World, client: &Client) {
     let channel = format!("redisson_lock__channel:{{job}}:{}", client.id());
     world.subscribed(&channel).await;
 }
 
-/// A deadline, in whole milliseconds, as Redisson's.
+/// The deadline of a waiter in Redisson's sorted set, in milliseconds of the server's clock.
 fn deadline(world: &World, owner: &str) -> u64 {
     let script = "return redis.call('ZSCORE', KEYS[1], ARGV[1])";
     number(&world.admin(&["EVAL", script, "1", TIMEOUTS, owner]))
@@ -75,7 +75,7 @@ fn server_ms(world: &World) -> u64 {
     number(&world.admin(&["EVAL", script, "0"]))
 }
 
-/// Redisson's acquire by `JAVA`, told from its description: null when acquired.
+/// Runs an acquire by `owner` with the effects of Redisson's script. Returns an empty text if it acquired.
 fn redisson_acquires(world: &World, owner: &str) -> String {
     let script = "local now = redis.call('TIME'); now = now[1] * 1000 + math.floor(now[2] / 1000) \
         while true do local h = redis.call('LINDEX', KEYS[2], 0) if not h then break end \
@@ -93,14 +93,14 @@ fn redisson_acquires(world: &World, owner: &str) -> String {
     world.admin(&["EVAL", script, "3", "job", QUEUE, TIMEOUTS, owner])
 }
 
-/// Redisson's release by its one holder: the head of the queue is told on its own channel.
+/// Runs a release with the effects of Redisson's script: it deletes the hold and publishes on the first waiter's channel.
 fn redisson_releases(world: &World) {
     let script = "redis.call('DEL', KEYS[1]) local h = redis.call('LINDEX', KEYS[2], 0) \
         if h then redis.call('PUBLISH', 'redisson_lock__channel:{job}:' .. h, '0') end return 1";
     assert_eq!(world.admin(&["EVAL", script, "2", "job", QUEUE]), "1");
 }
 
-async fn an_uncontended_cycle_is_two_commands(world: &World) {
+async fn an_uncontended_cycle_costs_two_commands(world: &World) {
     let lock = fair(&world.client().await);
     lock.acquire().await.unwrap().release().await.unwrap();
     let before = world.scripts_run();
@@ -115,7 +115,7 @@ async fn a_fair_lock_is_redissons_hash_list_and_sorted_set(world: &World) {
     let client = world.client().await;
     let lock = fair(&client).with_lease(Lease::new(Duration::from_secs(20)).unwrap());
     let guard = lock.acquire().await.unwrap();
-    assert_eq!(world.keys(), ["job"], "nothing more while nobody waits");
+    assert_eq!(world.keys(), ["job"], "no other keys without waiters");
     let owner = guard.owner().to_string();
     assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
     assert_eq!(world.admin(&["HLEN", "job"]), "1");
@@ -123,13 +123,13 @@ async fn a_fair_lock_is_redissons_hash_list_and_sorted_set(world: &World) {
     assert!((19_000..=20_000).contains(&ttl), "{ttl}");
 
     let next = waiting(world, &lock).await;
-    assert_eq!(world.keys(), ["job", QUEUE, TIMEOUTS, HEARD, WAITERS]);
+    assert_eq!(world.keys(), ["job", QUEUE, TIMEOUTS, HEARTBEATS, WAITERS]);
     let waiter = world.admin(&["LINDEX", QUEUE, "0"]);
     assert!(waiter.starts_with(&format!("{}:", client.id())), "{waiter}");
     let ahead = deadline(world, &waiter) - server_ms(world);
     assert!((595_000..=600_000).contains(&ahead), "two waits: {ahead}");
     assert_eq!(world.admin(&["ZCARD", WAITERS]), "1");
-    let live = number(&world.admin(&["PTTL", HEARD]));
+    let live = number(&world.admin(&["PTTL", HEARTBEATS]));
     assert!((1..=8000).contains(&live), "{live}");
 
     guard.release().await.unwrap();
@@ -148,7 +148,7 @@ async fn the_keys_of_a_name_with_braces_are_redissons(world: &World) {
         async move { lock.acquire().await.unwrap() }
     });
     let queue = "redisson_lock_queue:{t}:job";
-    eventually("it waits", || world.admin(&["LLEN", queue]) == "1").await;
+    eventually("the call waits", || world.admin(&["LLEN", queue]) == "1").await;
     assert_eq!(
         world.admin(&["ZCARD", "redisson_lock_timeout:{t}:job"]),
         "1"
@@ -187,13 +187,13 @@ async fn a_hand_off_costs_two_commands(world: &World) {
     let clients = [world.client().await, world.client().await];
     let lock = fair(&clients[0]);
     let mut guard = lock.acquire().await.unwrap();
-    // Both subscribe, and ask once more when that is confirmed; the server learns the scripts.
+    // Loads the scripts.
     guard.release().await.unwrap();
     guard = lock.acquire().await.unwrap();
     let mut waiters = std::collections::VecDeque::new();
     for client in &clients {
         waiters.push_back(waiting(world, &fair(client)).await);
-        hears(world, client).await;
+        subscribed_to_own_channel(world, client).await;
     }
     let (before, started) = (world.scripts_run(), tokio::time::Instant::now());
     for i in 0..100 {
@@ -201,8 +201,8 @@ async fn a_hand_off_costs_two_commands(world: &World) {
         guard.release().await.unwrap();
         guard = waiters.pop_front().unwrap().await.unwrap();
     }
-    // Each client's signs of life; the first of them teaches the server its script. And each asks once more when its subscription is
-    // confirmed: that may still come, and no moment is without signs of life for long enough to wait for it.
+    // Besides the hand-offs: heartbeats of two clients every 500 ms, and 2 commands each for rounding, for loading the heartbeat's script,
+    // and for the retry after the subscription, which may come late. Between heartbeats there is no quiet interval to wait for it.
     let beats = started.elapsed().as_millis() / 500 * 2 + 2 + 2 + 2;
     let scripts = u128::from(world.scripts_run() - before);
     assert!(
@@ -217,7 +217,7 @@ async fn a_hand_off_costs_two_commands(world: &World) {
     world.at_rest().await;
 }
 
-async fn nobody_ever_overlaps(world: &World) {
+async fn holds_never_overlap(world: &World) {
     use std::sync::atomic::{AtomicU32, Ordering};
     let clients = [world.client().await, world.client().await];
     let inside = Arc::new(AtomicU32::new(0));
@@ -248,7 +248,7 @@ async fn tokens_grow_over_grants_by_message(world: &World) {
     let mut guard = fair(&clients[0]).acquire().await.unwrap();
     for i in 0..6 {
         let next = waiting(world, &fair(&clients[i % 2])).await;
-        hears(world, &clients[i % 2]).await;
+        subscribed_to_own_channel(world, &clients[i % 2]).await;
         let before = guard.fencing_token();
         guard.release().await.unwrap();
         guard = granted(next).await;
@@ -260,7 +260,7 @@ async fn tokens_grow_over_grants_by_message(world: &World) {
     }
 }
 
-async fn tokens_come_from_where_they_should(world: &World) {
+async fn tokens_come_from_the_counter_of_the_fencing_mode(world: &World) {
     let client = world.client().await;
     for (fencing, minted) in [
         (Fencing::PerSlot, true),
@@ -270,7 +270,7 @@ async fn tokens_come_from_where_they_should(world: &World) {
         let lock = fair(&client).with_fencing(fencing);
         let held = lock.acquire().await.unwrap();
         let next = waiting(world, &lock).await;
-        hears(world, &client).await;
+        subscribed_to_own_channel(world, &client).await;
         held.release().await.unwrap();
         let guard = granted(next).await;
         assert_eq!(guard.fencing_token().is_some(), minted, "{fencing:?}");
@@ -283,18 +283,22 @@ async fn tokens_come_from_where_they_should(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_try_overtakes_nobody(world: &World) {
+async fn try_acquire_never_overtakes_a_waiter(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = fair(&ours).acquire().await.unwrap();
     assert!(fair(&theirs).try_acquire().await.unwrap().is_none());
-    assert_eq!(queued(world), 0, "a try leaves no trace");
+    assert_eq!(queued(world), 0, "a try leaves no queue entry");
     held.release().await.unwrap();
-    // A live waiter that acquires for itself: the lock is free, and still it is not there to be had.
+    // A live Redisson waiter is at the head of the queue, so a try must not acquire the free lock.
     assert_eq!(redisson_acquires(world, JAVA), "");
     assert_ne!(redisson_acquires(world, "java:1"), "");
     redisson_releases(world);
     assert!(fair(&ours).try_acquire().await.unwrap().is_none());
-    assert_eq!(redisson_acquires(world, "java:1"), "", "it was its turn");
+    assert_eq!(
+        redisson_acquires(world, "java:1"),
+        "",
+        "java:1 is the first waiter"
+    );
     redisson_releases(world);
     let guard = fair(&ours).try_acquire().await.unwrap().unwrap();
     guard.release().await.unwrap();
@@ -309,11 +313,11 @@ async fn a_timeout_in_the_middle_leaves_the_others_in_order(world: &World) {
         let lock = fair(&ours);
         async move { lock.acquire_timeout(Duration::from_millis(300)).await }
     });
-    eventually("it queues", || queued(world) == 2).await;
+    eventually("the waiter is queued", || queued(world) == 2).await;
     let last = waiting(world, &fair(&ours)).await;
     let error = impatient.await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
-    eventually("its place is given up", || queued(world) == 2).await;
+    eventually("the queue entry is removed", || queued(world) == 2).await;
     assert_eq!(world.admin(&["ZCARD", TIMEOUTS]), "2");
     assert_eq!(world.admin(&["ZCARD", WAITERS]), "2");
     held.release().await.unwrap();
@@ -324,7 +328,7 @@ async fn a_timeout_in_the_middle_leaves_the_others_in_order(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_timeout_of_zero_asks_once(world: &World) {
+async fn a_zero_timeout_tries_once(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = fair(&theirs);
     let guard = lock.acquire_timeout(Duration::ZERO).await.unwrap();
@@ -336,12 +340,12 @@ async fn a_timeout_of_zero_asks_once(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_dropped_guard_grants_to_the_next(world: &World) {
+async fn a_dropped_guard_grants_to_the_next_waiter(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     for waiter in [&ours, &theirs] {
         let held = fair(&ours).acquire().await.unwrap();
         let next = waiting(world, &fair(waiter)).await;
-        hears(world, waiter).await;
+        subscribed_to_own_channel(world, waiter).await;
         drop(held);
         granted(next).await.release().await.unwrap();
     }
@@ -352,11 +356,11 @@ async fn a_granted_hold_is_renewed_to_its_lease(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = fair(&ours).acquire().await.unwrap();
     let next = waiting(world, &fair(&theirs)).await;
-    hears(world, &theirs).await;
+    subscribed_to_own_channel(world, &theirs).await;
     world.quiet().await;
     held.release().await.unwrap();
     let guard = granted(next).await;
-    // P7: until its first renewal it has three quarters of the grace; what it counts on is less.
+    // P7: until the first renewal the lease is three quarters of the grace of 2 s. The guard is valid for less.
     let ttl = number(&world.admin(&["PTTL", "job"]));
     assert!(ttl <= 1500, "{ttl}");
     assert!(guard.is_held() && guard.remaining() < Duration::from_millis(1500));
@@ -365,7 +369,7 @@ async fn a_granted_hold_is_renewed_to_its_lease(world: &World) {
         number(&world.admin(&["PTTL", "job"])) > 20_000
     })
     .await;
-    eventually("and the guard knows", || {
+    eventually("the guard has the new lease", || {
         guard.remaining() > Duration::from_secs(20)
     })
     .await;
@@ -373,7 +377,7 @@ async fn a_granted_hold_is_renewed_to_its_lease(world: &World) {
     world.at_rest().await;
 }
 
-async fn an_expired_holder_is_succeeded(world: &World) {
+async fn a_waiter_acquires_an_expired_hold(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let options = AcquireOptions::new()
         .lease(Lease::new(Duration::from_millis(200)).unwrap())
@@ -389,7 +393,7 @@ async fn an_expired_holder_is_succeeded(world: &World) {
     world.at_rest().await;
 }
 
-async fn reentry_passes_the_queue(world: &World) {
+async fn reentry_does_not_queue(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let guard = fair(&ours).acquire().await.unwrap();
     let next = waiting(world, &fair(&theirs)).await;
@@ -417,7 +421,6 @@ async fn an_owner_that_acquires_again_reenters(world: &World) {
     outer.release().await.unwrap();
     inner.release().await.unwrap();
     granted(next).await.release().await.unwrap();
-    // Not held any more: the owner waits as anybody does.
     lock.acquire_with(options())
         .await
         .unwrap()
@@ -433,7 +436,7 @@ async fn a_forced_release_grants_to_the_head(world: &World) {
     assert!(!lock.danger().force_release().await.unwrap());
     let first = lock.acquire().await.unwrap();
     let next = waiting(world, &fair(&theirs)).await;
-    hears(world, &theirs).await;
+    subscribed_to_own_channel(world, &theirs).await;
     assert!(fair(&theirs).danger().force_release().await.unwrap());
     let second = granted(next).await;
     assert!(second.fencing_token() > first.fencing_token());
@@ -447,7 +450,7 @@ async fn a_forced_release_grants_to_the_head(world: &World) {
     world.at_rest().await;
 }
 
-async fn the_queue_and_a_place_in_it_can_be_seen(world: &World) {
+async fn queue_length_and_position_are_reported(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = fair(&ours);
     assert_eq!(lock.queue_len().await.unwrap(), 0);
@@ -459,14 +462,14 @@ async fn the_queue_and_a_place_in_it_can_be_seen(world: &World) {
     assert_eq!(
         lock.position().await.unwrap(),
         None,
-        "a holder waits for nothing"
+        "a holder is not in the queue"
     );
     let mut waiters = Vec::new();
     for _ in 0..200 {
         let lock = fair(&theirs);
         waiters.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
     }
-    eventually("they wait", || queued(world) == 200).await;
+    eventually("the calls are queued", || queued(world) == 200).await;
     waiters.push(waiting(world, &lock).await);
     assert_eq!(lock.queue_len().await.unwrap(), 201);
     assert_eq!(lock.position().await.unwrap(), Some(200));
@@ -486,14 +489,14 @@ async fn a_client_that_shuts_down_leaves_the_queue(world: &World) {
         let lock = fair(&theirs);
         leaving.push(tokio::spawn(async move { lock.acquire().await }));
     }
-    eventually("they wait", || queued(world) == 5).await;
+    eventually("the calls are queued", || queued(world) == 5).await;
     let report = theirs.shutdown(Duration::from_secs(5)).await;
     for waiter in leaving {
         let error = waiter.await.unwrap().unwrap_err();
         assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
     }
     assert!(report.is_clean(), "{report:?}");
-    eventually("their places are given up", || queued(world) == 0).await;
+    eventually("the queue entries are removed", || queued(world) == 0).await;
     held.release().await.unwrap();
     world.at_rest().await;
 }

@@ -1,4 +1,4 @@
-//! A holder that is forced away, or asked to go, hears of it by message.
+//! Tests messages to holders: a hold was released by force, or another client requests a release.
 
 use std::time::Duration;
 
@@ -9,32 +9,32 @@ use stanchion::{
 use stanchion_tests::{JAVA, World};
 
 suite! {
-    a_holder_of_each_kind_is_told_that_it_was_forced_away,
-    permits_that_are_taken_away_are_missed_at_once,
-    only_those_who_were_forced_away_are_lost,
-    a_false_message_makes_nobody_lose_anything,
-    a_request_reaches_the_holder_and_takes_nothing,
-    a_request_says_whom_it_has_reached,
-    a_request_is_checked_before_anything_is_sent,
+    force_release_notifies_the_holders_of_each_primitive,
+    reclaim_and_delete_notify_the_holders_of_permits,
+    force_release_loses_no_other_hold,
+    a_false_message_loses_no_hold,
+    a_release_request_reaches_the_holder_and_takes_nothing,
+    a_release_request_reports_how_many_holders_it_reached,
+    a_bad_reason_is_refused_before_anything_is_sent,
 }
 
-/// Much less than a third of the lease, after which a renewal would find out.
+/// Much less than a third of the lease, after which a renewal would detect the loss.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 fn own_channel(client: &Client) -> String {
     format!("stanchion_notice:{}", client.id())
 }
 
-/// The guard is lost by message.
-async fn told(world: &World, what: &str, guard: &Guard) {
+/// Asserts that the guard is lost by message, before a renewal could detect the loss.
+async fn lost_by_message(world: &World, what: &str, guard: &Guard) {
     let lost = tokio::time::timeout(world.limit(AT_ONCE), guard.lost()).await;
     assert_eq!(lost, Ok(LostReason::Gone), "{what}");
 }
 
-async fn a_holder_of_each_kind_is_told_that_it_was_forced_away(world: &World) {
+async fn force_release_notifies_the_holders_of_each_primitive(world: &World) {
     let (holder, other) = (world.client().await, world.client().await);
     let lock = Lock::new(&holder, "lock").unwrap().acquire().await.unwrap();
-    // A hold of a second is enough, and for all that follow.
+    // A client subscribes once it has held for a second. The subscription serves its later holds, too.
     world.subscribed(&own_channel(&holder)).await;
     let fair = FairLock::new(&holder, "fair").unwrap();
     let fair = fair.acquire().await.unwrap();
@@ -72,38 +72,37 @@ async fn a_holder_of_each_kind_is_told_that_it_was_forced_away(world: &World) {
         };
         assert!(done.unwrap(), "{name} was held");
         for guard in guards {
-            told(world, name, guard).await;
+            lost_by_message(world, name, guard).await;
         }
     }
 }
 
-async fn permits_that_are_taken_away_are_missed_at_once(world: &World) {
+async fn reclaim_and_delete_notify_the_holders_of_permits(world: &World) {
     let (holder, other) = (world.client().await, world.client().await);
     let permits = LeasedSemaphore::new(&holder, "permits")
         .unwrap()
         .with_lease(stanchion_tests::kept());
     permits.init(3).await.unwrap();
-    // A permit does not say whose it is: all who hold one listen, from their first renewal on.
+    // The id of a permit does not name its client. Therefore all holders subscribe, from their first renewal on.
     let held = permits.acquire().await.unwrap();
     let kept = permits.acquire().await.unwrap();
     world.subscribed("redisson_sc:{permits}:held").await;
     let theirs = LeasedSemaphore::new(&other, "permits").unwrap();
     let id = held.ids()[0];
     assert!(theirs.danger().reclaim(&id).await.unwrap());
-    told(world, "permit", &held.into()).await;
+    lost_by_message(world, "permit", &held.into()).await;
     assert!(kept.is_held());
     kept.renew().await.unwrap();
     assert!(theirs.danger().delete().await.unwrap());
-    told(world, "the other permit", &kept.into()).await;
+    lost_by_message(world, "the other permit", &kept.into()).await;
 }
 
-async fn only_those_who_were_forced_away_are_lost(world: &World) {
+async fn force_release_loses_no_other_hold(world: &World) {
     let (holder, reader) = (world.client().await, world.client().await);
     let keep = Lock::new(&holder, "keep").unwrap().acquire().await.unwrap();
     world.subscribed(&own_channel(&holder)).await;
     let lock = Lock::new(&holder, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
-    // Another process reads what is forced away beside this one.
     let shared = (
         RwLock::new(&holder, "prices").unwrap(),
         RwLock::new(&reader, "prices").unwrap(),
@@ -114,16 +113,16 @@ async fn only_those_who_were_forced_away_are_lost(world: &World) {
     );
     world.subscribed(&own_channel(&reader)).await;
     assert!(lock.danger().force_release().await.unwrap());
-    told(world, "the lock", &guard.into()).await;
+    lost_by_message(world, "the lock", &guard.into()).await;
     assert!(read.0.is_held() && keep.is_held());
     assert!(shared.0.danger().force_release().await.unwrap());
-    told(world, "a reader", &read.0.into()).await;
-    told(world, "a reader elsewhere", &read.1.into()).await;
+    lost_by_message(world, "a reader", &read.0.into()).await;
+    lost_by_message(world, "a reader elsewhere", &read.1.into()).await;
     assert!(keep.is_held());
     keep.release().await.unwrap();
 }
 
-async fn a_false_message_makes_nobody_lose_anything(world: &World) {
+async fn a_false_message_loses_no_hold(world: &World) {
     let client = world.client().await;
     let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
     let channel = own_channel(&client);
@@ -140,21 +139,21 @@ async fn a_false_message_makes_nobody_lose_anything(world: &World) {
     world.quiet().await;
     assert!(guard.is_held());
     assert_eq!(guard.request(), None);
-    // It has asked, and lengthened nothing.
+    // The message causes a check at most, and no renewal.
     assert_eq!(guard.valid_until(), until);
     assert!(left() <= before);
     guard.release().await.unwrap();
 }
 
-async fn a_request_reaches_the_holder_and_takes_nothing(world: &World) {
+async fn a_release_request_reaches_the_holder_and_takes_nothing(world: &World) {
     let (holder, other) = (world.client().await, world.client().await);
     let guard = Lock::new(&holder, "job").unwrap().acquire().await.unwrap();
     let (early, late) = (guard.requested(), guard.requested());
     world.subscribed(&own_channel(&holder)).await;
     assert_eq!(guard.request(), None);
     let theirs = Lock::new(&other, "job").unwrap();
-    let asked = theirs.request_release("a migration waits").await.unwrap();
-    assert_eq!((asked.holders, asked.heard), (1, 1));
+    let reached = theirs.request_release("a migration waits").await.unwrap();
+    assert_eq!((reached.holders, reached.heard), (1, 1));
     let request = tokio::time::timeout(world.limit(AT_ONCE), early).await;
     assert_eq!(request.unwrap().reason, "a migration waits");
     assert_eq!(late.await.reason, "a migration waits");
@@ -172,9 +171,9 @@ async fn a_request_reaches_the_holder_and_takes_nothing(world: &World) {
                 rwlock.read().await.unwrap().into(),
             ],
         };
-        let asked = theirs.request_release("").await.unwrap();
+        let reached = theirs.request_release("").await.unwrap();
         let holders = guards.len().try_into().unwrap();
-        assert_eq!((asked.holders, asked.heard), (holders, 1));
+        assert_eq!((reached.holders, reached.heard), (holders, 1));
         for guard in guards {
             assert_eq!(guard.requested().await.reason, "");
             guard.release().await.unwrap();
@@ -187,12 +186,12 @@ async fn a_request_reaches_the_holder_and_takes_nothing(world: &World) {
     assert_eq!(guard.requested().await.reason, "x");
 }
 
-async fn a_request_says_whom_it_has_reached(world: &World) {
+async fn a_release_request_reports_how_many_holders_it_reached(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let free = lock.request_release("x").await.unwrap();
     assert_eq!((free.holders, free.heard), (0, 0));
-    // Redisson's holders do not listen, and are not harmed.
+    // A Redisson holder is not subscribed, and keeps its hold.
     assert_eq!(world.admin(&["HSET", "job", JAVA, "1"]), "1");
     assert_eq!(world.admin(&["PEXPIRE", "job", "60000"]), "1");
     let java = lock.request_release("x").await.unwrap();
@@ -207,14 +206,14 @@ async fn a_request_says_whom_it_has_reached(world: &World) {
         }
     ));
     assert!(lock.danger().force_release().await.unwrap());
-    // One that has just begun does not listen yet.
+    // At the start of its hold a holder is not subscribed yet.
     let guard = lock.acquire().await.unwrap();
     let early = lock.request_release("x").await.unwrap();
     assert_eq!((early.holders, early.heard), (1, 0));
     guard.release().await.unwrap();
 }
 
-async fn a_request_is_checked_before_anything_is_sent(world: &World) {
+async fn a_bad_reason_is_refused_before_anything_is_sent(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let before = world.scripts_run();

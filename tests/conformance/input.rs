@@ -1,4 +1,4 @@
-//! Bad input gets a typed error that names the value and the rule, before anything is sent.
+//! Tests that bad input is refused before anything is sent, with a typed error that names the value and the rule.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use stanchion_tests::World;
 
 suite! {
     bad_names_are_refused_before_anything_is_sent,
-    odd_names_work_where_slots_do_not_matter,
+    odd_names_work_without_a_cluster,
     a_bad_max_hold_is_refused_before_anything_is_sent,
 }
 
@@ -30,7 +30,7 @@ async fn bad_names_are_refused_before_anything_is_sent(world: &World) {
     assert_eq!(world.scripts_run(), before);
 }
 
-async fn odd_names_work_where_slots_do_not_matter(world: &World) {
+async fn odd_names_work_without_a_cluster(world: &World) {
     let client = world.client().await;
     for name in [
         &b"a{b"[..],
@@ -48,7 +48,7 @@ async fn odd_names_work_where_slots_do_not_matter(world: &World) {
             let lock = lock.clone();
             async move { lock.acquire().await.unwrap() }
         });
-        stanchion_testkit::eventually("it waits", || client.waiters() == 1).await;
+        stanchion_testkit::eventually("the call waits", || client.waiters() == 1).await;
         guard.release().await.unwrap();
         waiting.await.unwrap().release().await.unwrap();
     }
@@ -70,7 +70,7 @@ async fn a_bad_max_hold_is_refused_before_anything_is_sent(world: &World) {
 }
 
 #[test]
-fn leases_of_zero_and_of_a_year_do_not_exist() {
+fn leases_that_are_too_short_or_too_long_are_refused() {
     for bad in [
         Duration::ZERO,
         Duration::from_millis(9),
@@ -82,7 +82,7 @@ fn leases_of_zero_and_of_a_year_do_not_exist() {
 }
 
 #[tokio::test]
-async fn bad_urls_and_settings_are_refused_by_name() {
+async fn bad_urls_and_settings_are_refused() {
     let refused = async |config: ClientConfig| match Client::connect_with(config).await.unwrap_err()
     {
         ConnectError::Config(error) => error,

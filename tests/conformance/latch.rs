@@ -1,4 +1,4 @@
-//! The count-down latch: opens once, for everybody, in Redisson's layout.
+//! Tests the count-down latch: counting, waiting, deletion, and Redisson's layout on the server.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use stanchion_testkit::eventually;
 use stanchion_tests::World;
 
 suite! {
-    the_last_count_down_opens_it_for_waiters_everywhere,
+    the_last_count_down_wakes_the_waiters_of_every_client,
     a_latch_without_a_count_is_open,
     an_armed_latch_is_not_armed_again,
     counting_never_goes_below_zero,
-    it_can_be_armed_again,
+    an_open_latch_can_be_armed_again,
     a_wait_that_times_out_leaves_nothing,
-    a_thousand_waiters_cost_one_message_and_one_question,
-    deleting_it_releases_the_waiters_with_an_error,
+    a_thousand_waiters_cost_one_message_and_one_request,
+    deleting_a_latch_fails_its_waiters,
     deleting_an_open_latch_does_nothing,
     a_latch_is_redissons_string,
-    redissons_count_downs_open_it,
+    redissons_count_downs_open_a_latch,
     redisson_can_arm_after_our_delete,
-    what_redisson_did_after_a_delete_is_not_taken_for_deleted,
+    a_latch_that_redisson_arms_after_a_delete_is_not_reported_as_deleted,
     a_latch_that_redisson_deleted_is_open,
     a_latch_in_braces_has_redissons_channel,
     the_key_prefix_is_part_of_a_latchs_name,
@@ -43,7 +43,7 @@ fn waiting(client: &Client) -> Waiting {
     tokio::spawn(async move { latch.wait().await })
 }
 
-/// Nothing is left but the marks of operations, which end by themselves.
+/// Waits until only marks of operations are left, and checks that they have TTLs.
 async fn at_rest(world: &World) {
     let is_mark =
         |key: &String| key.starts_with("stanchion_once:") || key.starts_with("stanchion_latch_");
@@ -58,11 +58,11 @@ async fn at_rest(world: &World) {
     }
 }
 
-async fn the_last_count_down_opens_it_for_waiters_everywhere(world: &World) {
+async fn the_last_count_down_wakes_the_waiters_of_every_client(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     assert!(latch(&ours).arm(3).await.unwrap());
     let waiters = [waiting(&ours), waiting(&theirs), waiting(&theirs)];
-    eventually("all wait", || ours.waiters() + theirs.waiters() == 3).await;
+    eventually("all calls wait", || ours.waiters() + theirs.waiters() == 3).await;
     assert_eq!(latch(&theirs).count_down().await.unwrap(), 2);
     assert_eq!(latch(&ours).count_down().await.unwrap(), 1);
     world.quiet().await;
@@ -106,12 +106,12 @@ async fn counting_never_goes_below_zero(world: &World) {
     at_rest(world).await;
 }
 
-async fn it_can_be_armed_again(world: &World) {
+async fn an_open_latch_can_be_armed_again(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     for round in 1..=5 {
         assert!(latch(&ours).arm(round).await.unwrap());
         let waiters = [waiting(&ours), waiting(&theirs)];
-        eventually("both wait", || ours.waiters() + theirs.waiters() == 2).await;
+        eventually("both calls wait", || ours.waiters() + theirs.waiters() == 2).await;
         for left in (0..round).rev() {
             assert_eq!(latch(&theirs).count_down().await.unwrap(), left);
         }
@@ -147,13 +147,13 @@ async fn a_wait_that_times_out_leaves_nothing(world: &World) {
     at_rest(world).await;
 }
 
-async fn a_thousand_waiters_cost_one_message_and_one_question(world: &World) {
-    // No poll comes between: what is counted is the message's work.
+async fn a_thousand_waiters_cost_one_message_and_one_request(world: &World) {
+    // No polls: only requests that a message causes are counted.
     let config = world.config("ours").poll_interval(Duration::from_secs(600));
     let ours = Client::connect_with(config).await.unwrap();
     let theirs = world.client().await;
     assert!(latch(&theirs).arm(3).await.unwrap());
-    // The script is known to the server: each count-down below is one request.
+    // Loads the script, so that each count-down below is one request.
     assert_eq!(latch(&theirs).count_down().await.unwrap(), 2);
     let waiters: Vec<_> = (0..1000).map(|_| waiting(&ours)).collect();
     world.waiting(&ours, 1000, CHANNEL).await;
@@ -165,7 +165,7 @@ async fn a_thousand_waiters_cost_one_message_and_one_question(world: &World) {
         waiter.await.unwrap().unwrap();
     }
     let scripts = world.scripts_run() - before;
-    assert_eq!(scripts, 3, "two count-downs and one question");
+    assert_eq!(scripts, 3, "two count-downs and one request of the waiters");
     at_rest(world).await;
 }
 
@@ -179,11 +179,11 @@ fn assert_deleted(result: Result<(), AcquireError>) {
     }
 }
 
-async fn deleting_it_releases_the_waiters_with_an_error(world: &World) {
+async fn deleting_a_latch_fails_its_waiters(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     assert!(latch(&ours).arm(2).await.unwrap());
     let waiters = [waiting(&ours), waiting(&ours), waiting(&theirs)];
-    eventually("all wait", || ours.waiters() + theirs.waiters() == 3).await;
+    eventually("all calls wait", || ours.waiters() + theirs.waiters() == 3).await;
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     let started = tokio::time::Instant::now();
@@ -193,7 +193,7 @@ async fn deleting_it_releases_the_waiters_with_an_error(world: &World) {
     }
     assert!(
         started.elapsed() < world.limit(Duration::from_secs(1)),
-        "told by message, not by a poll: {:?}",
+        "by message, not by a poll: {:?}",
         started.elapsed()
     );
     opens_soon(world, &theirs).await;
@@ -225,7 +225,7 @@ async fn a_latch_is_redissons_string(world: &World) {
     at_rest(world).await;
 }
 
-async fn redissons_count_downs_open_it(world: &World) {
+async fn redissons_count_downs_open_a_latch(world: &World) {
     let client = world.client().await;
     let _ = world.admin(&["SET", "job", "2"]);
     let waiter = waiting(&client);
@@ -244,7 +244,7 @@ async fn redisson_can_arm_after_our_delete(world: &World) {
     let client = world.client().await;
     assert!(latch(&client).arm(2).await.unwrap());
     assert!(latch(&client).delete().await.unwrap());
-    // Its `trySetCount` knows nothing of our mark.
+    // Redisson's `trySetCount` does not remove the mark of the deletion.
     let _ = world.admin(&["SET", "job", "1"]);
     let waiter = waiting(&client);
     world.subscribed(CHANNEL).await;
@@ -256,12 +256,12 @@ async fn redisson_can_arm_after_our_delete(world: &World) {
     at_rest(world).await;
 }
 
-async fn what_redisson_did_after_a_delete_is_not_taken_for_deleted(world: &World) {
+async fn a_latch_that_redisson_arms_after_a_delete_is_not_reported_as_deleted(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     for opened_by_us in [false, true] {
         assert!(latch(&ours).arm(2).await.unwrap());
         assert!(latch(&ours).delete().await.unwrap());
-        // Redisson arms it and somebody opens it. Nobody of ours waits meanwhile.
+        // Redisson arms the latch, and it opens while no client waits.
         let _ = world.admin(&["SET", "job", "1"]);
         if opened_by_us {
             assert_eq!(latch(&ours).count_down().await.unwrap(), 0);
@@ -273,7 +273,7 @@ async fn what_redisson_did_after_a_delete_is_not_taken_for_deleted(world: &World
     at_rest(world).await;
 }
 
-/// To who waits after a delete there is no latch. Earlier and later is known to a round trip.
+/// Waits until a new wait succeeds. For about a round trip after a delete, a wait may still fail as deleted.
 async fn opens_soon(world: &World, client: &Client) {
     let started = tokio::time::Instant::now();
     while let Err(error) = latch(client).wait().await {
@@ -357,7 +357,7 @@ async fn foreign_keys_are_left_untouched(world: &World) {
             assert_eq!(world.admin(&["GET", "job"]), "precious");
         }
     }
-    // And a latch is not taken for a lock.
+    // A lock refuses the key of a latch, too.
     let _ = world.admin(&["SET", "job", "3"]);
     assert!(Lock::new(&client, "job").unwrap().acquire().await.is_err());
     assert_eq!(latch.count().await.unwrap(), 3);

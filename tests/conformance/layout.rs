@@ -1,4 +1,4 @@
-//! The wire: what Redisson finds there.
+//! Tests the layout of the lock on the server and its messages, which are Redisson's.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ suite! {
     a_lock_is_redissons_hash,
     a_redisson_holder_excludes_and_is_shown,
     a_redisson_release_wakes_our_waiter,
-    our_release_publishes_zero_on_redissons_channel,
+    our_release_wakes_a_waiter_on_redissons_channel,
     the_key_prefix_is_part_of_the_name,
     a_foreign_key_is_left_untouched,
-    a_read_write_lock_under_the_name_is_told_by_a_clear_error,
+    a_lock_refuses_the_name_of_a_read_write_lock_with_a_clear_error,
 }
 
 async fn a_lock_is_redissons_hash(world: &World) {
@@ -53,7 +53,7 @@ async fn a_redisson_release_wakes_our_waiter(world: &World) {
     waiting.await.unwrap().release().await.unwrap();
 }
 
-async fn our_release_publishes_zero_on_redissons_channel(world: &World) {
+async fn our_release_wakes_a_waiter_on_redissons_channel(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let guard = Lock::new(&ours, "{t}:job")
         .unwrap()
@@ -99,7 +99,7 @@ async fn a_foreign_key_is_left_untouched(world: &World) {
     assert_eq!(world.admin(&["PTTL", "job"]), "-1");
 }
 
-async fn a_read_write_lock_under_the_name_is_told_by_a_clear_error(world: &World) {
+async fn a_lock_refuses_the_name_of_a_read_write_lock_with_a_clear_error(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let _ = world.admin(&["HSET", "job", "mode", "read", "java:1", "1"]);
     let _ = world.admin(&["PEXPIRE", "job", "30000"]);
@@ -113,7 +113,7 @@ async fn a_read_write_lock_under_the_name_is_told_by_a_clear_error(world: &World
             "{error}"
         );
     }
-    assert!(lock.status().await.is_err(), "it is not a lock's hash");
+    assert!(lock.status().await.is_err(), "a read-write lock is refused");
     let forced = lock.danger().force_release().await.unwrap_err();
     assert!(
         matches!(&forced, stanchion::QueryError::Rejected { rejection } if wrong(rejection)),

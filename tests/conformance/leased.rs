@@ -1,6 +1,6 @@
-//! The semaphore of leased permits: they come back, and Redisson's layout.
+//! Tests the semaphore with leased permits: leases, the return of expired permits, and Redisson's layout.
 //!
-//! Long: one suite over one set-up.
+//! Long: one suite with one set-up.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use stanchion_tests::{World, kept};
 suite! {
     a_leased_semaphore_is_redissons_string_and_sorted_set,
     the_watchdog_keeps_permits_beyond_their_lease,
-    without_renewal_a_permit_is_lost_before_another_gets_it,
+    an_unrenewed_permit_is_lost_before_the_next_grant,
     a_lease_that_ends_wakes_a_waiter_without_a_message,
     permits_acquired_together_are_lost_together,
-    nothing_shortens_a_lease,
+    a_renewal_never_shortens_a_lease,
     max_hold_ends_a_permit,
-    the_numbers_add_up,
-    the_total_is_set_whoever_holds,
+    status_counts_expired_permits_as_available,
+    the_total_is_set_while_permits_are_held,
     ended_leases_are_reaped_a_few_at_a_time,
-    a_request_finds_all_that_has_ended,
+    a_request_reaps_all_the_expired_permits_that_it_needs,
     a_redisson_process_releases_by_our_id,
     a_redisson_permit_is_reclaimed_by_its_id,
     a_redisson_lease_that_ends_wakes_our_waiter,
     a_redisson_permit_without_a_lease_never_ends,
-    a_redisson_process_with_a_fast_clock_is_noticed,
-    a_ttl_of_the_key_is_that_of_the_leases,
-    a_big_waiter_that_gives_up_keeps_nothing_back,
+    a_permit_that_redisson_reaps_too_early_is_lost,
+    the_key_of_the_leases_gets_the_ttl_of_the_semaphore,
+    a_big_request_that_is_dropped_reserves_no_permits,
     a_foreign_key_is_left_untouched,
     a_release_that_is_refused_loses_no_permit,
     an_owner_is_refused_before_anything_is_sent,
@@ -66,7 +66,7 @@ async fn at_rest(world: &World, free: i64) {
     Kind::Leased.at_rest(world, free).await;
 }
 
-/// The ids on the server in order, each with the end of its lease.
+/// The ids on the server in order, each with the end of its lease in milliseconds.
 fn leases(world: &World) -> Vec<(String, i64)> {
     let script = "local r = {} for i, t in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')) do \
         if i % 2 == 1 then t = string.gsub(t, '.', function(c) return string.format('%02x', string.byte(c)) end) end \
@@ -129,7 +129,7 @@ async fn the_watchdog_keeps_permits_beyond_their_lease(world: &World) {
     let semaphore = semaphore(&ours, 3).await.with_lease(kept());
     let permit = semaphore.acquire_many(3).await.unwrap();
     let third_end = permit.valid_until() + 2 * kept().length();
-    eventually("two leases have passed and it is still valid", || {
+    eventually("the permits are renewed beyond two leases", || {
         permit.valid_until() > third_end
     })
     .await;
@@ -140,12 +140,12 @@ async fn the_watchdog_keeps_permits_beyond_their_lease(world: &World) {
     at_rest(world, 3).await;
 }
 
-async fn without_renewal_a_permit_is_lost_before_another_gets_it(world: &World) {
+async fn an_unrenewed_permit_is_lost_before_the_next_grant(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let permit = manual(&semaphore(&ours, 1).await, 1, 300).await;
     let valid_until = permit.valid_until();
     let next = of(&theirs).acquire().await.unwrap();
-    // P1: the clocks of two clients of one machine are one clock.
+    // P1. Both clients are on one machine, so their clocks are comparable.
     assert!(theirs.now() >= valid_until);
     assert!(!permit.is_held());
     assert_eq!(permit.lost().await, LostReason::Expired);
@@ -153,7 +153,10 @@ async fn without_renewal_a_permit_is_lost_before_another_gets_it(world: &World) 
         permit.release().await.unwrap_err(),
         ReleaseError::Lost(_)
     ));
-    assert!(next.is_held(), "a late release touches nothing of others");
+    assert!(
+        next.is_held(),
+        "a late release does not affect the next holder"
+    );
     world.quiet().await;
     assert_eq!(world.admin(&["GET", NAME]), "0");
     next.release().await.unwrap();
@@ -164,7 +167,7 @@ async fn a_lease_that_ends_wakes_a_waiter_without_a_message(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let semaphore = semaphore(&ours, 2).await;
     let abandoned = manual(&semaphore, 2, 200).await;
-    // The poll is at 5 s.
+    // The timeout is shorter than the poll interval of 5 s.
     let next = of(&theirs)
         .acquire_many_timeout(2, Duration::from_secs(3))
         .await
@@ -182,8 +185,8 @@ async fn permits_acquired_together_are_lost_together(world: &World) {
     assert!(!semaphore.danger().reclaim(&id).await.unwrap());
     assert_eq!(three.lost().await, LostReason::Gone);
     drop(three);
-    // The others come back when their leases end, at the latest.
-    eventually("all can be had", || {
+    // The other permits return when their leases end, at the latest.
+    eventually("all leases have ended", || {
         leases(world)
             .iter()
             .all(|(_, end)| *end <= server_time(world))
@@ -194,7 +197,7 @@ async fn permits_acquired_together_are_lost_together(world: &World) {
     at_rest(world, 3).await;
 }
 
-async fn nothing_shortens_a_lease(world: &World) {
+async fn a_renewal_never_shortens_a_lease(world: &World) {
     let semaphore = semaphore(&world.client().await, 1).await;
     let permit = manual(&semaphore, 1, 3000).await;
     let far = (server_time(world) + 60_000).to_string();
@@ -218,13 +221,13 @@ async fn max_hold_ends_a_permit(world: &World) {
     next.release().await.unwrap();
 }
 
-async fn the_numbers_add_up(world: &World) {
+async fn status_counts_expired_permits_as_available(world: &World) {
     let semaphore = semaphore(&world.client().await, 5).await;
     let two = semaphore.acquire_many(2).await.unwrap();
     let brief = manual(&semaphore, 1, 10).await;
-    // Never released, as by a process that has died.
+    // Never released, as if its process had been killed.
     std::mem::forget(brief);
-    eventually("its lease has ended on the server", || {
+    eventually("the lease has ended on the server", || {
         let now = server_time(world);
         leases(world).iter().filter(|(_, end)| *end <= now).count() == 1
     })
@@ -245,7 +248,11 @@ async fn the_numbers_add_up(world: &World) {
     assert_eq!(semaphore.available().await.unwrap(), 3);
     assert_eq!(semaphore.acquired().await.unwrap(), 2);
     assert_eq!(semaphore.total().await.unwrap(), 5);
-    assert_eq!(world.admin(&["GET", NAME]), "2", "looking reaps nothing");
+    assert_eq!(
+        world.admin(&["GET", NAME]),
+        "2",
+        "a status request reaps nothing"
+    );
     semaphore
         .acquire_many(3)
         .await
@@ -257,7 +264,7 @@ async fn the_numbers_add_up(world: &World) {
     at_rest(world, 5).await;
 }
 
-async fn the_total_is_set_whoever_holds(world: &World) {
+async fn the_total_is_set_while_permits_are_held(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let semaphore = of(&ours);
     assert_eq!(semaphore.set_total(2).await.unwrap(), 0);
@@ -278,7 +285,7 @@ async fn the_total_is_set_whoever_holds(world: &World) {
     at_rest(world, 1).await;
 }
 
-/// The scripts of Redisson's acquire, release and reaping; `now` is the caller's clock. An id of 16 letters is 16 bytes.
+/// Scripts with the effects of Redisson's acquire, release and reaping. Redisson passes the time of its own clock.
 const JAVA_ACQUIRE: &str = "if redis.call('GET', KEYS[1]) + 0 < 1 then return 'busy' end \
     redis.call('DECRBY', KEYS[1], 1); redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1]); return 'OK'";
 const JAVA_RELEASE: &str = "local id = string.gsub(ARGV[1], '..', function(h) return string.char(tonumber(h, 16)) end) \
@@ -299,12 +306,12 @@ fn java(world: &World, script: &str, args: &[&str]) -> String {
 async fn ended_leases_are_reaped_a_few_at_a_time(world: &World) {
     let client = world.client().await;
     semaphore(&client, 0).await;
-    // Ten thousand permits of processes that have died.
+    // Expired permits, as of killed processes.
     let crash = "for i = 1, 10000 do redis.call('ZADD', KEYS[1], i, string.format('%016d', i)) end return 1";
     let _ = world.admin(&["EVAL", crash, "1", LEASES]);
     assert_eq!(of(&client).available().await.unwrap(), 10_000);
     let one = of(&client).try_acquire().await.unwrap().unwrap();
-    // 101 reaped, one of them taken.
+    // The request reaps 101 permits and takes one of them.
     assert_eq!(world.admin(&["ZCARD", LEASES]), "9900");
     assert_eq!(world.admin(&["GET", NAME]), "100");
     assert_eq!(of(&client).total().await.unwrap(), 10_000);
@@ -315,10 +322,10 @@ async fn ended_leases_are_reaped_a_few_at_a_time(world: &World) {
     assert_eq!(of(&client).available().await.unwrap(), 10_000);
 }
 
-async fn a_request_finds_all_that_has_ended(world: &World) {
+async fn a_request_reaps_all_the_expired_permits_that_it_needs(world: &World) {
     let semaphore = semaphore(&world.client().await, 500).await;
     let dead = manual(&semaphore, 500, 10).await;
-    eventually("their leases have ended on the server", || {
+    eventually("the leases have ended on the server", || {
         world.admin(&["ZCOUNT", LEASES, "-inf", &server_time(world).to_string()]) == "500"
     })
     .await;
@@ -384,7 +391,7 @@ async fn a_redisson_permit_without_a_lease_never_ends(world: &World) {
         async move { semaphore.acquire().await.unwrap() }
     });
     world.subscribed(CHANNEL).await;
-    // Nobody asks again and again: there is no end to wait for.
+    // Without an end of the lease there is nothing to poll for. `quiet` fails if the waiter polls.
     world.quiet().await;
     let id: String = JAVA_ID.bytes().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(java(world, JAVA_RELEASE, &[&id]), "1");
@@ -392,10 +399,10 @@ async fn a_redisson_permit_without_a_lease_never_ends(world: &World) {
     at_rest(world, 1).await;
 }
 
-async fn a_redisson_process_with_a_fast_clock_is_noticed(world: &World) {
+async fn a_permit_that_redisson_reaps_too_early_is_lost(world: &World) {
     let semaphore = semaphore(&world.client().await, 2).await.with_lease(kept());
     let permit = semaphore.acquire_many(2).await.unwrap();
-    // Its clock is an hour ahead.
+    // Redisson's process has a clock that is an hour ahead.
     let now = (server_time(world) + 3_600_000).to_string();
     assert_eq!(java(world, JAVA_REAP, &[&now]), "2");
     assert_eq!(permit.lost().await, LostReason::Gone);
@@ -404,12 +411,12 @@ async fn a_redisson_process_with_a_fast_clock_is_noticed(world: &World) {
     assert_eq!(
         world.admin(&["GET", NAME]),
         "2",
-        "nothing is given back twice"
+        "no permit is returned twice"
     );
     at_rest(world, 2).await;
 }
 
-async fn a_ttl_of_the_key_is_that_of_the_leases(world: &World) {
+async fn the_key_of_the_leases_gets_the_ttl_of_the_semaphore(world: &World) {
     let semaphore = semaphore(&world.client().await, 2).await;
     let _ = world.admin(&["PEXPIRE", NAME, "90000"]);
     let permit = semaphore.acquire().await.unwrap();
@@ -420,7 +427,7 @@ async fn a_ttl_of_the_key_is_that_of_the_leases(world: &World) {
     permit.release().await.unwrap();
 }
 
-async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {
+async fn a_big_request_that_is_dropped_reserves_no_permits(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let semaphore = semaphore(&ours, 3).await;
     let held = semaphore.acquire_many(2).await.unwrap();
@@ -428,10 +435,16 @@ async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {
         let semaphore = of(&theirs);
         async move { semaphore.acquire_many(3).await }
     });
-    eventually("it stands in line", || world.admin(&["LLEN", LINE]) == "1").await;
+    eventually("the request is queued", || {
+        world.admin(&["LLEN", LINE]) == "1"
+    })
+    .await;
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     big.abort();
-    eventually("it has left", || world.admin(&["LLEN", LINE]) == "0").await;
+    eventually("the queue entry is removed", || {
+        world.admin(&["LLEN", LINE]) == "0"
+    })
+    .await;
     semaphore
         .try_acquire()
         .await

@@ -1,6 +1,6 @@
-//! The multi-lock: all or nothing, in one order, by one script where one server can do it.
+//! Tests the multi-lock: it holds all its members or none, and one script acquires members on one server.
 //!
-//! Long: one suite over one set-up.
+//! Long: one suite with one set-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +17,19 @@ suite! {
     all_members_are_held_as_locks_of_one_owner,
     eight_members_cost_two_commands_a_cycle,
     one_held_member_leaves_the_others_free,
-    a_waiter_holds_nothing_and_is_woken_by_whichever_member_was_held,
+    a_waiter_holds_no_member_and_the_release_of_any_member_wakes_it,
     a_release_wakes_the_waiters_of_every_member,
     a_wait_that_times_out_leaves_no_member_held,
     one_token_is_above_those_of_all_members,
-    it_is_lost_when_one_member_is_taken_away,
-    members_of_two_clients_are_taken_in_order_and_rolled_back,
+    the_loss_of_one_member_loses_the_multi_lock,
+    members_of_two_clients_are_acquired_in_order_and_rolled_back,
     members_of_two_clients_share_one_timeout,
     members_of_several_kinds_are_held_together,
     the_sides_of_a_read_write_lock_are_members,
     crossing_orders_do_not_deadlock,
-    an_owner_holds_its_members_once_more,
-    its_lease_is_the_shortest_of_its_members,
-    renewing_renews_every_member,
+    an_owner_reenters_its_members,
+    the_lease_is_the_shortest_of_the_members,
+    a_renewal_renews_every_member,
     bad_members_are_refused_before_anything_is_sent,
     foreign_members_are_left_untouched,
 }
@@ -100,7 +100,7 @@ async fn one_held_member_leaves_the_others_free(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_waiter_holds_nothing_and_is_woken_by_whichever_member_was_held(world: &World) {
+async fn a_waiter_holds_no_member_and_the_release_of_any_member_wakes_it(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let b = lock(&theirs, "b").acquire().await.unwrap();
     let c = lock(&theirs, "c").acquire().await.unwrap();
@@ -136,7 +136,7 @@ async fn a_release_wakes_the_waiters_of_every_member(world: &World) {
             tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
         })
         .collect();
-    eventually("all wait", || ours.waiters() + theirs.waiters() == 4).await;
+    eventually("all calls wait", || ours.waiters() + theirs.waiters() == 4).await;
     world.subscribed(&channel("a")).await;
     world.subscribed(&channel("b")).await;
     world.quiet().await;
@@ -164,7 +164,7 @@ async fn a_wait_that_times_out_leaves_no_member_held(world: &World) {
             "{error}"
         );
         assert_eq!(ours.waiters(), 0);
-        eventually("no place is left", || world.keys() == ["b"]).await;
+        eventually("no queue entry is left", || world.keys() == ["b"]).await;
     }
     held.release().await.unwrap();
     world.at_rest().await;
@@ -173,7 +173,7 @@ async fn a_wait_that_times_out_leaves_no_member_held(world: &World) {
 async fn one_token_is_above_those_of_all_members(world: &World) {
     let client = world.client().await;
     let per_name = lock(&client, "b").with_fencing(Fencing::PerName);
-    // Redisson has counted far ahead of any clock.
+    // A counter of Redisson's that is ahead of the server's clock.
     let _ = world.admin(&["SET", "redisson_lock_token:{b}", "4000000000000000"]);
     let without = lock(&client, "c").with_fencing(Fencing::Off);
     let multi =
@@ -203,7 +203,7 @@ async fn one_token_is_above_those_of_all_members(world: &World) {
     world.at_rest().await;
 }
 
-async fn it_is_lost_when_one_member_is_taken_away(world: &World) {
+async fn the_loss_of_one_member_loses_the_multi_lock(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     for way in 0..2 {
         let multi = if way == 0 {
@@ -229,7 +229,6 @@ async fn it_is_lost_when_one_member_is_taken_away(world: &World) {
                 guard.release().await.unwrap_err(),
                 ReleaseError::Lost(_)
             ));
-            // The others are free, and what was taken is the taker's.
             eventually("the others are released", || world.keys() == [taken]).await;
             assert!(other.is_held());
             other.release().await.unwrap();
@@ -238,7 +237,7 @@ async fn it_is_lost_when_one_member_is_taken_away(world: &World) {
     world.at_rest().await;
 }
 
-async fn members_of_two_clients_are_taken_in_order_and_rolled_back(world: &World) {
+async fn members_of_two_clients_are_acquired_in_order_and_rolled_back(world: &World) {
     let (ours, theirs, other) = (
         world.client().await,
         world.client().await,
@@ -261,7 +260,7 @@ async fn members_of_two_clients_are_taken_in_order_and_rolled_back(world: &World
     let waiter = waiting(&multi);
     world.subscribed(&channel("c")).await;
     world.quiet().await;
-    // In order: the earlier ones are held meanwhile.
+    // Members are acquired in order: the waiter holds `a` and `b` while it waits for `c`.
     assert_eq!(world.keys(), ["a", "b", "c", "stanchion_line:{c}"]);
     assert!(lock(&other, "a").try_acquire().await.unwrap().is_none());
     held.release().await.unwrap();
@@ -280,7 +279,10 @@ async fn members_of_two_clients_share_one_timeout(world: &World) {
     let _b = lock(&other, "b").acquire().await.unwrap();
     let timeout = Duration::from_millis(1500);
     let freeing = async {
-        eventually("it waits for the first", || ours.waiters() == 1).await;
+        eventually("the call waits for the first member", || {
+            ours.waiters() == 1
+        })
+        .await;
         a.release().await.unwrap();
     };
     let started = tokio::time::Instant::now();
@@ -309,12 +311,11 @@ async fn the_sides_of_a_read_write_lock_are_members(world: &World) {
     let other = |name| RwLock::new(&theirs, name).unwrap();
     assert!(other("stock").try_read().await.unwrap().is_none());
     assert!(other("prices").try_write().await.unwrap().is_none());
-    let beside = other("prices").try_read().await.unwrap().unwrap();
+    let reader = other("prices").try_read().await.unwrap().unwrap();
     guard.release().await.unwrap();
-    // One member cannot be had: none is held.
     let held = other("stock").read().await.unwrap();
     assert!(multi.try_acquire().await.unwrap().is_none());
-    beside.release().await.unwrap();
+    reader.release().await.unwrap();
     eventually_async("the others are rolled back", async || {
         world.keys().iter().all(|key| key.contains("stock"))
     })
@@ -341,7 +342,7 @@ async fn members_of_several_kinds_are_held_together(world: &World) {
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(is_held().await, [false; 3]);
-    // The last is held by somebody else: the others are given back, or held while it is waited for.
+    // Another client holds the last member. A failed try releases the others, and a waiter keeps them.
     let held = fair(&theirs, "c").acquire().await.unwrap();
     assert!(multi.try_acquire().await.unwrap().is_none());
     eventually_async("the others are rolled back", async || {
@@ -361,17 +362,17 @@ async fn members_of_several_kinds_are_held_together(world: &World) {
     })
     .await;
     let waiter = waiting(&multi);
-    eventually_async("it waits for the last", async || {
+    eventually_async("the call waits for the last member", async || {
         is_held().await == [true; 3]
     })
     .await;
-    eventually("it waits", || ours.waiters() == 1).await;
+    eventually("the call waits", || ours.waiters() == 1).await;
     held.release().await.unwrap();
     waiter.await.unwrap().release().await.unwrap();
     world.at_rest().await;
 }
 
-/// Random subsets in random orders, through both ways at once; a lost wake or a deadlock hangs, an overlap is counted.
+/// Tasks acquire random subsets in random orders, some by one script and some one by one. A lost wake-up or a deadlock times out.
 async fn crossing_orders_do_not_deadlock(world: &World) {
     let clients = [world.client().await, world.client().await];
     let names = ["a", "b", "c", "d", "e"];
@@ -386,7 +387,7 @@ async fn crossing_orders_do_not_deadlock(world: &World) {
                     let mut picked: Vec<usize> = (0..names.len()).collect();
                     rng.shuffle(&mut picked);
                     picked.truncate(rng.usize(1..=3));
-                    // A third of the tasks mix clients, so they take their members one by one.
+                    // A third of the tasks mix clients, and therefore acquire their members one by one.
                     let client = |i: usize| match task % 3 {
                         0 => &clients[i % 2],
                         n => &clients[n - 1],
@@ -419,7 +420,7 @@ async fn crossing_orders_do_not_deadlock(world: &World) {
     world.at_rest().await;
 }
 
-async fn an_owner_holds_its_members_once_more(world: &World) {
+async fn an_owner_reenters_its_members(world: &World) {
     let client = world.client().await;
     let single = lock(&client, "b");
     let held = single.acquire().await.unwrap();
@@ -439,7 +440,7 @@ async fn an_owner_holds_its_members_once_more(world: &World) {
     world.at_rest().await;
 }
 
-async fn its_lease_is_the_shortest_of_its_members(world: &World) {
+async fn the_lease_is_the_shortest_of_the_members(world: &World) {
     let client = world.client().await;
     let lease = |ms| Lease::new(Duration::from_millis(ms)).unwrap();
     let a = lock(&client, "a").with_lease(lease(20_000));
@@ -465,7 +466,7 @@ async fn its_lease_is_the_shortest_of_its_members(world: &World) {
     world.at_rest().await;
 }
 
-async fn renewing_renews_every_member(world: &World) {
+async fn a_renewal_renews_every_member(world: &World) {
     let client = world.client().await;
     let options = AcquireOptions::new()
         .lease(Lease::new(Duration::from_secs(5)).unwrap())
@@ -534,9 +535,11 @@ async fn foreign_members_are_left_untouched(world: &World) {
 }
 
 #[tokio::test]
-async fn on_a_cluster_one_slot_is_one_script() {
+async fn on_a_cluster_members_of_one_slot_need_one_script() {
     if !stanchion_testkit::RedisServer::available() {
-        return drop(World::server("on_a_cluster_one_slot_is_one_script"));
+        return drop(World::server(
+            "on_a_cluster_members_of_one_slot_need_one_script",
+        ));
     }
     let server = stanchion_testkit::RedisServer::builder()
         .cluster_enabled()

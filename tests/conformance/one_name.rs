@@ -1,4 +1,4 @@
-//! Two primitives given one name: a clear error, or one lock for both; nothing is overwritten either way.
+//! Tests two primitives with one name: the second gets a clear error or shares the first one's lock, and overwrites nothing.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use stanchion::{
 use stanchion_tests::World;
 
 suite! {
-    whoever_comes_second_is_told_and_touches_nothing,
+    a_second_primitive_refuses_the_name_and_changes_nothing,
     a_lock_and_a_fair_lock_exclude_each_other,
-    a_number_in_use_is_not_set_anew,
+    a_number_in_use_is_not_overwritten,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +35,7 @@ const KINDS: [Kind; 7] = [
     Kind::Latch,
 ];
 
-/// Uses the name, and gives back what keeps it in use.
+/// Uses the name, and returns the value that keeps it in use.
 async fn occupy(client: &Client, kind: Kind) -> Box<dyn std::any::Any + Send> {
     match kind {
         Kind::Lock => Box::new(Lock::new(client, "job").unwrap().acquire().await.unwrap()),
@@ -66,8 +66,8 @@ async fn occupy(client: &Client, kind: Kind) -> Box<dyn std::any::Any + Send> {
     }
 }
 
-/// Uses it as `kind` with every verb that could write, and returns the answers.
-async fn intrude(client: &Client, kind: Kind) -> Vec<Result<(), Rejection>> {
+/// Calls every verb of `kind` that could write to the name, and returns the results.
+async fn use_every_verb(client: &Client, kind: Kind) -> Vec<Result<(), Rejection>> {
     let name = "job";
     match kind {
         Kind::Lock => vec![tried(Lock::new(client, name).unwrap().try_acquire().await)],
@@ -76,7 +76,7 @@ async fn intrude(client: &Client, kind: Kind) -> Vec<Result<(), Rejection>> {
             tried(waited(
                 FairLock::new(client, name)
                     .unwrap()
-                    .acquire_timeout(PATIENCE)
+                    .acquire_timeout(TIMEOUT)
                     .await,
             )),
         ],
@@ -85,34 +85,34 @@ async fn intrude(client: &Client, kind: Kind) -> Vec<Result<(), Rejection>> {
         Kind::Semaphore => {
             let semaphore = Semaphore::new(client, name).unwrap();
             vec![
-                asked(semaphore.init(7).await),
+                queried(semaphore.init(7).await),
                 tried(semaphore.try_acquire().await),
-                asked(semaphore.add(1).await),
-                asked(semaphore.drain().await),
+                queried(semaphore.add(1).await),
+                queried(semaphore.drain().await),
             ]
         }
         Kind::Leased => {
             let semaphore = LeasedSemaphore::new(client, name).unwrap();
             vec![
-                asked(semaphore.init(7).await),
+                queried(semaphore.init(7).await),
                 tried(semaphore.try_acquire().await),
-                asked(semaphore.add(1).await),
-                asked(semaphore.drain().await),
+                queried(semaphore.add(1).await),
+                queried(semaphore.drain().await),
             ]
         }
         Kind::Latch => {
             let latch = CountDownLatch::new(client, name).unwrap();
             vec![
-                asked(latch.arm(7).await),
-                asked(latch.count_down().await),
-                tried(latch.wait_timeout(PATIENCE).await.map(Some)),
-                asked(latch.delete().await),
+                queried(latch.arm(7).await),
+                queried(latch.count_down().await),
+                tried(latch.wait_timeout(TIMEOUT).await.map(Some)),
+                queried(latch.delete().await),
             ]
         }
     }
 }
 
-const PATIENCE: Duration = Duration::from_millis(30);
+const TIMEOUT: Duration = Duration::from_millis(30);
 
 fn tried<T>(result: Result<Option<T>, AcquireError>) -> Result<(), Rejection> {
     match result {
@@ -126,7 +126,7 @@ fn waited<T>(result: Result<T, AcquireError>) -> Result<Option<T>, AcquireError>
     result.map(Some)
 }
 
-fn asked<T>(result: Result<T, QueryError>) -> Result<(), Rejection> {
+fn queried<T>(result: Result<T, QueryError>) -> Result<(), Rejection> {
     match result {
         Ok(_) => Ok(()),
         Err(QueryError::Rejected { rejection }) => Err(rejection),
@@ -134,8 +134,8 @@ fn asked<T>(result: Result<T, QueryError>) -> Result<(), Rejection> {
     }
 }
 
-/// Kinds that are one thing to the server: Redisson's layout of the last three is one number, and nothing in it says of
-/// what. See docs/protocol.md, "One name, two primitives".
+/// Returns whether the server cannot distinguish the kinds: in Redisson's layout semaphores and latches are one number without a type.
+/// See docs/protocol.md, "One name, two primitives".
 fn share(a: Kind, b: Kind) -> bool {
     let family = |kind| match kind {
         Kind::Lock | Kind::FairLock => 0,
@@ -145,7 +145,7 @@ fn share(a: Kind, b: Kind) -> bool {
     family(a) == family(b)
 }
 
-async fn whoever_comes_second_is_told_and_touches_nothing(world: &World) {
+async fn a_second_primitive_refuses_the_name_and_changes_nothing(world: &World) {
     for first in KINDS {
         for second in KINDS {
             if share(first, second) {
@@ -155,9 +155,9 @@ async fn whoever_comes_second_is_told_and_touches_nothing(world: &World) {
             let (one, other) = (world.client().await, world.client().await);
             let occupied = occupy(&one, first).await;
             let before = world.dump();
-            for (verb, said) in intrude(&other, second).await.into_iter().enumerate() {
+            for (verb, outcome) in use_every_verb(&other, second).await.into_iter().enumerate() {
                 let case = format!("{second:?} (verb {verb}) on the name of a {first:?}");
-                match said {
+                match outcome {
                     Err(Rejection::WrongType { .. }) => {}
                     other => panic!("{case}: {other:?}"),
                 }
@@ -192,7 +192,7 @@ async fn a_lock_and_a_fair_lock_exclude_each_other(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_number_in_use_is_not_set_anew(world: &World) {
+async fn a_number_in_use_is_not_overwritten(world: &World) {
     let numbers = [Kind::Semaphore, Kind::Leased, Kind::Latch];
     for first in numbers {
         let _ = world.admin(&["FLUSHALL"]);
@@ -207,7 +207,7 @@ async fn a_number_in_use_is_not_set_anew(world: &World) {
             };
             assert!(!set.unwrap(), "{second:?} on the name of a {first:?}");
         }
-        // A refused init may leave its once key for a few seconds; the number and what is held are as they were.
+        // A refused init may leave its once key for a few seconds. The number and the holds must not change.
         let after = world.dump();
         for (key, held) in before {
             assert!(

@@ -1,4 +1,4 @@
-//! Semaphores of both kinds: the tests that are the same for both.
+//! Tests that are the same for plain and leased semaphores: the limit, wake-ups, and fairness between big and small requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -93,13 +93,13 @@ async fn sixty_four_tasks_never_exceed_the_limit(world: &World, kind: Kind) {
 
 async fn a_release_of_three_wakes_three_waiters(world: &World, kind: Kind) {
     let ours = world.client().await;
-    // It is told, or it waits: a poll would count.
+    // No polls: they would count as requests.
     let config = world
         .config("theirs")
         .poll_interval(Duration::from_secs(300));
     let theirs = Client::connect_with(config).await.unwrap();
     let semaphore = semaphore(kind, &ours, 3).await;
-    // The server knows the scripts, so that each request is one command.
+    // Loads the scripts, so that each request is one command.
     let known = semaphore.acquire(1).await.unwrap();
     known.release().await.unwrap();
     let held = semaphore.acquire(3).await.unwrap();
@@ -112,7 +112,6 @@ async fn a_release_of_three_wakes_three_waiters(world: &World, kind: Kind) {
     world.waiting(&theirs, 3, CHANNEL).await;
     let before = world.scripts_run();
     held.release().await.unwrap();
-    // Nobody releases before all three have theirs.
     let permits = together(waiting).await;
     assert_eq!(
         world.scripts_run() - before,
@@ -123,8 +122,13 @@ async fn a_release_of_three_wakes_three_waiters(world: &World, kind: Kind) {
     kind.at_rest(world, 3).await;
 }
 
-/// Tasks that take `wanted` permits again and again, until told to end.
-fn hogs(semaphore: &Seats, wanted: u32, count: u32, done: &Arc<AtomicU32>) -> Vec<JoinHandle<()>> {
+/// Starts tasks that acquire and release `wanted` permits until `done` is set.
+fn contenders(
+    semaphore: &Seats,
+    wanted: u32,
+    count: u32,
+    done: &Arc<AtomicU32>,
+) -> Vec<JoinHandle<()>> {
     (0..count)
         .map(|i| {
             let (semaphore, done) = (semaphore.clone(), Arc::clone(done));
@@ -139,10 +143,10 @@ fn hogs(semaphore: &Seats, wanted: u32, count: u32, done: &Arc<AtomicU32>) -> Ve
         .collect()
 }
 
-async fn end(hogs: Vec<JoinHandle<()>>, done: &AtomicU32) {
+async fn end(contenders: Vec<JoinHandle<()>>, done: &AtomicU32) {
     done.store(1, Ordering::Relaxed);
-    for hog in hogs {
-        hog.await.unwrap();
+    for contender in contenders {
+        contender.await.unwrap();
     }
 }
 
@@ -150,8 +154,8 @@ async fn a_big_request_is_served_among_small_ones(world: &World, kind: Kind) {
     let (busy, other) = (world.client().await, world.client().await);
     let seats = semaphore(kind, &busy, 4).await;
     let done = Arc::new(AtomicU32::new(0));
-    let hogs = hogs(&seats, 1, 12, &done);
-    eventually("the process is busy with itself", || busy.waiters() > 4).await;
+    let contenders = contenders(&seats, 1, 12, &done);
+    eventually("tasks of the process wait", || busy.waiters() > 4).await;
     let other = kind.on(&other);
     for _ in 0..5 {
         let wait = Duration::from_secs(2);
@@ -159,7 +163,7 @@ async fn a_big_request_is_served_among_small_ones(world: &World, kind: Kind) {
         assert_eq!(other.available().await.unwrap(), 0);
         all.release().await.unwrap();
     }
-    end(hogs, &done).await;
+    end(contenders, &done).await;
     kind.at_rest(world, 4).await;
 }
 
@@ -171,9 +175,9 @@ async fn a_small_request_is_served_among_big_ones(world: &World, kind: Kind) {
     );
     let seats = semaphore(kind, &first, 4).await;
     let done = Arc::new(AtomicU32::new(0));
-    let mut all = hogs(&seats, 4, 3, &done);
-    all.extend(hogs(&kind.on(&second), 3, 3, &done));
-    eventually("both are busy", || {
+    let mut all = contenders(&seats, 4, 3, &done);
+    all.extend(contenders(&kind.on(&second), 3, 3, &done));
+    eventually("both processes have waiters", || {
         first.waiters() > 0 && second.waiters() > 0
     })
     .await;

@@ -1,4 +1,4 @@
-//! `Wake::Poll`: waiters on servers without pub/sub.
+//! Tests `Wake::Poll`, for servers without pub/sub: waiters poll and never subscribe.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use stanchion::{AcquireError, Client, Lease, Lock, LockGuard, Wake};
 use stanchion_tests::World;
 
 suite! {
-    a_waiter_without_messages_acquires_by_asking,
-    nobody_subscribes,
-    the_pace_slows_down,
-    a_deadline_is_kept,
-    an_expired_hold_is_noticed,
+    a_waiter_acquires_by_polling,
+    a_polling_client_never_subscribes,
+    polls_become_less_frequent,
+    a_polling_waiter_keeps_its_deadline,
+    a_polling_waiter_acquires_an_expired_hold,
 }
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
@@ -26,16 +26,16 @@ async fn polling(world: &World) -> Client {
         .unwrap()
 }
 
-async fn a_waiter_without_messages_acquires_by_asking(world: &World) {
+async fn a_waiter_acquires_by_polling(world: &World) {
     let held = held_by_another(world).await;
     let lock = Lock::new(&polling(world).await, "job").unwrap();
     let waiting = tokio::spawn({
         let lock = lock.clone();
         async move { lock.acquire().await.unwrap() }
     });
-    let asked = world.scripts_run();
-    stanchion_testkit::eventually_async("it asks again and again", async || {
-        world.scripts_run() > asked + 3
+    let before = world.scripts_run();
+    stanchion_testkit::eventually_async("the waiter polls", async || {
+        world.scripts_run() > before + 3
     })
     .await;
     held.release().await.unwrap();
@@ -43,7 +43,7 @@ async fn a_waiter_without_messages_acquires_by_asking(world: &World) {
     world.at_rest().await;
 }
 
-async fn nobody_subscribes(world: &World) {
+async fn a_polling_client_never_subscribes(world: &World) {
     let client = polling(world).await;
     let lock = Lock::new(&client, "job").unwrap();
     let held = lock.acquire().await.unwrap();
@@ -57,19 +57,19 @@ async fn nobody_subscribes(world: &World) {
     world.at_rest().await;
 }
 
-async fn the_pace_slows_down(world: &World) {
+async fn polls_become_less_frequent(world: &World) {
     let held = held_by_another(world).await;
     let lock = Lock::new(&polling(world).await, "job").unwrap();
     let before = world.scripts_run();
     assert!(lock.acquire_timeout(Duration::from_secs(2)).await.is_err());
-    // Pauses of 1, 2, 4 .. 128 ms, each between half and the whole: about 8 and then at most one each 64 ms.
-    let asked = world.scripts_run() - before;
-    assert!((10..=45).contains(&asked), "{asked}");
+    // Pauses double from 1 ms to 128 ms, and jitter halves them at most: about 8 polls, and then at most one every 64 ms.
+    let polls = world.scripts_run() - before;
+    assert!((10..=45).contains(&polls), "{polls}");
     drop(held);
     world.at_rest().await;
 }
 
-async fn a_deadline_is_kept(world: &World) {
+async fn a_polling_waiter_keeps_its_deadline(world: &World) {
     let held = held_by_another(world).await;
     let lock = Lock::new(&polling(world).await, "job").unwrap();
     let error = lock
@@ -84,7 +84,7 @@ async fn a_deadline_is_kept(world: &World) {
     world.at_rest().await;
 }
 
-async fn an_expired_hold_is_noticed(world: &World) {
+async fn a_polling_waiter_acquires_an_expired_hold(world: &World) {
     let dead = Lock::new(&world.client().await, "job")
         .unwrap()
         .with_lease(Lease::new(Duration::from_millis(400)).unwrap())

@@ -1,4 +1,4 @@
-//! The names of connections, and the processes that they tell of.
+//! Tests the names of connections, and the list of client processes that is read from them.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use stanchion_tests::{JAVA, World};
 
 suite! {
     a_holder_is_found_among_the_processes,
-    every_connection_says_whose_it_is,
-    any_name_of_an_application_is_tamed,
-    foreign_connections_are_none_of_ours,
+    every_connection_names_its_client,
+    application_names_are_sanitized_and_truncated,
+    foreign_connections_are_not_listed,
 }
 
 async fn processes(client: &Client) -> Vec<Process> {
@@ -31,13 +31,14 @@ async fn a_holder_is_found_among_the_processes(world: &World) {
     assert!(!its.address.is_empty() && its.user.as_deref() == Some("default"));
     assert!(its.connected < Duration::from_secs(60));
     assert!(!all.iter().any(|it| it.is_of(JAVA)));
-    // Gone with its connections.
     a.shutdown(Duration::from_secs(1)).await;
-    stanchion_testkit::eventually_async("it is forgotten", async || processes(&b).await.len() == 1)
-        .await;
+    stanchion_testkit::eventually_async("the closed client is not listed", async || {
+        processes(&b).await.len() == 1
+    })
+    .await;
 }
 
-async fn every_connection_says_whose_it_is(world: &World) {
+async fn every_connection_names_its_client(world: &World) {
     let client = world.named("orders-api").await;
     let own = format!("name=stanchion:{}:orders-api", client.id());
     let list = world.admin(&["CLIENT", "LIST"]);
@@ -46,7 +47,7 @@ async fn every_connection_says_whose_it_is(world: &World) {
         .filter_map(|word| word.strip_prefix(own.as_str()))
         .collect();
     names.sort_unstable();
-    // With virtual time there is one runtime, and no connection of the background.
+    // In virtual time a client has no background runtime, and therefore no background connection.
     match world {
         World::Engine(_) => assert_eq!(names, ["", ":sub"]),
         World::Server(_) => assert_eq!(names, ["", ":bg", ":sub"]),
@@ -57,7 +58,7 @@ async fn every_connection_says_whose_it_is(world: &World) {
     assert_eq!(process.connections as usize, names.len());
 }
 
-async fn any_name_of_an_application_is_tamed(world: &World) {
+async fn application_names_are_sanitized_and_truncated(world: &World) {
     for (given, shown) in [
         ("a b\nc:{d}ä", "a_b_c__d__"),
         ("", ""),
@@ -73,7 +74,7 @@ async fn any_name_of_an_application_is_tamed(world: &World) {
     }
 }
 
-async fn foreign_connections_are_none_of_ours(world: &World) {
+async fn foreign_connections_are_not_listed(world: &World) {
     let client = world.client().await;
     let _listener = world.listen("somewhere").await;
     assert_eq!(processes(&client).await.len(), 1);

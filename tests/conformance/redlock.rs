@@ -1,4 +1,4 @@
-//! RedLock: a quorum of independent servers, asked side by side.
+//! Tests RedLock, which holds a lock on a majority of independent servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,20 +12,20 @@ use stanchion_testkit::eventually;
 use stanchion_tests::{World, kept};
 
 suite! {
-    it_is_held_on_every_node_and_leaves_none_held,
-    one_owner_has_the_quorum,
+    a_hold_is_on_every_counted_node_and_its_release_leaves_no_keys,
+    only_one_owner_holds_the_quorum,
     a_release_wakes_a_waiter_of_another_process,
-    waiters_of_one_process_all_get_their_turn,
-    single_locks_on_a_minority_do_not_hinder_and_on_a_majority_do,
-    a_wait_that_times_out_says_what_each_node_said,
-    it_is_lost_when_a_majority_is_taken_away,
-    its_validity_is_that_of_the_quorum,
+    all_waiters_of_one_process_acquire,
+    locks_on_a_majority_of_nodes_block_a_redlock_and_on_a_minority_do_not,
+    a_timeout_error_reports_the_outcome_of_each_node,
+    the_loss_of_a_majority_loses_the_hold,
+    the_validity_is_the_lease_minus_elapsed_time_and_drift,
     bad_nodes_are_refused_before_anything_is_sent,
-    foreign_keys_on_a_majority_are_told,
+    foreign_keys_on_a_majority_are_an_error,
     many_contenders_never_hold_at_once,
 }
 
-/// A hold on all nodes: on a busy machine the last to answer may be too late to be counted.
+/// Acquires until all nodes are held: on a busy machine the last node's reply may be too late to be counted.
 async fn everywhere(lock: &RedLock) -> RedGuard {
     loop {
         let guard = lock.acquire().await.unwrap();
@@ -36,7 +36,7 @@ async fn everywhere(lock: &RedLock) -> RedGuard {
     }
 }
 
-/// As many servers of the same kind as `like`.
+/// Starts `n` servers of the same kind as `like`.
 fn nodes(like: &World, n: usize) -> Vec<World> {
     let node = || match like {
         World::Engine(_) => World::engine(),
@@ -45,7 +45,7 @@ fn nodes(like: &World, n: usize) -> Vec<World> {
     (0..n).map(|_| node()).collect()
 }
 
-/// A client of each, as another process would have.
+/// Connects a client to each node, as another process would.
 async fn clients(nodes: &[World]) -> Vec<Client> {
     let mut clients = Vec::new();
     for node in nodes {
@@ -69,7 +69,7 @@ fn held_on(nodes: &[World]) -> usize {
     nodes.iter().filter(held).count()
 }
 
-async fn it_is_held_on_every_node_and_leaves_none_held(world: &World) {
+async fn a_hold_is_on_every_counted_node_and_its_release_leaves_no_keys(world: &World) {
     for n in [3, 5] {
         let nodes = nodes(world, n);
         let lock = redlock(&nodes).await;
@@ -82,7 +82,7 @@ async fn it_is_held_on_every_node_and_leaves_none_held(world: &World) {
             };
             assert!(guard.is_held());
             assert_eq!(guard.name().to_string(), "job");
-            eventually("what is held is what is counted", || {
+            eventually("the held nodes are the counted ones", || {
                 held_on(&nodes) == guard.nodes_held()
             })
             .await;
@@ -95,14 +95,14 @@ async fn it_is_held_on_every_node_and_leaves_none_held(world: &World) {
             }
             at_rest(&nodes).await;
             for node in &nodes {
-                // No node's token means anything to another, so none is minted.
+                // Tokens of different nodes are not comparable, so none is minted.
                 assert_eq!(node.admin(&["DBSIZE"]), "0");
             }
         }
     }
 }
 
-async fn one_owner_has_the_quorum(world: &World) {
+async fn only_one_owner_holds_the_quorum(world: &World) {
     let nodes = nodes(world, 3);
     let (ours, theirs) = (redlock(&nodes).await, redlock(&nodes).await);
     let guard = ours.acquire().await.unwrap();
@@ -127,14 +127,13 @@ async fn a_release_wakes_a_waiter_of_another_process(world: &World) {
             let lock = waiting.clone();
             async move { lock.acquire().await.unwrap() }
         });
-        eventually("it waits at one node", || {
+        eventually("the call waits at one node", || {
             theirs.iter().map(Client::waiters).sum::<usize>() == 1
         })
         .await;
         for node in &nodes {
             node.quiet().await;
         }
-        // Meanwhile it holds nothing that it could not use.
         assert_eq!(held_on(&nodes), 3);
         let started = tokio::time::Instant::now();
         guard.release().await.unwrap();
@@ -149,7 +148,7 @@ async fn a_release_wakes_a_waiter_of_another_process(world: &World) {
     at_rest(&nodes).await;
 }
 
-async fn waiters_of_one_process_all_get_their_turn(world: &World) {
+async fn all_waiters_of_one_process_acquire(world: &World) {
     let nodes = nodes(world, 3);
     let clients = clients(&nodes).await;
     let lock = RedLock::new(&clients, "job").unwrap();
@@ -160,7 +159,7 @@ async fn waiters_of_one_process_all_get_their_turn(world: &World) {
             tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
         })
         .collect();
-    eventually("all wait", || {
+    eventually("all calls wait", || {
         clients.iter().map(Client::waiters).sum::<usize>() == 20
     })
     .await;
@@ -175,7 +174,7 @@ async fn waiters_of_one_process_all_get_their_turn(world: &World) {
     assert_eq!(clients.iter().map(Client::waiters).sum::<usize>(), 0);
 }
 
-async fn single_locks_on_a_minority_do_not_hinder_and_on_a_majority_do(world: &World) {
+async fn locks_on_a_majority_of_nodes_block_a_redlock_and_on_a_minority_do_not(world: &World) {
     let nodes = nodes(world, 5);
     let (lock, others) = (redlock(&nodes).await, clients(&nodes).await);
     let mut singles = Vec::new();
@@ -194,7 +193,7 @@ async fn single_locks_on_a_minority_do_not_hinder_and_on_a_majority_do(world: &W
     at_rest(&nodes).await;
 }
 
-async fn a_wait_that_times_out_says_what_each_node_said(world: &World) {
+async fn a_timeout_error_reports_the_outcome_of_each_node(world: &World) {
     let nodes = nodes(world, 3);
     let (lock, others) = (redlock(&nodes).await, clients(&nodes).await);
     let held = [
@@ -217,10 +216,10 @@ async fn a_wait_that_times_out_says_what_each_node_said(world: &World) {
             "{:?} for {timeout:?}",
             started.elapsed()
         );
-        let said: Vec<_> = error.nodes().iter().map(|report| &report.outcome).collect();
+        let outcomes: Vec<_> = error.nodes().iter().map(|report| &report.outcome).collect();
         assert!(
             matches!(
-                said[..],
+                outcomes[..],
                 [
                     NodeOutcome::Busy,
                     NodeOutcome::Granted | NodeOutcome::Unanswered,
@@ -243,7 +242,7 @@ async fn a_wait_that_times_out_says_what_each_node_said(world: &World) {
     at_rest(&nodes).await;
 }
 
-async fn it_is_lost_when_a_majority_is_taken_away(world: &World) {
+async fn the_loss_of_a_majority_loses_the_hold(world: &World) {
     let nodes = nodes(world, 3);
     let (lock, others) = (redlock(&nodes).await, clients(&nodes).await);
     let lock = lock.with_lease(kept());
@@ -269,13 +268,13 @@ async fn it_is_lost_when_a_majority_is_taken_away(world: &World) {
     at_rest(&nodes).await;
 }
 
-async fn its_validity_is_that_of_the_quorum(world: &World) {
+async fn the_validity_is_the_lease_minus_elapsed_time_and_drift(world: &World) {
     let nodes = nodes(world, 3);
     let lock = redlock(&nodes).await;
     let lease = Lease::new(Duration::from_secs(10)).unwrap();
     let options = AcquireOptions::new().lease(lease);
     let guard = lock.acquire_with(options).await.unwrap();
-    // Lease − elapsed − drift, which is a hundredth.
+    // The lease minus the elapsed time and the clock drift, which is 1 % of the lease.
     assert!(guard.remaining() <= Duration::from_millis(9_900));
     assert!(guard.remaining() > Duration::from_millis(9_000));
     for node in &nodes {
@@ -330,7 +329,7 @@ async fn bad_nodes_are_refused_before_anything_is_sent(world: &World) {
     }
 }
 
-async fn foreign_keys_on_a_majority_are_told(world: &World) {
+async fn foreign_keys_on_a_majority_are_an_error(world: &World) {
     let nodes = nodes(world, 3);
     let lock = redlock(&nodes).await;
     let _ = nodes[0].admin(&["SET", "job", "precious"]);
@@ -362,7 +361,7 @@ async fn many_contenders_never_hold_at_once(world: &World) {
     let mut rng = fastrand::Rng::with_seed(3);
     let started = tokio::time::Instant::now();
     for _ in 0..4 {
-        // Each process names the nodes in an order of its own.
+        // Each process lists the nodes in a different order.
         let mut clients = clients(&nodes).await;
         rng.shuffle(&mut clients);
         let lock = RedLock::new(&clients, "job").unwrap();
@@ -371,7 +370,7 @@ async fn many_contenders_never_hold_at_once(world: &World) {
             tasks.push(tokio::spawn(async move {
                 for _ in 0..10 {
                     let guard = lock.acquire().await.unwrap();
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two winners");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                     tokio::time::sleep(Duration::from_micros(rng.u64(0..1_500))).await;
                     inside.fetch_sub(1, Ordering::SeqCst);
                     if rng.bool() {
@@ -384,11 +383,11 @@ async fn many_contenders_never_hold_at_once(world: &World) {
     for task in tasks {
         tokio::time::timeout(Duration::from_secs(60), task)
             .await
-            .expect("everybody gets it")
+            .expect("every task acquires")
             .unwrap();
     }
     if let World::Engine(_) = world {
-        // They queue at one node. Where each queues at one of its own, they split the nodes, and this takes seconds.
+        // The processes queue at the same node. If each queued at a different one, they would split the nodes, which takes seconds.
         let took = started.elapsed();
         assert!(took < Duration::from_secs(1), "{took:?}");
     }

@@ -1,26 +1,26 @@
-//! Re-entry is asked for, and counted where Redisson reads it.
+//! Tests re-entry: an owner acquires its own hold again, and the count is where Redisson reads it.
 
 use stanchion::{AcquireError, AcquireOptions, Lock, Reentry, Rejection, ReleaseError, RenewError};
 use stanchion_tests::World;
 
 suite! {
-    re_entry_counts_and_the_last_guard_frees,
+    re_entry_counts_and_the_last_release_frees_the_lock,
     guards_of_one_hold_share_its_token,
-    an_owner_re_enters_what_it_holds,
+    an_owner_re_enters_its_own_hold,
     the_owner_of_a_guard_re_enters,
     another_owner_is_excluded,
-    an_owner_whose_hold_ended_acquires_anew,
-    tasks_that_share_an_owner_are_one_actor,
+    an_owner_acquires_a_new_hold_after_the_last_one_ended,
+    tasks_that_share_an_owner_re_enter_one_hold,
     re_entering_a_lost_hold_is_an_error,
     re_entry_can_be_refused,
-    a_request_that_runs_again_late_leaves_the_count,
+    a_late_duplicate_request_does_not_change_the_count,
 }
 
 fn count(world: &World, owner: &str) -> String {
     world.admin(&["HGET", "job", owner])
 }
 
-async fn re_entry_counts_and_the_last_guard_frees(world: &World) {
+async fn re_entry_counts_and_the_last_release_frees_the_lock(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let first = lock.acquire().await.unwrap();
     let owner = lock.status().await.unwrap().holder.unwrap().owner;
@@ -44,7 +44,7 @@ async fn guards_of_one_hold_share_its_token(world: &World) {
     assert_eq!(first.owner(), second.owner());
 }
 
-async fn an_owner_re_enters_what_it_holds(world: &World) {
+async fn an_owner_re_enters_its_own_hold(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let owner = client.owner();
@@ -55,7 +55,7 @@ async fn an_owner_re_enters_what_it_holds(world: &World) {
         .try_acquire_with(options())
         .await
         .unwrap()
-        .expect("it holds");
+        .expect("the owner holds the lock");
     assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 3);
     assert_eq!(outer.owner(), &owner);
     drop((outer, inner, tried));
@@ -91,7 +91,7 @@ async fn another_owner_is_excluded(world: &World) {
     );
 }
 
-async fn an_owner_whose_hold_ended_acquires_anew(world: &World) {
+async fn an_owner_acquires_a_new_hold_after_the_last_one_ended(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let owner = client.owner();
@@ -105,7 +105,7 @@ async fn an_owner_whose_hold_ended_acquires_anew(world: &World) {
             guard.fencing_token() > last,
             "each outermost hold has its own token"
         );
-        // R1: nothing late of an old hold can touch a new one, because the server never sees an owner twice.
+        // R1: each hold has a new wire owner, so a late request of an old hold cannot affect a new one.
         let holder = lock.status().await.unwrap().holder.unwrap();
         assert_eq!(holder.hold_count, 1);
         last = guard.fencing_token();
@@ -113,7 +113,7 @@ async fn an_owner_whose_hold_ended_acquires_anew(world: &World) {
     }
 }
 
-async fn tasks_that_share_an_owner_are_one_actor(world: &World) {
+async fn tasks_that_share_an_owner_re_enter_one_hold(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let owner = client.owner();
@@ -181,13 +181,13 @@ async fn re_entry_can_be_refused(world: &World) {
     }
     assert_eq!(world.scripts_run(), before, "nothing is sent");
     assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1);
-    // It is about holding twice, not about owners.
+    // After the release the same owner may acquire.
     held.release().await.unwrap();
     drop(lock.acquire_with(options()).await.unwrap());
     world.at_rest().await;
 }
 
-async fn a_request_that_runs_again_late_leaves_the_count(world: &World) {
+async fn a_late_duplicate_request_does_not_change_the_count(world: &World) {
     const ACQUIRE: &str = stanchion_client::in_line!(stanchion_client::minting!(include_str!(
         "../../crates/stanchion-lock/lua/acquire.lua"
     )));
@@ -199,7 +199,7 @@ async fn a_request_that_runs_again_late_leaves_the_count(world: &World) {
     let owner = lock.status().await.unwrap().holder.unwrap().owner;
     let inner = outer.reenter().await.unwrap();
     let late = i64::MAX.to_string();
-    // As Redis runs what a network held back. Without tokens, so that the answer is 0.
+    // Sends the scripts again, like duplicates that the network delayed. Without tokens, so that the reply is 0.
     let keys = ["4", "job", "job", "line", "wake"];
     let acquire = [&owner, "30000", &late, "new", "PUBLISH", "channel"];
     let acquire = [&["EVAL", ACQUIRE], &keys[..], &acquire].concat();

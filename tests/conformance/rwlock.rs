@@ -1,4 +1,4 @@
-//! The read-write lock: many readers or one writer, and what one owner may do on both sides.
+//! Tests the read-write lock: many readers or one writer, and an owner that holds both sides.
 
 mod downgrade;
 mod expiry;
@@ -18,20 +18,20 @@ const CHANNEL: &str = "redisson_rwlock:{job}";
 
 suite! {
     readers_hold_together_and_leave_nothing,
-    a_writer_is_alone,
+    a_writer_excludes_readers_and_writers,
     dropped_guards_are_released,
     a_timeout_leaves_nothing,
-    a_timeout_of_zero_asks_once,
+    a_zero_timeout_tries_once,
     tokens_of_writers_grow,
     re_entry_counts_on_both_sides,
-    a_writer_that_reads_is_let_in_at_once,
-    a_writer_that_stops_writing_reads_on,
-    a_writer_that_reads_may_write_once_more,
-    a_reader_that_asks_to_write_is_refused_at_once,
-    owners_that_share_nothing_exclude_each_other,
-    status_shows_who_holds,
-    status_of_a_crowd_is_bounded,
-    force_release_frees_and_holders_release_nothing_of_others,
+    a_writer_acquires_a_nested_read_hold_at_once,
+    a_writer_that_releases_its_write_hold_keeps_its_read_hold,
+    a_writer_that_reads_may_re_enter_its_write_hold,
+    a_reader_that_acquires_a_write_hold_is_refused_at_once,
+    different_owners_exclude_each_other,
+    status_shows_the_holders,
+    status_lists_a_thousand_readers_at_most,
+    force_release_frees_the_lock_and_old_holders_cannot_release_it,
     sixty_four_tasks_never_overlap,
 }
 
@@ -54,7 +54,7 @@ async fn readers_hold_together_and_leave_nothing(world: &World) {
     assert!(world.keys().is_empty());
 }
 
-async fn a_writer_is_alone(world: &World) {
+async fn a_writer_excludes_readers_and_writers(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let writing = rwlock(&ours).write().await.unwrap();
     for lock in [rwlock(&ours), rwlock(&theirs)] {
@@ -92,7 +92,7 @@ async fn a_timeout_leaves_nothing(world: &World) {
     assert!(world.keys().is_empty());
 }
 
-async fn a_timeout_of_zero_asks_once(world: &World) {
+async fn a_zero_timeout_tries_once(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = rwlock(&theirs);
     lock.write_timeout(Duration::ZERO)
@@ -122,7 +122,7 @@ async fn tokens_of_writers_grow(world: &World) {
         writing.release().await.unwrap();
         if round == 2 {
             let _ = world.admin(&["FLUSHALL"]);
-            // The next token is the server's time.
+            // Without its counter the next token is the server's time, which must advance.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         lock.read().await.unwrap().release().await.unwrap();
@@ -161,13 +161,13 @@ async fn re_entry_counts_on_both_sides(world: &World) {
     assert!(world.keys().is_empty());
 }
 
-async fn a_writer_that_reads_is_let_in_at_once(world: &World) {
+async fn a_writer_acquires_a_nested_read_hold_at_once(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = rwlock(&ours);
     let owner = ours.owner();
     let options = || AcquireOptions::new().owner(&owner);
     let writing = lock.write_with(options()).await.unwrap();
-    // Another writer of the same process waits already; queueing behind it would never end.
+    // Another writer of the same process waits. The nested read must not queue behind it, which would be a deadlock.
     let rival = tokio::spawn({
         let lock = lock.clone();
         async move { lock.write().await.unwrap().release().await.unwrap() }
@@ -185,7 +185,6 @@ async fn a_writer_that_reads_is_let_in_at_once(world: &World) {
     assert!(rwlock(&theirs).try_read().await.unwrap().is_none());
     drop(again);
     reading.release().await.unwrap();
-    // The write hold is as it was.
     assert!(writing.is_held());
     writing.renew().await.unwrap();
     assert!(rwlock(&theirs).try_read().await.unwrap().is_none());
@@ -194,7 +193,7 @@ async fn a_writer_that_reads_is_let_in_at_once(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_writer_that_stops_writing_reads_on(world: &World) {
+async fn a_writer_that_releases_its_write_hold_keeps_its_read_hold(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = rwlock(&ours);
     let writing = lock.write().await.unwrap();
@@ -207,10 +206,10 @@ async fn a_writer_that_stops_writing_reads_on(world: &World) {
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     writing.release().await.unwrap();
-    // Redisson tells nobody here, so a waiting reader would sleep for its poll.
+    // Redisson publishes nothing here. Our release must, or the waiting reader sleeps until its poll.
     let other = tokio::time::timeout(Duration::from_secs(2), waiting)
         .await
-        .expect("it is woken")
+        .expect("the reader is woken")
         .unwrap();
     assert!(reading.is_held());
     reading.renew().await.unwrap();
@@ -220,7 +219,7 @@ async fn a_writer_that_stops_writing_reads_on(world: &World) {
     assert!(world.keys().is_empty());
 }
 
-async fn a_writer_that_reads_may_write_once_more(world: &World) {
+async fn a_writer_that_reads_may_re_enter_its_write_hold(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
     let owner = client.owner();
@@ -233,7 +232,7 @@ async fn a_writer_that_reads_may_write_once_more(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_reader_that_asks_to_write_is_refused_at_once(world: &World) {
+async fn a_reader_that_acquires_a_write_hold_is_refused_at_once(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
     let reading = lock.read().await.unwrap();
@@ -258,13 +257,13 @@ async fn a_reader_that_asks_to_write_is_refused_at_once(world: &World) {
     }
     assert_eq!(world.scripts_run(), before, "nothing was sent");
     reading.release().await.unwrap();
-    // Nothing is remembered against it.
+    // The refusal has no later effect.
     let writing = lock.write_with(options()).await.unwrap();
     writing.release().await.unwrap();
     assert!(world.keys().is_empty());
 }
 
-async fn owners_that_share_nothing_exclude_each_other(world: &World) {
+async fn different_owners_exclude_each_other(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
     let (ours, theirs) = (client.owner(), client.owner());
@@ -282,14 +281,14 @@ async fn owners_that_share_nothing_exclude_each_other(world: &World) {
             .unwrap()
             .is_none()
     );
-    // To read elsewhere takes no part in this.
+    // A read hold on another name is independent.
     let elsewhere = RwLock::new(&client, "elsewhere").unwrap();
     let reading = elsewhere.read_with(as_owner(&ours)).await.unwrap();
     drop((reading, writing));
     world.at_rest().await;
 }
 
-async fn status_shows_who_holds(world: &World) {
+async fn status_shows_the_holders(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
     let free = lock.status().await.unwrap();
@@ -312,30 +311,30 @@ async fn status_shows_who_holds(world: &World) {
     world.at_rest().await;
 }
 
-async fn status_of_a_crowd_is_bounded(world: &World) {
+async fn status_lists_a_thousand_readers_at_most(world: &World) {
     let lock = rwlock(&world.client().await);
-    let mut crowd = vec![
+    let mut command = vec![
         "HSET".to_owned(),
         "job".into(),
         "mode".into(),
         "read".into(),
     ];
     for n in 0..1500 {
-        crowd.extend([format!("u:{n}"), "1".into()]);
+        command.extend([format!("u:{n}"), "1".into()]);
     }
-    let crowd: Vec<&str> = crowd.iter().map(String::as_str).collect();
-    let _ = world.admin(&crowd);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let _ = world.admin(&command);
     let _ = world.admin(&["PEXPIRE", "job", "30000"]);
     let status = lock.status().await.unwrap();
     assert_eq!((status.reader_count, status.readers.len()), (1500, 1000));
     let _ = world.admin(&["DEL", "job"]);
 }
 
-async fn force_release_frees_and_holders_release_nothing_of_others(world: &World) {
+async fn force_release_frees_the_lock_and_old_holders_cannot_release_it(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = rwlock(&ours);
     assert!(!lock.danger().force_release().await.unwrap());
-    // What a reader has besides the hash goes with its lease.
+    // A forced release leaves the reader's other keys, which end with its lease.
     let lease = Lease::new(Duration::from_secs(2)).unwrap();
     let reading = lock.clone().with_lease(lease).read().await.unwrap();
     let waiting = tokio::spawn({
@@ -398,6 +397,6 @@ async fn sixty_four_tasks_never_overlap(world: &World) {
     for task in tasks {
         task.await.unwrap();
     }
-    assert!(together.load(SeqCst) > 1, "readers never met");
+    assert!(together.load(SeqCst) > 1, "no two readers held at once");
     world.at_rest().await;
 }

@@ -1,6 +1,6 @@
-//! The plain semaphore: never more holders than permits, and Redisson's layout.
+//! Tests the plain semaphore: the limit, the ledger of holders, and Redisson's layout.
 //!
-//! Long: one suite over one set-up.
+//! Long: one suite with one set-up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use stanchion_tests::{World, together};
 
 suite! {
     a_semaphore_is_redissons_string_and_a_ledger,
-    a_semaphore_without_permits_is_waited_for,
-    trying_says_none_while_all_are_held,
+    a_call_waits_until_the_semaphore_is_created,
+    try_acquire_returns_none_while_all_permits_are_held,
     a_timeout_leaves_nothing,
     a_grant_costs_little_more_than_two_commands,
     waiters_of_a_process_are_served_in_order,
     added_permits_wake_waiters,
-    reducing_below_zero_holds_everybody_off,
-    draining_takes_what_is_free,
-    a_ttl_of_the_key_stays,
-    the_ledger_shows_who_holds,
+    a_negative_number_of_permits_grants_nothing,
+    drain_takes_the_free_permits,
+    operations_keep_the_ttl_of_the_key,
+    the_ledger_shows_the_holders,
     a_reclaimed_permit_is_not_released_again,
-    a_deleted_semaphore_is_gone,
-    who_held_of_a_semaphore_that_is_gone_holds_nothing,
-    nobody_holds_of_a_semaphore_made_anew,
-    an_operator_cannot_make_permits_of_a_former_semaphore,
+    delete_removes_the_semaphore_and_its_holders,
+    permits_of_a_semaphore_that_redisson_deleted_are_lost,
+    a_recreated_semaphore_has_no_old_holders,
+    reclaim_returns_no_permits_of_a_former_semaphore,
     a_release_that_is_refused_loses_no_permit,
     a_redisson_process_shares_the_permits,
     a_redisson_release_wakes_our_waiters,
     a_foreign_key_is_left_untouched,
-    a_big_waiter_that_gives_up_keeps_nothing_back,
-    an_impossible_request_blocks_nobody_else,
+    a_big_request_that_is_dropped_reserves_no_permits,
+    an_impossible_request_does_not_block_others,
     bad_numbers_are_refused_before_anything_is_sent,
     a_shut_down_client_acquires_nothing,
 }
@@ -87,7 +87,7 @@ async fn a_semaphore_is_redissons_string_and_a_ledger(world: &World) {
     assert_eq!(world.admin(&["GET", NAME]), "5");
 }
 
-async fn a_semaphore_without_permits_is_waited_for(world: &World) {
+async fn a_call_waits_until_the_semaphore_is_created(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let semaphore = of(&ours);
     assert_eq!(semaphore.available().await.unwrap(), 0);
@@ -95,13 +95,13 @@ async fn a_semaphore_without_permits_is_waited_for(world: &World) {
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     let waiting = tokio::spawn(async move { semaphore.acquire().await.unwrap() });
     world.subscribed(CHANNEL).await;
-    assert!(keys(world).is_empty(), "asking makes nothing");
+    assert!(keys(world).is_empty(), "a request creates no keys");
     assert!(of(&theirs).init(1).await.unwrap());
     waiting.await.unwrap().release().await.unwrap();
     at_rest(world, 1).await;
 }
 
-async fn trying_says_none_while_all_are_held(world: &World) {
+async fn try_acquire_returns_none_while_all_permits_are_held(world: &World) {
     let semaphore = semaphore(&world.client().await, 3).await;
     let two = semaphore.try_acquire_many(2).await.unwrap().unwrap();
     assert!(semaphore.try_acquire_many(2).await.unwrap().is_none());
@@ -152,7 +152,7 @@ async fn a_grant_costs_little_more_than_two_commands(world: &World) {
         task.await.unwrap();
     }
     let scripts = world.scripts_run() - before;
-    // 2.1; a loaded machine mixes answers and messages.
+    // Measured: 2.1 for each grant. On a loaded machine the order of replies and messages varies, which costs more.
     assert!(
         scripts * 10 <= 1920 * 24,
         "{scripts} scripts for 1920 grants"
@@ -170,7 +170,7 @@ async fn waiters_of_a_process_are_served_in_order(world: &World) {
     ];
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
-    // The big one keeps the small ones behind it back, though each of them could be served first.
+    // The big request is served before the small ones behind it, though each of these would fit first.
     for (i, wanted) in [3, 1, 1, 1, 2].into_iter().enumerate() {
         let (semaphore, order) = (semaphore.clone(), Arc::clone(&order));
         tasks.push(tokio::spawn(async move {
@@ -179,7 +179,7 @@ async fn waiters_of_a_process_are_served_in_order(world: &World) {
             tokio::time::sleep(Duration::from_millis(20)).await;
             permit.release().await.unwrap();
         }));
-        eventually("it waits", || client.waiters() == i + 1).await;
+        eventually("the call waits", || client.waiters() == i + 1).await;
     }
     world.subscribed(CHANNEL).await;
     for permit in held {
@@ -211,7 +211,7 @@ async fn added_permits_wake_waiters(world: &World) {
     at_rest(world, 2).await;
 }
 
-async fn reducing_below_zero_holds_everybody_off(world: &World) {
+async fn a_negative_number_of_permits_grants_nothing(world: &World) {
     let semaphore = semaphore(&world.client().await, 3).await;
     let (one, two) = (
         semaphore.acquire().await.unwrap(),
@@ -226,7 +226,7 @@ async fn reducing_below_zero_holds_everybody_off(world: &World) {
     assert!(semaphore.try_acquire().await.unwrap().is_some());
 }
 
-async fn draining_takes_what_is_free(world: &World) {
+async fn drain_takes_the_free_permits(world: &World) {
     let semaphore = semaphore(&world.client().await, 5).await;
     let held = semaphore.acquire_many(2).await.unwrap();
     assert_eq!(semaphore.drain().await.unwrap(), 3);
@@ -243,7 +243,7 @@ async fn draining_takes_what_is_free(world: &World) {
     at_rest(world, -1).await;
 }
 
-async fn a_ttl_of_the_key_stays(world: &World) {
+async fn operations_keep_the_ttl_of_the_key(world: &World) {
     let semaphore = semaphore(&world.client().await, 5).await;
     let _ = world.admin(&["PEXPIRE", NAME, "90000"]);
     semaphore.add(1).await.unwrap();
@@ -254,7 +254,7 @@ async fn a_ttl_of_the_key_stays(world: &World) {
     assert!(left > 60_000, "R3: {left}");
 }
 
-async fn the_ledger_shows_who_holds(world: &World) {
+async fn the_ledger_shows_the_holders(world: &World) {
     let semaphore = semaphore(&world.client().await, 5).await;
     let (one, three) = (
         semaphore.acquire().await.unwrap(),
@@ -295,13 +295,13 @@ async fn a_reclaimed_permit_is_not_released_again(world: &World) {
     assert_eq!(
         operator.available().await.unwrap(),
         0,
-        "nothing was given back twice"
+        "no permit was returned twice"
     );
     next.release().await.unwrap();
     at_rest(world, 2).await;
 }
 
-async fn a_deleted_semaphore_is_gone(world: &World) {
+async fn delete_removes_the_semaphore_and_its_holders(world: &World) {
     let semaphore = semaphore(&world.client().await, 2).await;
     let held = semaphore.acquire().await.unwrap();
     assert!(semaphore.danger().delete().await.unwrap());
@@ -312,8 +312,8 @@ async fn a_deleted_semaphore_is_gone(world: &World) {
     at_rest(world, 1).await;
 }
 
-/// Redisson's `delete` and a TTL end the semaphore and know nothing of the ledger.
-async fn who_held_of_a_semaphore_that_is_gone_holds_nothing(world: &World) {
+/// Redisson's `delete`, or a TTL, removes the semaphore but not the ledger.
+async fn permits_of_a_semaphore_that_redisson_deleted_are_lost(world: &World) {
     let semaphore = semaphore(&world.client().await, 5).await;
     let (one, two) = (
         semaphore.acquire().await.unwrap(),
@@ -323,21 +323,20 @@ async fn who_held_of_a_semaphore_that_is_gone_holds_nothing(world: &World) {
     let _ = world.admin(&["DEL", NAME]);
     let status = semaphore.status().await.unwrap();
     assert!(!status.exists && status.holders.is_empty(), "{status:?}");
-    // A release gives nothing back, also before anybody has looked.
+    // A release returns no permits, even if it is the first request after the deletion.
     let error = first.release().await.unwrap_err();
     assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
     assert_eq!(world.admin(&["EXISTS", NAME, LEDGER]), "0");
-    // Whoever asks clears up.
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     assert_eq!(world.admin(&["EXISTS", LEDGER]), "0");
     let error = two.release().await.unwrap_err();
     assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
     drop(one);
     world.quiet().await;
-    assert!(keys(world).is_empty(), "nothing is made by a release");
+    assert!(keys(world).is_empty(), "a release creates no keys");
 }
 
-async fn nobody_holds_of_a_semaphore_made_anew(world: &World) {
+async fn a_recreated_semaphore_has_no_old_holders(world: &World) {
     let client = world.client().await;
     let semaphore = semaphore(&client, 5).await;
     for add in [false, true] {
@@ -353,24 +352,20 @@ async fn nobody_holds_of_a_semaphore_made_anew(world: &World) {
     }
 }
 
-async fn an_operator_cannot_make_permits_of_a_former_semaphore(world: &World) {
+async fn reclaim_returns_no_permits_of_a_former_semaphore(world: &World) {
     let semaphore = semaphore(&world.client().await, 5).await;
     let dead = semaphore.acquire_many(2).await.unwrap();
     let owner = dead.owner().to_string();
-    // Redisson's `delete` and `trySetPermits`, and nobody of ours has looked between them.
+    // Redisson's `delete` and `trySetPermits`, without a request by our client in between.
     let _ = world.admin(&["DEL", NAME]);
     let _ = world.admin(&["SET", NAME, "5"]);
     let three = semaphore.acquire_many(3).await.unwrap();
     assert_eq!(semaphore.danger().reclaim(&owner).await.unwrap(), 0);
-    assert_eq!(
-        world.admin(&["GET", NAME]),
-        "2",
-        "never more than there are"
-    );
+    assert_eq!(world.admin(&["GET", NAME]), "2", "reclaim adds no permits");
     three.release().await.unwrap();
     assert!(dead.release().await.is_err());
     at_rest(world, 5).await;
-    // What was taken away for good is not given back either, and what was added is.
+    // The holder's 2 permits are reclaimed, even after `add` and `reduce`.
     for (add, reduce, back) in [(0, 2, 2), (3, 0, 2), (1, 2, 2)] {
         let dead = semaphore.acquire_many(2).await.unwrap();
         semaphore.add(add).await.unwrap();
@@ -495,7 +490,7 @@ async fn a_foreign_key_is_left_untouched(world: &World) {
     }
 }
 
-async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {
+async fn a_big_request_that_is_dropped_reserves_no_permits(world: &World) {
     let (ours, theirs, third) = (
         world.client().await,
         world.client().await,
@@ -507,19 +502,25 @@ async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {
         let semaphore = of(&theirs);
         async move { semaphore.acquire_many(3).await }
     });
-    eventually("it stands in line", || world.admin(&["LLEN", LINE]) == "1").await;
+    eventually("the big request is queued", || {
+        world.admin(&["LLEN", LINE]) == "1"
+    })
+    .await;
     assert!(world.admin(&["PTTL", LINE]).parse::<i64>().unwrap() > 0);
     assert!(
         semaphore.try_acquire().await.unwrap().is_none(),
-        "the free one is kept back"
+        "the free permit is reserved"
     );
     let small = tokio::spawn({
         let semaphore = of(&third);
         async move { semaphore.acquire().await.unwrap() }
     });
-    eventually("it joins the line", || world.admin(&["LLEN", LINE]) == "2").await;
+    eventually("the small request is queued", || {
+        world.admin(&["LLEN", LINE]) == "2"
+    })
+    .await;
     big.abort();
-    // Far sooner than the line's patience.
+    // Sooner than the reservation would expire.
     let started = tokio::time::Instant::now();
     let small = small.await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(2));
@@ -528,7 +529,7 @@ async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {
     at_rest(world, 3).await;
 }
 
-async fn an_impossible_request_blocks_nobody_else(world: &World) {
+async fn an_impossible_request_does_not_block_others(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let semaphore = semaphore(&ours, 3).await;
     let held = semaphore.acquire_many(2).await.unwrap();
@@ -540,7 +541,7 @@ async fn an_impossible_request_blocks_nobody_else(world: &World) {
     assert_eq!(
         world.admin(&["LLEN", LINE]),
         "0",
-        "it does not stand in line"
+        "an impossible request is not queued"
     );
     semaphore
         .try_acquire()
@@ -558,7 +559,7 @@ async fn an_impossible_request_blocks_nobody_else(world: &World) {
         .release()
         .await
         .unwrap();
-    // Until it becomes possible.
+    // The request succeeds when it becomes possible.
     semaphore.add(1).await.unwrap();
     impossible.await.unwrap().release().await.unwrap();
     at_rest(world, 4).await;
@@ -583,7 +584,7 @@ async fn bad_numbers_are_refused_before_anything_is_sent(world: &World) {
         }
     }
     assert_eq!(world.scripts_run(), before);
-    // What is only too much together is refused by the server, and nothing is changed.
+    // The server refuses a sum beyond 32 bits, and changes nothing.
     assert!(semaphore.init(2_147_483_647).await.unwrap());
     let error = semaphore.add(1).await.unwrap_err();
     assert!(error.to_string().contains("beyond 32 bits"), "{error}");
@@ -597,10 +598,13 @@ async fn a_shut_down_client_acquires_nothing(world: &World) {
         let semaphore = of(&theirs);
         async move { semaphore.acquire().await }
     });
-    eventually("it waits", || theirs.waiters() == 1).await;
+    eventually("the call waits", || theirs.waiters() == 1).await;
     theirs.shutdown(Duration::from_secs(5)).await;
     let error = waiting.await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
     held.release().await.unwrap();
-    eventually_async("free", async || of(&ours).available().await.unwrap() == 1).await;
+    eventually_async("the permit is free", async || {
+        of(&ours).available().await.unwrap() == 1
+    })
+    .await;
 }

@@ -1,4 +1,4 @@
-//! The small verbs: tickets, one longer renewal, a rest after a crash, waiting without taking, being told of the wait, and force of a part.
+//! Tests smaller verbs of locks: tickets, `renew_for`, `rest_after_crash`, `wait_free`, `on_queued`, and a forced release of a part.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,18 +14,18 @@ use stanchion_tests::World;
 suite! {
     a_ticket_carries_a_hold_to_another_client,
     a_ticket_is_adopted_once,
-    a_ticket_ends_with_its_lease_and_touches_nobody_else,
-    a_ticket_of_something_else_is_refused_before_anything_is_sent,
+    a_ticket_expires_with_its_lease_and_affects_no_later_hold,
+    a_ticket_of_another_lock_is_refused_before_anything_is_sent,
     a_re_entered_hold_is_not_detached,
     a_shutdown_leaves_a_detached_hold_alone,
-    a_waiter_gets_the_lock_from_the_one_that_adopted_it,
+    a_waiter_acquires_after_the_release_of_an_adopted_hold,
     a_longer_renewal_lasts_and_is_not_shortened,
     a_name_rests_after_a_crash_and_not_after_a_release,
     waiting_for_a_free_lock_takes_nothing,
-    whoever_waits_for_a_free_lock_hears_of_the_release,
-    a_caller_is_told_once_that_it_waits,
-    one_side_of_a_read_write_lock_is_freed_by_force,
-    all_members_of_a_multi_lock_are_freed_by_force,
+    a_release_wakes_calls_that_wait_for_a_free_lock,
+    on_queued_is_called_once_for_each_waiter,
+    force_release_frees_one_side_of_a_read_write_lock,
+    force_release_frees_all_members_of_a_multi_lock,
 }
 
 fn lease(length: Duration) -> Lease {
@@ -40,8 +40,14 @@ async fn a_ticket_carries_a_hold_to_another_client(world: &World) {
     let ticket = guard.detach().await.unwrap();
     assert_eq!((ticket.kind(), ticket.name()), ("lock", &b"lock"[..]));
     assert_eq!(ticket.fencing_token(), token);
-    assert!(there.try_acquire().await.unwrap().is_none(), "it is held");
-    assert!(lock.try_acquire().await.unwrap().is_none(), "also here");
+    assert!(
+        there.try_acquire().await.unwrap().is_none(),
+        "the lock is held"
+    );
+    assert!(
+        lock.try_acquire().await.unwrap().is_none(),
+        "for the old client, too"
+    );
     let ticket: HoldTicket = ticket.to_string().parse().unwrap();
     let guard = there.adopt(&ticket).await.unwrap();
     assert!(guard.fencing_token() > token);
@@ -74,7 +80,7 @@ async fn a_ticket_is_adopted_once(world: &World) {
         match outcome {
             Ok(guard) => {
                 won += 1;
-                // Kept to the end of the process: the other one must not get it after this one's release either.
+                // The hold stays, so that the late adoption below does not meet a free name.
                 guard.leave();
             }
             Err(error) => assert!(matches!(error, AdoptError::Gone { .. }), "{error}"),
@@ -85,14 +91,14 @@ async fn a_ticket_is_adopted_once(world: &World) {
     assert!(matches!(late, Err(AdoptError::Gone { .. })), "{late:?}");
 }
 
-async fn a_ticket_ends_with_its_lease_and_touches_nobody_else(world: &World) {
+async fn a_ticket_expires_with_its_lease_and_affects_no_later_hold(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "lock").unwrap();
     let options = AcquireOptions::new().lease(lease(Duration::from_millis(200)));
     let guard = lock.acquire_with(options).await.unwrap();
     let ticket = guard.detach().await.unwrap();
     assert_eq!(ticket.lease().length(), Duration::from_millis(200));
-    // Nobody renews it, so a waiter gets it.
+    // A detached hold is not renewed, so a waiter acquires after its lease.
     let guard = lock.acquire().await.unwrap();
     let late = lock.adopt(&ticket).await;
     assert!(matches!(late, Err(AdoptError::Gone { .. })), "{late:?}");
@@ -108,7 +114,7 @@ async fn a_ticket_ends_with_its_lease_and_touches_nobody_else(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_ticket_of_something_else_is_refused_before_anything_is_sent(world: &World) {
+async fn a_ticket_of_another_lock_is_refused_before_anything_is_sent(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "lock").unwrap();
     let ticket = lock.acquire().await.unwrap().detach().await.unwrap();
@@ -139,7 +145,6 @@ async fn a_re_entered_hold_is_not_detached(world: &World) {
         }) => assert!(rule.contains("held 2 times"), "{rule}"),
         other => panic!("{other:?}"),
     }
-    // The other guard still holds, alone.
     eventually_async("one count is left", async || {
         let holder = lock.status().await.unwrap().holder.unwrap();
         holder.hold_count == 1
@@ -160,7 +165,7 @@ async fn a_shutdown_leaves_a_detached_hold_alone(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_waiter_gets_the_lock_from_the_one_that_adopted_it(world: &World) {
+async fn a_waiter_acquires_after_the_release_of_an_adopted_hold(world: &World) {
     let (one, two) = (world.client().await, world.client().await);
     let lock = Lock::new(&one, "lock").unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -213,16 +218,16 @@ async fn a_name_rests_after_a_crash_and_not_after_a_release(world: &World) {
     assert!(pttl() > 58_000, "{} ms", pttl());
     assert!(guard.remaining() <= Duration::from_millis(500));
     guard.release().await.unwrap();
-    assert_eq!(pttl(), -2, "released, it is free");
+    assert_eq!(pttl(), -2, "a released lock is free");
 
-    // A process that dies renews no more: as this one, which leaves.
+    // Not renewed, as if the process had been killed.
     let manual = options.renewal(stanchion::Renewal::Manual);
     let guard = lock.acquire_with(manual).await.unwrap();
     assert_eq!(
         guard.ended().await,
         stanchion::Ended::Lost(LostReason::Expired)
     );
-    // Its client has noticed the loss, and so frees it at once.
+    // The client has detected the loss, so the drop frees the name at once.
     drop(guard);
     world.at_rest().await;
 }
@@ -242,7 +247,7 @@ async fn waiting_for_a_free_lock_takes_nothing(world: &World) {
     world.at_rest().await;
 }
 
-async fn whoever_waits_for_a_free_lock_hears_of_the_release(world: &World) {
+async fn a_release_wakes_calls_that_wait_for_a_free_lock(world: &World) {
     let (one, two) = (world.client().await, world.client().await);
     let lock = Lock::new(&one, "lock").unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -252,18 +257,18 @@ async fn whoever_waits_for_a_free_lock_hears_of_the_release(world: &World) {
             tokio::spawn(async move { there.wait_free(None).await })
         })
         .collect();
-    eventually("they wait", || two.waiters() == 3).await;
-    eventually("they listen", || {
+    eventually("the calls wait", || two.waiters() == 3).await;
+    eventually("the client is subscribed", || {
         world.subscribers("redisson_lock__channel:{lock}") > 0
     })
     .await;
     world.quiet().await;
-    // Another process stands in line: with its release the lock is free.
+    // The first release grants to a queued client. The lock is free after the release of that client.
     let next = tokio::spawn({
         let lock = Lock::new(&one, "lock").unwrap();
         async move { lock.acquire().await.unwrap() }
     });
-    eventually("it waits", || one.waiters() == 1).await;
+    eventually("the call waits", || one.waiters() == 1).await;
     guard.release().await.unwrap();
     let last = next.await.unwrap();
     let started = one.now();
@@ -276,13 +281,13 @@ async fn whoever_waits_for_a_free_lock_hears_of_the_release(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_caller_is_told_once_that_it_waits(world: &World) {
+async fn on_queued_is_called_once_for_each_waiter(world: &World) {
     let (one, two) = (world.client().await, world.client().await);
-    let told = Arc::new(AtomicUsize::new(0));
+    let queued_calls = Arc::new(AtomicUsize::new(0));
     let options = AcquireOptions::new().on_queued({
-        let told = Arc::clone(&told);
+        let queued_calls = Arc::clone(&queued_calls);
         move || {
-            told.fetch_add(1, Ordering::SeqCst);
+            queued_calls.fetch_add(1, Ordering::SeqCst);
         }
     });
     let locks: [Box<dyn Acquire>; 2] = [
@@ -302,25 +307,28 @@ async fn a_caller_is_told_once_that_it_waits(world: &World) {
                 .unwrap()
                 .is_none()
         );
-        assert_eq!(told.load(Ordering::SeqCst), 0, "nobody waits");
-        // One that waits for a process, and one behind a waiter of its own.
+        assert_eq!(queued_calls.load(Ordering::SeqCst), 0, "no call waits");
+        // The first call waits for the other client, the second behind the first call in the local queue.
         let waiting = [other, other].map(|it| tokio::spawn(it.acquire_with(options.clone())));
-        eventually("both are told", || told.load(Ordering::SeqCst) == 2).await;
+        eventually("both calls are queued", || {
+            queued_calls.load(Ordering::SeqCst) == 2
+        })
+        .await;
         held.release().await.unwrap();
         for waiter in waiting {
             waiter.await.unwrap().unwrap().release().await.unwrap();
         }
-        assert_eq!(told.swap(0, Ordering::SeqCst), 2, "once each");
+        assert_eq!(queued_calls.swap(0, Ordering::SeqCst), 2, "once each");
     }
 }
 
-async fn one_side_of_a_read_write_lock_is_freed_by_force(world: &World) {
+async fn force_release_frees_one_side_of_a_read_write_lock(world: &World) {
     let (one, two) = (world.client().await, world.client().await);
     let [lock, there] = [&one, &two].map(|client| RwLock::new(client, "data").unwrap());
     let danger = there.danger();
     assert!(
         !danger.force_release_readers().await.unwrap(),
-        "nobody reads"
+        "there is no reader"
     );
     let readers = [lock.read().await.unwrap(), there.read().await.unwrap()];
     assert!(!danger.force_release_writer().await.unwrap());
@@ -343,7 +351,7 @@ async fn one_side_of_a_read_write_lock_is_freed_by_force(world: &World) {
     drop(reading);
 }
 
-async fn all_members_of_a_multi_lock_are_freed_by_force(world: &World) {
+async fn force_release_frees_all_members_of_a_multi_lock(world: &World) {
     let (one, two) = (world.client().await, world.client().await);
     let members = |client: &Client| {
         let plain = Lock::new(client, "a").unwrap();

@@ -1,4 +1,4 @@
-//! P2: fencing tokens grow, whatever happens to the data.
+//! Tests fencing tokens (P2): they grow, even after a loss of all data, and an invalid counter is refused.
 
 use stanchion::{
     AcquireError, AcquireOptions, Client, Fencing, Lock, Lockable, MultiLock, Rejection, RwLock,
@@ -8,13 +8,13 @@ use stanchion_tests::World;
 suite! {
     tokens_grow_over_acquisitions_and_hand_offs,
     tokens_grow_after_all_data_is_lost,
-    a_counter_ahead_of_the_clock_is_followed,
-    a_million_names_share_few_counters,
+    tokens_continue_a_counter_that_is_ahead_of_the_clock,
+    names_in_one_slot_share_one_counter,
     per_name_tokens_continue_redissons_counter,
     without_fencing_no_counter_is_touched,
-    a_counter_that_is_none_is_refused_and_left_as_it_is,
-    a_hand_off_over_a_counter_that_is_none_frees_the_lock,
-    the_last_tokens_before_the_end_of_numbers_are_exact,
+    an_invalid_counter_is_refused_and_left_untouched,
+    a_hand_off_with_an_invalid_counter_frees_the_lock,
+    tokens_are_exact_up_to_the_largest_number,
 }
 
 async fn tokens_grow_over_acquisitions_and_hand_offs(world: &World) {
@@ -46,14 +46,14 @@ async fn tokens_grow_over_acquisitions_and_hand_offs(world: &World) {
 async fn tokens_grow_after_all_data_is_lost(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let before = lock.acquire().await.unwrap();
-    // In virtual time the server's clock would stand still, and it is all that is left.
+    // After the loss only the server's clock makes tokens grow. In virtual time it advances in a sleep only.
     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     let _ = world.admin(&["FLUSHALL"]);
     let after = lock.acquire().await.unwrap();
     assert!(after.fencing_token() > before.fencing_token());
 }
 
-async fn a_counter_ahead_of_the_clock_is_followed(world: &World) {
+async fn tokens_continue_a_counter_that_is_ahead_of_the_clock(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let first = lock.acquire().await.unwrap();
     let key = fence_key(world);
@@ -68,7 +68,7 @@ async fn a_counter_ahead_of_the_clock_is_followed(world: &World) {
     assert_eq!(tokens, [ahead + 1, ahead + 2]);
 }
 
-/// Releases whatever is held, so that the next acquire is a new outermost one.
+/// Deletes the hold, so that the next acquire begins a new one.
 trait AcquireAgain {
     async fn acquire_again(&self, world: &World) -> stanchion::LockGuard;
 }
@@ -94,9 +94,8 @@ fn fence_key(world: &World) -> String {
         .expect("a counter")
 }
 
-async fn a_million_names_share_few_counters(world: &World) {
+async fn names_in_one_slot_share_one_counter(world: &World) {
     let client = world.client().await;
-    // Two hundred names in one slot are enough to see one counter.
     for i in 0..200 {
         Lock::new(&client, format!("{{tag}}:{i}"))
             .unwrap()
@@ -113,7 +112,7 @@ async fn a_million_names_share_few_counters(world: &World) {
 
 async fn per_name_tokens_continue_redissons_counter(world: &World) {
     let client = world.client().await;
-    // Redisson counts from 1; a time in microseconds is larger than any count, and INCR continues from it.
+    // Redisson counts from 1. Our token is a time in microseconds, which is larger, and Redisson's INCR continues from it.
     let _ = world.admin(&["SET", "redisson_lock_token:{job}", "41"]);
     let lock = Lock::new(&client, "job")
         .unwrap()
@@ -145,7 +144,7 @@ async fn without_fencing_no_counter_is_touched(world: &World) {
 
 const COUNTER: &str = "redisson_lock_token:{job}";
 
-/// The answers of each primitive here to an exclusive acquire of `job`.
+/// Returns the errors of exclusive acquires of `job` by each primitive with tokens.
 async fn refusals(client: &Client) -> Vec<AcquireError> {
     let lock = Lock::new(client, "job").unwrap();
     let lock = lock.with_fencing(Fencing::PerName);
@@ -161,7 +160,7 @@ async fn refusals(client: &Client) -> Vec<AcquireError> {
     ]
 }
 
-async fn a_counter_that_is_none_is_refused_and_left_as_it_is(world: &World) {
+async fn an_invalid_counter_is_refused_and_left_untouched(world: &World) {
     let client = world.client().await;
     for odd in [
         "inf",
@@ -177,25 +176,25 @@ async fn a_counter_that_is_none_is_refused_and_left_as_it_is(world: &World) {
     ] {
         let _ = world.admin(&["SET", COUNTER, odd]);
         for error in refusals(&client).await {
-            let told = matches!(
+            let names_the_counter = matches!(
                 &error,
                 AcquireError::Rejected { rejection: Rejection::WrongType { detail }, .. } if detail.contains(COUNTER)
             );
-            assert!(told, "{odd:?}: {error}");
+            assert!(names_the_counter, "{odd:?}: {error}");
         }
         assert!(world.keys().is_empty(), "{odd:?}: nothing is held");
         assert_eq!(world.admin(&["GET", COUNTER]), odd);
     }
 }
 
-async fn a_hand_off_over_a_counter_that_is_none_frees_the_lock(world: &World) {
+async fn a_hand_off_with_an_invalid_counter_frees_the_lock(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let lock = lock.with_fencing(Fencing::PerName);
     let held = lock.acquire().await.unwrap();
     let next = lock.clone();
     let waiting = tokio::spawn(async move { next.acquire().await });
-    stanchion_testkit::eventually("it waits", || client.waiters() == 1).await;
+    stanchion_testkit::eventually("the call waits", || client.waiters() == 1).await;
     let _ = world.admin(&["SET", COUNTER, "9223372036854775807"]);
     held.release().await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
@@ -213,7 +212,7 @@ async fn a_hand_off_over_a_counter_that_is_none_frees_the_lock(world: &World) {
     assert_eq!(world.admin(&["GET", COUNTER]), "9223372036854775807");
 }
 
-async fn the_last_tokens_before_the_end_of_numbers_are_exact(world: &World) {
+async fn tokens_are_exact_up_to_the_largest_number(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let lock = lock.with_fencing(Fencing::PerName);
     let _ = world.admin(&["SET", COUNTER, "9007199254740989"]);

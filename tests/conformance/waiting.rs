@@ -1,4 +1,4 @@
-//! P4 and the local queue: who waits is woken, in order, and gives way.
+//! Tests wake-ups of the lock (P4) and the local queue: order, dropped waiters, and fairness between processes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,9 +11,9 @@ suite! {
     waiters_of_one_process_are_served_in_order,
     a_hand_off_costs_one_command,
     a_dropped_guard_wakes_the_next_waiter,
-    a_waiter_that_gives_up_lets_the_next_one_through,
+    a_dropped_waiter_does_not_block_the_next_one,
     waiters_in_other_processes_are_not_starved,
-    an_expired_holder_is_succeeded_without_a_message,
+    a_waiter_acquires_an_expired_hold_without_a_message,
     force_release_wakes_a_waiter,
     ten_thousand_waiters_share_one_subscription,
 }
@@ -33,8 +33,7 @@ async fn waiters_of_one_process_are_served_in_order(world: &World) {
             order.lock().unwrap().push(i);
             guard.release().await.unwrap();
         }));
-        // Each has joined the queue before the next is started.
-        stanchion_testkit::eventually("it waits", || client.waiters() == i + 1).await;
+        stanchion_testkit::eventually("the call waits", || client.waiters() == i + 1).await;
     }
     held.release().await.unwrap();
     for task in tasks {
@@ -50,16 +49,21 @@ async fn a_hand_off_costs_one_command(world: &World) {
     let waiting = Lock::new(&client, "job").unwrap();
     let mut before = 0;
     for n in 0..17 {
-        let asked = world.scripts_run();
+        let before_wait = world.scripts_run();
         let next = tokio::spawn({
             let lock = waiting.clone();
             async move { lock.acquire().await.unwrap() }
         });
-        stanchion_testkit::eventually("it waits", || client.waiters() == 1).await;
+        stanchion_testkit::eventually("the call waits", || client.waiters() == 1).await;
         match n {
-            // It asks once, when the subscription is confirmed.
-            0 => stanchion_testkit::eventually("it asks", || world.scripts_run() > asked).await,
-            // Its place in the line was not needed and has been given up, and the server knows the script of a hand-off.
+            // The waiter retries once after its subscription is confirmed.
+            0 => {
+                stanchion_testkit::eventually("the waiter retries", || {
+                    world.scripts_run() > before_wait
+                })
+                .await
+            }
+            // By now the client has removed its queue entry, which hand-offs do not need, and the hand-off script is loaded.
             2 => {
                 world.quiet().await;
                 before = world.scripts_run();
@@ -84,7 +88,7 @@ async fn a_dropped_guard_wakes_the_next_waiter(world: &World) {
     }
 }
 
-async fn a_waiter_that_gives_up_lets_the_next_one_through(world: &World) {
+async fn a_dropped_waiter_does_not_block_the_next_one(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
     let lock = Lock::new(&theirs, "job").unwrap();
@@ -94,7 +98,7 @@ async fn a_waiter_that_gives_up_lets_the_next_one_through(world: &World) {
         let lock = lock.clone();
         async move { lock.acquire().await.unwrap() }
     });
-    stanchion_testkit::eventually("both wait", || theirs.waiters() == 2).await;
+    stanchion_testkit::eventually("both calls wait", || theirs.waiters() == 2).await;
     drop(first);
     held.release().await.unwrap();
     second.await.unwrap().release().await.unwrap();
@@ -106,7 +110,7 @@ async fn waiters_in_other_processes_are_not_starved(world: &World) {
     let (busy, other) = (world.client().await, world.client().await);
     let lock = Lock::new(&busy, "job").unwrap();
     let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let hogs: Vec<_> = (0..4)
+    let contenders: Vec<_> = (0..4)
         .map(|_| {
             let (lock, done) = (lock.clone(), Arc::clone(&done));
             tokio::spawn(async move {
@@ -118,9 +122,9 @@ async fn waiters_in_other_processes_are_not_starved(world: &World) {
             })
         })
         .collect();
-    stanchion_testkit::eventually("the process is busy with itself", || busy.waiters() > 0).await;
+    stanchion_testkit::eventually("tasks of the process wait", || busy.waiters() > 0).await;
     for _ in 0..5 {
-        // The bound is for the day this breaks: starved is for ever.
+        // The timeout ends a failing test: a starved waiter would wait indefinitely.
         Lock::new(&other, "job")
             .unwrap()
             .acquire_timeout(Duration::from_secs(20))
@@ -131,12 +135,12 @@ async fn waiters_in_other_processes_are_not_starved(world: &World) {
             .unwrap();
     }
     done.store(true, std::sync::atomic::Ordering::Relaxed);
-    for hog in hogs {
-        hog.await.unwrap();
+    for contender in contenders {
+        contender.await.unwrap();
     }
 }
 
-async fn an_expired_holder_is_succeeded_without_a_message(world: &World) {
+async fn a_waiter_acquires_an_expired_hold_without_a_message(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let options = AcquireOptions::new()
         .lease(Lease::new(Duration::from_millis(200)).unwrap())
@@ -165,9 +169,9 @@ async fn force_release_wakes_a_waiter(world: &World) {
             async move { lock.acquire().await.unwrap() }
         });
         world.subscribed(CHANNEL).await;
-        stanchion_testkit::eventually("it waits", || waiter.waiters() == 1).await;
+        stanchion_testkit::eventually("the call waits", || waiter.waiters() == 1).await;
         assert!(lock.danger().force_release().await.unwrap());
-        // Kept: the next round takes it away again.
+        // The guard is kept, because the next round releases it by force.
         std::mem::forget(waiting.await.unwrap());
         world.quiet().await;
     }
@@ -183,7 +187,7 @@ async fn ten_thousand_waiters_share_one_subscription(world: &World) {
             tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
         })
         .collect();
-    stanchion_testkit::eventually("all wait", || client.waiters() == 10_000).await;
+    stanchion_testkit::eventually("all calls wait", || client.waiters() == 10_000).await;
     world.subscribed(CHANNEL).await;
     let before = world.scripts_run();
     held.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! The number of processes that wait: each once, Redisson's included, and none that has gone.
+//! Tests the number of waiting processes: each counts once, Redisson's count, and processes that have left do not.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use stanchion_tests::World;
 use tokio::task::JoinHandle;
 
 suite! {
-    of_a_lock,
-    of_a_fair_lock,
-    of_a_read_write_lock,
-    of_a_semaphore,
-    of_a_leased_semaphore,
-    of_a_latch,
+    a_lock_counts_waiting_processes,
+    a_fair_lock_counts_waiting_processes,
+    a_read_write_lock_counts_waiting_processes,
+    a_semaphore_counts_waiting_processes,
+    a_leased_semaphore_counts_waiting_processes,
+    a_latch_counts_waiting_processes,
 }
 
-/// A name of which `status` tells how many wait, and `wait` waits.
+/// Checks the number that `status` returns. `wait` starts a waiter. `base` is Redisson's channel, or empty if waiters there do not count.
 async fn check<W: Send + 'static>(
     world: &World,
     base: &str,
@@ -39,9 +39,9 @@ async fn check<W: Send + 'static>(
     counts(0).await;
     let first = wait(&b);
     counts(1).await;
-    // A second waiter of a process makes it no second process.
+    // A second waiter of the same process does not count.
     let second = wait(&b);
-    stanchion_testkit::eventually("both wait", || b.waiters() == 2).await;
+    stanchion_testkit::eventually("both calls wait", || b.waiters() == 2).await;
     world.quiet().await;
     counts(1).await;
     let third = wait(&c);
@@ -59,7 +59,7 @@ async fn check<W: Send + 'static>(
     counts(0).await;
 }
 
-async fn of_a_lock(world: &World) {
+async fn a_lock_counts_waiting_processes(world: &World) {
     let holder = world.client().await;
     let _held = Lock::new(&holder, "job").unwrap().acquire().await.unwrap();
     check(
@@ -74,7 +74,7 @@ async fn of_a_lock(world: &World) {
     .await;
 }
 
-async fn of_a_fair_lock(world: &World) {
+async fn a_fair_lock_counts_waiting_processes(world: &World) {
     let holder = world.client().await;
     let _held = FairLock::new(&holder, "job")
         .unwrap()
@@ -93,7 +93,7 @@ async fn of_a_fair_lock(world: &World) {
     .await;
 }
 
-async fn of_a_read_write_lock(world: &World) {
+async fn a_read_write_lock_counts_waiting_processes(world: &World) {
     let holder = world.client().await;
     let _held = RwLock::new(&holder, "job").unwrap().write().await.unwrap();
     let status = async |client: &Client| {
@@ -111,7 +111,7 @@ async fn of_a_read_write_lock(world: &World) {
     .await;
 }
 
-async fn of_a_semaphore(world: &World) {
+async fn a_semaphore_counts_waiting_processes(world: &World) {
     let holder = world.client().await;
     let semaphore = Semaphore::new(&holder, "job").unwrap();
     semaphore.init(1).await.unwrap();
@@ -128,7 +128,7 @@ async fn of_a_semaphore(world: &World) {
     .await;
 }
 
-async fn of_a_leased_semaphore(world: &World) {
+async fn a_leased_semaphore_counts_waiting_processes(world: &World) {
     let holder = world.client().await;
     let semaphore = LeasedSemaphore::new(&holder, "job").unwrap();
     semaphore.init(2).await.unwrap();
@@ -143,13 +143,13 @@ async fn of_a_leased_semaphore(world: &World) {
                 .await?;
             Ok(status.waiting_processes)
         },
-        // Those that want several stand in a line of their own, and in the crowd.
+        // A request for several permits is in its own queue and in the wait set.
         |client| tokio::spawn(LeasedSemaphore::new(client, "job").unwrap().acquire_many(2)),
     )
     .await;
 }
 
-async fn of_a_latch(world: &World) {
+async fn a_latch_counts_waiting_processes(world: &World) {
     let holder = world.client().await;
     let latch = CountDownLatch::new(&holder, "job").unwrap();
     assert!(latch.arm(1).await.unwrap());

@@ -1,4 +1,4 @@
-//! Deadlocks across names and processes: found, confirmed, and not seen where there are none.
+//! `Client::deadlocks` finds and confirms deadlocks across names and processes, and reports none where there is none.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Holds one lock and waits for another, in a task of its own.
+/// Spawns a task that holds one lock and waits for another.
 fn holds_and_waits(
     client: &Client,
     holds: &str,
@@ -84,7 +84,7 @@ async fn two_owners_that_wait_for_each_other_are_found_within_25_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_tasks_in_a_circle_are_suspected_and_who_waits_behind_is_not_named() {
+async fn a_cycle_of_three_tasks_is_suspected_without_the_waiter_behind_it() {
     let world = World::engine();
     let mut clients = world.fleet(4).await;
     let behind = clients.pop().unwrap();
@@ -111,7 +111,7 @@ async fn three_tasks_in_a_circle_are_suspected_and_who_waits_behind_is_not_named
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ends_by_itself_says_when() {
+async fn a_deadlock_with_a_timeout_reports_when_it_ends() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
     let _a = holds_and_waits(&a, "x", "y", of(&a.owner()).timeout(secs(120)));
@@ -123,7 +123,7 @@ async fn what_ends_by_itself_says_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_and_a_deadlock_that_ended_are_none() {
+async fn a_chain_and_an_ended_deadlock_are_not_reported() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
     let _a = holds_and_waits(&a, "x", "y", of(&a.owner()));
@@ -132,7 +132,7 @@ async fn a_chain_and_a_deadlock_that_ended_are_none() {
     assert_eq!(found(&b).await, []);
     held.release().await.unwrap();
     sleep(secs(12)).await;
-    // From here on a real one, which ends while it is looked at.
+    // A real deadlock, which ends before `deadlocks` has confirmed it.
     let owner = b.owner();
     let holding = holds_and_waits(&b, "z", "x", of(&owner));
     let third = Lock::new(&a, "z").unwrap();
@@ -154,8 +154,7 @@ async fn a_guard_that_moved_to_another_task_is_only_suspected() {
     let (a, b) = (world.client().await, world.client().await);
     let (give, take) = oneshot::channel::<LockGuard>();
     let (x, y) = (Lock::new(&a, "x").unwrap(), Lock::new(&a, "y").unwrap());
-    // This task gives its guard away, and waits for something that the other end of the circle has. The guard's new task could
-    // release at any time.
+    // The first task gives its guard to the second task and then waits. The second task could release the guard at any time.
     let _giver = tokio::spawn(async move {
         let held = x.acquire().await.unwrap();
         give.send(held).unwrap();
@@ -177,11 +176,11 @@ async fn a_guard_that_moved_to_another_task_is_only_suspected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_waits_for_its_own_reader_is_a_knot_and_readers_alone_are_none() {
+async fn a_reader_and_a_writer_form_a_deadlock_and_readers_alone_do_not() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
     let reader = |client: &Client| RwLock::new(client, "prices").unwrap();
-    // One reads, and waits for what the other has, which waits to write.
+    // `a` reads `prices` and waits for `x`. `b` holds `x` and waits to write `prices`.
     let (prices, x) = (reader(&a), Lock::new(&a, "x").unwrap());
     let owner = a.owner();
     let _a = tokio::spawn(async move {
@@ -214,14 +213,14 @@ async fn a_writer_that_waits_for_its_own_reader_is_a_knot_and_readers_alone_are_
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_holder_of_permits_that_can_go_on_is_enough() {
+async fn a_holder_of_a_permit_that_can_proceed_prevents_a_deadlock() {
     for (permits, stuck) in [(3, false), (2, true)] {
         let world = World::engine();
         let clients = world.fleet(4).await;
         let pool = |client: &Client| Semaphore::new(client, "pool").unwrap();
         let gate = |client: &Client| Lock::new(client, "gate").unwrap();
         pool(&clients[0]).init(permits).await.unwrap();
-        // Two have a permit and want the gate; who has the gate wants a permit.
+        // Two clients hold a permit and wait for the gate. The holder of the gate waits for a permit.
         for client in &clients[..2] {
             let (pool, gate) = (pool(client), gate(client));
             tokio::spawn(async move {
@@ -237,7 +236,7 @@ async fn one_holder_of_permits_that_can_go_on_is_enough() {
             let _permit = last.acquire().await;
         });
         sleep(secs(1)).await;
-        // With a third permit there is a holder who waits for nothing.
+        // With three permits, the third holder waits for nothing.
         let _third = pool(&clients[3]).try_acquire().await.unwrap();
         sleep(secs(12)).await;
         let deadlocks = found(&clients[3]).await;
@@ -251,7 +250,7 @@ async fn one_holder_of_permits_that_can_go_on_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_process_that_died_told_last_confirms_nothing() {
+async fn the_last_record_of_a_dead_process_confirms_no_deadlock() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let observer = world.named("observer").await;
@@ -264,7 +263,7 @@ async fn what_a_process_that_died_told_last_confirms_nothing() {
         async move { found(&observer).await }
     });
     sleep(Duration::from_millis(100)).await;
-    // Its record lasts for 30 s from its last word.
+    // The record of `b` lasts for 30 s after its last update.
     let faults = world.as_engine().faults();
     faults.freeze(Some("b"));
     faults.kill_label("b");
@@ -274,7 +273,7 @@ async fn what_a_process_that_died_told_last_confirms_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_scope_does_belongs_together_and_what_it_spawns_only_if_it_is_passed_on() {
+async fn a_scope_is_one_actor_and_includes_a_spawned_task_only_if_passed_on() {
     for passed_on in [true, false] {
         let world = World::engine();
         let (a, b) = (world.named("a").await, world.named("b").await);
@@ -308,11 +307,12 @@ async fn what_a_scope_does_belongs_together_and_what_it_spawns_only_if_it_is_pas
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_ahead_in_a_fair_queue_is_in_the_way() {
+async fn a_waiter_ahead_in_a_fair_queue_is_a_blocker() {
     let world = World::engine();
     let clients = world.fleet(3).await;
     let fair = |client: &Client| FairLock::new(client, "tickets").unwrap();
-    // One holds the tickets and waits for the gate. Behind it one waits who holds nothing, and behind that one the holder of the gate.
+    // Client 0 holds `tickets` and waits for `gate`. Client 1 holds nothing and queues for `tickets`. Client 2 holds `gate` and queues
+    // behind client 1.
     let (tickets, gate) = (fair(&clients[0]), Lock::new(&clients[0], "gate").unwrap());
     let owner = clients[0].owner();
     tokio::spawn(async move {
@@ -349,14 +349,14 @@ async fn who_is_ahead_in_a_fair_queue_is_in_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_waits_between_readers_is_in_the_way() {
+async fn a_waiting_writer_that_blocks_readers_is_a_blocker() {
     let world = World::engine();
     let clients = world.fleet(3).await;
     let prices = |client: &Client| {
         let prices = RwLock::new(client, "prices").unwrap();
         prices.with_preference(Preference::Writer)
     };
-    // One reads and waits for the gate; one waits to write; the one with the gate waits to read behind it.
+    // Client 0 reads and waits for `gate`. Client 1 waits to write. Client 2 holds `gate` and waits to read behind the writer.
     let (reads, gate) = (prices(&clients[0]), Lock::new(&clients[0], "gate").unwrap());
     let owner = clients[0].owner();
     let first = tokio::spawn(async move {
@@ -385,11 +385,11 @@ async fn a_writer_that_waits_between_readers_is_in_the_way() {
     assert_eq!(deadlock.certainty, Certainty::Certain);
     writing.abort();
     sleep(secs(12)).await;
-    assert!(first.is_finished(), "without the writer all go on");
+    assert!(first.is_finished(), "without the writer all can proceed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_two_readers_that_can_go_on_is_not_enough_for_a_writer_and_none_is_a_knot() {
+async fn a_reader_that_can_proceed_does_not_resolve_the_deadlock_of_a_writer() {
     for stuck in [true, false] {
         let world = World::engine();
         let clients = world.fleet(3).await;
@@ -419,11 +419,11 @@ async fn one_of_two_readers_that_can_go_on_is_not_enough_for_a_writer_and_none_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn redissons_threads_are_found_by_what_the_locks_tell() {
+async fn redisson_threads_are_found_through_the_state_of_the_locks() {
     let world = World::engine();
     let client = world.client().await;
     let fair = |name: &str| FairLock::new(&client, name).unwrap();
-    // Java has x and stands in the queue for y, which this one has: it waits for x.
+    // Redisson holds `x` and queues for `y`. This client holds `y` and waits for `x`.
     let _ = world.admin(&["HSET", "x", JAVA, "1"]);
     let _ = world.admin(&["PEXPIRE", "x", "600000"]);
     let _own = holds_and_waits_fairly(&client, &fair("y"), &fair("x"));

@@ -1,4 +1,4 @@
-//! `OnDeadlock::Fail`: one of those who wait for each other gives up.
+//! `OnDeadlock::Fail`: exactly one waiter of a deadlock fails.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn entangled(
     tokio::spawn(client.actor("transfer").scope(work))
 }
 
-/// Every one's end, within `limit`; the errors.
+/// Returns the errors of the tasks, each of which must end within `limit`.
 async fn ends(tasks: Vec<JoinHandle<Ended>>, limit: Duration) -> Vec<AcquireError> {
     let mut failed = Vec::new();
     for task in tasks {
@@ -52,7 +52,7 @@ async fn ends(tasks: Vec<JoinHandle<Ended>>, limit: Duration) -> Vec<AcquireErro
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_two_gives_up_and_the_other_goes_on() {
+async fn one_of_two_waiters_fails_and_the_other_acquires() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let older = entangled(&a, "x", "y", secs(1), failing());
@@ -98,7 +98,7 @@ async fn one_of_two_gives_up_and_the_other_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exactly_one_of_n_gives_up_100_of_100() {
+async fn exactly_one_of_n_waiters_fails_in_100_runs() {
     for round in 0..100_u64 {
         let world = World::engine();
         let size = 2 + usize::try_from(round % 4).unwrap();
@@ -106,7 +106,7 @@ async fn exactly_one_of_n_gives_up_100_of_100() {
         let mut rng = fastrand::Rng::with_seed(round);
         let name = |at: usize| format!("n{}", at % size);
         let tasks = (0..size).map(|at| {
-            // Some begin in the same millisecond, some seconds later.
+            // Some waits begin in the same millisecond, others seconds apart.
             let pause = Duration::from_millis(1000 + [0, 1, 700, 9000][rng.usize(0..4)]);
             entangled(&clients[at], &name(at), &name(at + 1), pause, failing())
         });
@@ -121,10 +121,10 @@ async fn exactly_one_of_n_gives_up_100_of_100() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_who_asks_for_it_gives_up_and_only_for_a_deadlock() {
+async fn only_a_waiter_with_the_option_fails_and_only_in_a_deadlock() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
-    // The older asks for it, the younger does not.
+    // Only the older waiter has the option.
     let older = entangled(&a, "x", "y", secs(1), failing());
     let younger = entangled(&b, "y", "x", secs(4), AcquireOptions::new());
     let failed = timeout(secs(60), older).await.unwrap().unwrap();
@@ -133,7 +133,7 @@ async fn only_who_asks_for_it_gives_up_and_only_for_a_deadlock() {
         "{failed:?}"
     );
     timeout(secs(5), younger).await.unwrap().unwrap().unwrap();
-    // A chain, for long.
+    // A chain without a cycle, for two minutes.
     let held = lock(&b, "z").acquire().await.unwrap();
     let waits = entangled(&a, "x", "z", secs(1), failing());
     sleep(secs(120)).await;
@@ -143,7 +143,7 @@ async fn only_who_asks_for_it_gives_up_and_only_for_a_deadlock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_polled_is_passed_over() {
+async fn a_waiter_that_is_not_polled_is_skipped() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
     let older = entangled(&a, "x", "y", secs(1), failing());
@@ -151,7 +151,7 @@ async fn who_is_not_polled_is_passed_over() {
     let actor = b.actor("stalled");
     let held = actor.scope(y.acquire()).await.unwrap();
     sleep(secs(3)).await;
-    // Polled until it waits, and not again until the other has given up.
+    // The future is polled until it waits, and then not until the other waiter has failed.
     let mut younger = Box::pin(actor.scope(x.acquire_with(failing())));
     assert!(timeout(secs(2), &mut younger).await.is_err());
     let failed = timeout(secs(120), older).await.unwrap().unwrap();
@@ -159,13 +159,13 @@ async fn who_is_not_polled_is_passed_over() {
         matches!(failed, Err(AcquireError::Deadlock { .. })),
         "{failed:?}"
     );
-    // Its own decision is old by now.
+    // The decision that this waiter should fail is out of date by now.
     drop(timeout(secs(5), younger).await.unwrap().unwrap());
     drop(held);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_nobody_took_is_not_taken_when_it_is_old() {
+async fn an_outdated_decision_to_fail_is_ignored() {
     let world = World::engine();
     let clients = world.fleet(3).await;
     let older = entangled(&clients[0], "x", "y", secs(1), failing());
@@ -173,7 +173,7 @@ async fn a_decision_that_nobody_took_is_not_taken_when_it_is_old() {
     let actor = clients[1].actor("stalled");
     let held = actor.scope(y.acquire()).await.unwrap();
     sleep(secs(2)).await;
-    // This one is first when x is free, and belongs to no deadlock.
+    // This waiter is the first for `x` and is in no deadlock.
     let between = tokio::spawn(lock(&clients[2], "x").acquire());
     sleep(secs(1)).await;
     let mut younger = Box::pin(actor.scope(x.acquire_with(failing())));
@@ -191,7 +191,7 @@ async fn a_decision_that_nobody_took_is_not_taken_when_it_is_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_end_would_help_nobody_waits_on() {
+async fn a_waiter_whose_failure_resolves_nothing_keeps_waiting() {
     let world = World::engine();
     let clients = world.fleet(3).await;
     let fair = |client: &Client| FairLock::new(client, "tickets").unwrap();
@@ -201,7 +201,7 @@ async fn whose_end_would_help_nobody_waits_on() {
         sleep(secs(3)).await;
         drop(gate.acquire().await);
     }));
-    // It holds nothing: without it the two others wait for each other all the same.
+    // This waiter holds nothing. The two others are in a deadlock without it, too.
     let tickets = fair(&clients[1]);
     let between = tokio::spawn(clients[1].actor("between").scope(async move {
         sleep(secs(1)).await;
@@ -233,7 +233,7 @@ async fn a_dropped_wait_leaves_nothing_at_any_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fair_locks_both_sides_of_a_rwlock_and_multi_locks_give_up() {
+async fn fair_locks_rwlocks_and_multi_locks_support_on_deadlock_fail() {
     for kind in 0..4 {
         let world = World::engine();
         let (a, b) = (world.client().await, world.client().await);
@@ -280,7 +280,7 @@ async fn fair_locks_both_sides_of_a_rwlock_and_multi_locks_give_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_option_that_could_do_nothing_is_refused() {
+async fn an_option_without_effect_is_rejected() {
     let world = World::engine();
     let client = world.client().await;
     let rule = |ended: Result<_, AcquireError>| match ended {
@@ -292,7 +292,7 @@ async fn an_option_that_could_do_nothing_is_refused() {
     };
     let x = lock(&client, "x");
     assert!(rule(x.acquire_with(failing()).await.map(drop)).contains("needs an actor"));
-    // A task is a hint, and spawned it is in no scope.
+    // A spawned task is in no scope.
     let task = client
         .actor("a")
         .scope(async { tokio::spawn(x.acquire_with(failing())).await });
@@ -320,7 +320,7 @@ async fn an_option_that_could_do_nothing_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_read_it_waits_on() {
+async fn a_waiter_without_the_right_to_read_records_keeps_waiting() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
     let refusal = "NOPERM No permissions to access a key";
@@ -329,7 +329,6 @@ async fn without_the_right_to_read_it_waits_on() {
     let younger = entangled(&b, "y", "x", secs(2), failing());
     sleep(secs(200)).await;
     assert!(!older.is_finished() && !younger.is_finished());
-    // The right is given.
     world.as_engine().faults().clear();
     assert_eq!(ends(vec![older, younger], secs(60)).await.len(), 1);
 }

@@ -1,5 +1,4 @@
-//! Calls that wait for each other across names and processes, on the embedded engine: found and confirmed, and, where they ask for it,
-//! given up by one of them.
+//! Deadlock detection and `OnDeadlock::Fail`, on the embedded engine. One test checks the needed rights on a real server.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod found;

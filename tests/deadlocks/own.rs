@@ -1,4 +1,4 @@
-//! A task that waits for what it holds itself.
+//! A task that waits for a lock that it holds itself logs a warning.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Keeps the warnings.
+/// A subscriber that collects warnings.
 #[derive(Clone, Debug, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -48,7 +48,7 @@ impl Subscriber for Warnings {
 }
 
 impl Warnings {
-    /// Those of holding already, since the last call.
+    /// Removes all warnings and returns those about a lock that is already held.
     fn taken(&self) -> Vec<String> {
         let mut all = std::mem::take(&mut *self.0.lock().unwrap());
         all.retain(|it| it.contains("holds"));
@@ -56,13 +56,13 @@ impl Warnings {
     }
 }
 
-async fn short<T>(work: impl Future<Output = T>) {
+async fn assert_waits<T>(work: impl Future<Output = T>) {
     let waited = tokio::time::timeout(Duration::from_secs(13), work).await;
-    assert!(waited.is_err(), "it waits for itself");
+    assert!(waited.is_err(), "the call must not end");
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_warned_of_once_for_a_name() {
+async fn a_wait_for_an_own_lock_is_warned_of_once_per_name() {
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let world = World::engine();
@@ -70,17 +70,17 @@ async fn is_warned_of_once_for_a_name() {
     let task = async move {
         let lock = |name| Lock::new(&client, name).unwrap();
         let held = lock("orders").acquire().await.unwrap();
-        // At once, and once.
+        // The first wait warns at once. The second, below, does not.
         let at_once = Duration::from_millis(50);
         assert!(lock("orders").acquire_timeout(at_once).await.is_err());
         let [warning] = &warnings.taken()[..] else {
-            panic!("one warning");
+            panic!("expected one warning");
         };
         assert!(
             warning.contains("this task holds \"orders\" already"),
             "{warning}"
         );
-        short(lock("orders").acquire()).await;
+        assert_waits(lock("orders").acquire()).await;
         assert_eq!(warnings.taken(), [""; 0]);
         drop(held);
 
@@ -88,30 +88,30 @@ async fn is_warned_of_once_for_a_name() {
         let _held = fair.acquire().await.unwrap();
         assert!(fair.acquire_timeout(at_once).await.is_err());
         assert_eq!(warnings.taken().len(), 1);
-        short(fair.acquire()).await;
+        assert_waits(fair.acquire()).await;
         assert_eq!(warnings.taken(), [""; 0]);
 
-        // Within a beat where no queue of this process knows the holder.
+        // No local queue knows the reader, so the next heartbeat logs the warning.
         let prices = RwLock::new(&client, "prices").unwrap();
         let _reads = prices.read().await.unwrap();
-        short(prices.write()).await;
+        assert_waits(prices.write()).await;
         assert_eq!(warnings.taken().len(), 1);
 
-        // Permits may be held twice, and an owner re-enters.
+        // No warning: a task may hold several permits, and an owner may re-enter.
         let pool = Semaphore::new(&client, "pool").unwrap();
         pool.init(1).await.unwrap();
         let _permit = pool.acquire().await.unwrap();
-        short(pool.acquire()).await;
+        assert_waits(pool.acquire()).await;
         let owner = client.owner();
         let again = AcquireOptions::new().owner(&owner);
         let _held = lock("own").acquire_with(again.clone()).await.unwrap();
         let _twice = lock("own").acquire_with(again).await.unwrap();
-        // Another task's hold.
+        // No warning: another task holds the lock.
         let held = tokio::spawn(lock("other").acquire())
             .await
             .unwrap()
             .unwrap();
-        short(lock("other").acquire()).await;
+        assert_waits(lock("other").acquire()).await;
         drop(held);
         assert_eq!(warnings.taken(), [""; 0]);
     };

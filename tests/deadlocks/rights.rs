@@ -1,4 +1,4 @@
-//! On a real server, as the user of the line in `docs/operations.md`.
+//! `OnDeadlock::Fail` with the minimal rights of `docs/operations.md`, on a real server.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn entangled(client: &Client, holds: &str, waits: &str) -> JoinHandle<Result<(),
     let fails = AcquireOptions::new().on_deadlock(OnDeadlock::Fail);
     let work = async move {
         let _held = holds.acquire().await?;
-        // Until the other holds, too.
+        // Until the other task holds its lock.
         while waits.status().await.unwrap().holder.is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -23,7 +23,7 @@ fn entangled(client: &Client, holds: &str, waits: &str) -> JoinHandle<Result<(),
 }
 
 #[tokio::test]
-async fn it_waits_on_without_the_right_to_read_records_and_needs_no_other() {
+async fn a_waiter_keeps_waiting_until_it_may_read_records_and_needs_no_other_right() {
     let Some(server) = RedisServer::or_skip("rights") else {
         return;
     };
@@ -56,5 +56,5 @@ async fn it_waits_on_without_the_right_to_read_records_and_needs_no_other() {
     );
     assert_eq!(refused(), [""; 0]);
     let waiting = || clients.iter().map(Client::waiters).sum::<usize>();
-    eventually("nobody waits", || waiting() == 0).await;
+    eventually("no waiter is left", || waiting() == 0).await;
 }

@@ -1,4 +1,4 @@
-//! What becomes of candidates and leaders when their clients, or those who should poll them, do something else.
+//! Candidates and leaders whose clients shut down, only poll, or lose the server, and the cost of candidates.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_shut_down_is_no_candidate_and_its_term_ends_with_the_lease() {
+async fn a_shutdown_removes_the_candidate_and_ends_a_term_with_its_lease() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&theirs).campaign("theirs").await.unwrap();
@@ -21,7 +21,7 @@ async fn a_client_that_is_shut_down_is_no_candidate_and_its_term_ends_with_the_l
         waiting.await.unwrap(),
         Err(AcquireError::Shutdown { .. })
     ));
-    // P3: gone with the shutdown, not when its time has passed.
+    // P3: the shutdown removes the candidate. Its entry does not have to expire.
     assert!(election(&theirs).candidates().await.unwrap().is_empty());
     let report = theirs.shutdown(Duration::from_secs(1)).await;
     assert_eq!(report.abandoned.len(), 1, "{report:?}");
@@ -32,7 +32,6 @@ async fn a_client_that_is_shut_down_is_no_candidate_and_its_term_ends_with_the_l
     assert!(started.elapsed() <= LEASE + Duration::from_millis(50));
 }
 
-/// One without the right to subscribe asks again and again, and is elected all the same.
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_only_polls_is_elected() {
     let world = World::engine();
@@ -49,15 +48,15 @@ async fn a_candidate_that_only_polls_is_elected() {
     assert!(started.elapsed() <= Duration::from_millis(200));
 }
 
-/// Polled once and kept: it costs the others one head start at most, and is no candidate when its time has passed.
+/// The campaign is polled a few times and kept. Its entry expires.
 #[tokio::test(start_paused = true)]
-async fn a_campaign_that_nobody_polls_keeps_the_office_from_nobody() {
+async fn a_campaign_that_is_not_polled_delays_others_by_at_most_a_head_start() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let looking = world.named("looking").await;
     let term = election(&looking).campaign("v").await.unwrap();
     let mut kept = Box::pin(election(&ours).campaign_with("kept", priority(9)));
-    // Until it is a candidate.
+    // Polls until the campaign is a candidate.
     for _ in 0..4 {
         assert!(cancel_after(&mut kept, 1).await.is_none());
         world.quiet().await;
@@ -72,7 +71,7 @@ async fn a_campaign_that_nobody_polls_keeps_the_office_from_nobody() {
     assert!(took <= HEAD_START + Duration::from_millis(50), "{took:?}");
     tokio::time::sleep(POLL * 4).await;
     assert!(election(&looking).candidates().await.unwrap().is_empty());
-    // Polled again, it goes on where it was.
+    // The campaign continues when it is polled again.
     term.step_down().await.unwrap();
     let term = tokio::time::timeout(LEASE, kept).await.unwrap().unwrap();
     assert_eq!(value(election(&looking).leader().await.unwrap()), "kept");
@@ -80,7 +79,7 @@ async fn a_campaign_that_nobody_polls_keeps_the_office_from_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_is_a_guard_like_any_other() {
+async fn a_term_converts_into_a_guard() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&ours).campaign("v").await.unwrap();
@@ -95,7 +94,7 @@ async fn a_term_is_a_guard_like_any_other() {
     drop(waiting.await.unwrap().unwrap());
 }
 
-/// Case of etcd#11007 and others: a campaign whose server has gone ends, and says what may be true.
+/// etcd#11007 and others: a campaign must end when its server is unreachable, and its error must state what may be true.
 #[tokio::test(start_paused = true)]
 async fn a_campaign_in_an_outage_ends_after_the_tolerance() {
     let world = World::engine();
@@ -125,20 +124,20 @@ async fn a_campaign_in_an_outage_ends_after_the_tolerance() {
     assert!(election(&theirs).leader().await.unwrap().is_none());
 }
 
-/// What the page says that it costs.
+/// Checks the costs that `docs/primitives/election.md` states.
 #[tokio::test(start_paused = true)]
 async fn candidates_cost_a_script_each_poll_and_one_when_a_term_ends() {
     for (high, at_the_end) in [(0, 11), (5, 21)] {
         let world = World::engine();
         let fleet = world.fleet(10).await;
         let leading = world.named("leading").await;
-        // The server knows the scripts.
+        // Loads the scripts into the server.
         let known = election(&leading).campaign("v").await.unwrap();
         known.step_down().await.unwrap();
         let term = election(&leading).campaign("v").await.unwrap();
         let mut waiting = Vec::new();
         for (n, client) in fleet.iter().enumerate() {
-            // The last to hear of it.
+            // The last candidate to receive the message has the highest priority.
             let rank = if n == 9 { high } else { 0 };
             waiting.push(campaign_with(client, "v", priority(rank)));
         }
@@ -154,7 +153,7 @@ async fn candidates_cost_a_script_each_poll_and_one_when_a_term_ends() {
         let term = winner(&mut waiting).await;
         world.quiet().await;
         let cost = world.scripts_run() - before;
-        // The resignation, and a question of each; for a priority once more.
+        // The release and one request of each candidate. With a priority each candidate sends a second request.
         println!("priority {high}: {cost} scripts");
         assert!((11..=at_the_end).contains(&cost), "{cost}");
         drop(term);

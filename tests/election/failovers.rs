@@ -1,4 +1,4 @@
-//! Sentinel failovers with a leader in office: no two lead beyond the lease, the term grows, or the loss is said.
+//! Sentinel failovers during a term: the term is kept, or its loss is reported within the lease.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// More than anything takes.
+/// A timeout far above the duration of any step.
 const LONG: Duration = Duration::from_secs(40);
-/// A lease that outlives a failover here.
+/// A lease that outlasts a failover.
 const KEPT: Duration = Duration::from_secs(12);
 
 async fn connect(set: &SentinelSet) -> (Client, Election) {
@@ -20,7 +20,6 @@ async fn connect(set: &SentinelSet) -> (Client, Election) {
     (client, election)
 }
 
-/// Case 25: what was replicated goes on, with the same term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_keeps_the_data_keeps_the_term() {
     let Some(set) = SentinelSet::or_skip("a_failover_that_keeps_the_data_keeps_the_term") else {
@@ -30,13 +29,13 @@ async fn a_failover_that_keeps_the_data_keeps_the_term() {
     let term = election.campaign("first").await.unwrap();
     let (token, id) = (term.fencing_token(), term.id().to_owned());
     let waiting = tokio::spawn(other.campaign("second"));
-    eventually("it waits", || theirs.waiters() == 1).await;
+    eventually("the campaign waits", || theirs.waiters() == 1).await;
     tokio::task::block_in_place(|| {
         set.settle();
         set.fail_over()
     });
     let before = term.valid_until();
-    eventually("the new master is asked", || {
+    eventually("the new master renews the term", || {
         assert!(term.is_held(), "P10");
         assert!(!waiting.is_finished(), "P1");
         term.valid_until() > before
@@ -51,11 +50,10 @@ async fn a_failover_that_keeps_the_data_keeps_the_term() {
     next.step_down().await.unwrap();
 }
 
-/// Case 25: a term that the new master has never heard of. Until its leader asks, at the next renewal, two may lead; then it is told,
-/// and the other has the larger token.
+/// The new master does not know the term. Until the next renewal two candidates may lead, and the second has the larger token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_that_loses_the_term_is_told_within_the_lease_and_the_next_has_a_larger_token() {
-    let Some(mut set) = SentinelSet::or_skip("a_failover_that_loses_the_term") else {
+async fn a_lost_term_is_reported_within_its_lease_and_the_next_token_is_larger() {
+    let Some(mut set) = SentinelSet::or_skip("a_lost_term_is_reported_within_its_lease") else {
         return;
     };
     let ((ours, election), (_theirs, other)) = (connect(&set).await, connect(&set).await);
@@ -77,7 +75,7 @@ async fn a_failover_that_loses_the_term_is_told_within_the_lease_and_the_next_ha
         .unwrap()
         .unwrap();
     assert!(next.fencing_token() > lost.fencing_token(), "P2");
-    // What the leader was last promised ends by itself, whoever leads meanwhile.
+    // The last lease of the former leader ends, whether or not there is a new leader.
     timeout(LONG, lost.lost()).await.unwrap();
     assert!(!lost.is_held());
     assert!(
@@ -86,7 +84,7 @@ async fn a_failover_that_loses_the_term_is_told_within_the_lease_and_the_next_ha
     );
     assert!(lost.proclaim("a former leader").await.is_err());
     drop(lost);
-    assert!(next.is_held(), "the end of the lost term ends no other");
+    assert!(next.is_held(), "the lost guard does not end the new term");
     let seen = timeout(LONG, async {
         loop {
             if let Some(Observed::Leader(leader)) = leaders.next().await

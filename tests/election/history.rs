@@ -1,4 +1,4 @@
-//! Random histories: candidates that come, go, hand over, stand still and lose their connections, judged by the promises.
+//! Random histories of candidates with faults, checked against the promises P1 to P4.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::*;
 const CLIENTS: usize = 5;
 const SPAN: Duration = Duration::from_secs(400);
 
-/// What all candidates of a history see of each other.
+/// The terms of all candidates of a history, and the checks on them.
 #[derive(Clone, Default)]
 struct Judge(Arc<Mutex<Seen>>);
 
@@ -26,11 +26,11 @@ struct Seen {
 }
 
 impl Judge {
-    /// Judges a grant at the moment when it is known to its candidate.
+    /// Checks a grant when its candidate receives it.
     fn granted(&self, term: Leadership) -> Arc<Leadership> {
         let term = Arc::new(term);
         let Seen { live, last, count } = &mut *self.0.lock().unwrap();
-        // A future that was not polled for the whole of a lease may return a term that is over: nobody relies on it.
+        // A future that is not polled for a whole lease may return a term that has ended. Its candidate does not rely on it.
         if term.is_held() {
             let others = live.iter().filter(|other| other.is_held()).count();
             assert_eq!(others, 0, "P1");
@@ -42,7 +42,7 @@ impl Judge {
         term
     }
 
-    /// The term, to be ended: from here on its candidate relies on it no more.
+    /// Removes the term from the checks, so that its candidate can end it.
     fn ends(&self, term: Arc<Leadership>) -> Leadership {
         self.0
             .lock()
@@ -52,8 +52,8 @@ impl Judge {
         Arc::into_inner(term).unwrap()
     }
 
-    /// At any moment at most one may lead, by its own account.
-    fn look(&self) {
+    /// Asserts that at most one candidate relies on its term.
+    fn check(&self) {
         let held = self
             .0
             .lock()
@@ -83,7 +83,7 @@ async fn candidate(client: Client, mut rng: Rng, judge: Judge, until: Instant) {
         let patience = some_time(&mut rng, 40_000);
         let campaign = election.campaign_with("v", options);
         let term = match rng.u8(0..4) {
-            // Dropped at a random moment.
+            // The campaign is dropped at a random moment.
             0 => timeout(patience, campaign).await.ok().and_then(Result::ok),
             1 => election.try_campaign("v").await.ok().flatten(),
             _ => campaign.await.ok(),
@@ -146,7 +146,7 @@ async fn history(seed: u64) -> u32 {
     let mut running = Vec::new();
     let mut rng = Rng::with_seed(seed);
     for client in &fleet {
-        // Two in the first process, so that the local queue takes part.
+        // Two candidates in the first process, so that they use its local queue.
         for _ in 0..if running.is_empty() { 2 } else { 1 } {
             let rng = Rng::with_seed(rng.u64(..));
             running.push(tokio::spawn(candidate(
@@ -161,7 +161,7 @@ async fn history(seed: u64) -> u32 {
         let judge = judge.clone();
         async move {
             while Instant::now() < until {
-                judge.look();
+                judge.check();
                 sleep(Duration::from_millis(7)).await;
             }
         }
@@ -170,14 +170,14 @@ async fn history(seed: u64) -> u32 {
     for (n, running) in running.into_iter().enumerate() {
         let ended = timeout(Duration::from_secs(300), running).await;
         ended
-            .unwrap_or_else(|_| panic!("P4: candidate {n} of seed {seed} waits for ever"))
+            .unwrap_or_else(|_| panic!("P4: candidate {n} of seed {seed} waits indefinitely"))
             .unwrap();
     }
     looking.await.unwrap();
     for client in &fleet {
         let _ = client.shutdown(Duration::from_secs(20)).await;
     }
-    // P3: what nobody stands behind any more ends.
+    // P3: all entries of clients that ended expire.
     sleep(LEASE * 2).await;
     eventually(&format!("nothing is left of seed {seed}"), || {
         world.keys().is_empty()
@@ -188,7 +188,7 @@ async fn history(seed: u64) -> u32 {
 
 /// `STANCHION_SEED=17` runs one history, `STANCHION_SEEDS=1000` that many.
 #[tokio::test(start_paused = true)]
-async fn no_two_lead_and_tokens_grow_whatever_happens() {
+async fn at_most_one_candidate_leads_and_tokens_grow_under_faults() {
     let number = |name: &str| {
         std::env::var(name)
             .ok()
@@ -207,9 +207,9 @@ async fn no_two_lead_and_tokens_grow_whatever_happens() {
     assert!(terms > 0);
 }
 
-/// P4: while others are candidates, nobody is missed for longer than a message and two answers take, whoever ends a term and how.
+/// P4: while there are candidates, a vacancy lasts for a few round trips, however the term ends.
 #[tokio::test(start_paused = true)]
-async fn without_faults_no_vacancy_lasts() {
+async fn no_vacancy_lasts_without_faults() {
     const ROUND_TRIP: Duration = Duration::from_millis(5);
     let world = World::engine();
     let fleet = world.fleet(CLIENTS).await;
@@ -230,7 +230,7 @@ async fn without_faults_no_vacancy_lasts() {
                     *longest = (*longest).max(took);
                     *count += 1;
                 }
-                // The others are candidates by then.
+                // At least 100 ms, so that the others are candidates again.
                 sleep(Duration::from_millis(rng.u64(100..20_000))).await;
                 let there = election.candidates().await.unwrap();
                 let heir = there.get(rng.usize(0..there.len().max(1)));
@@ -247,6 +247,6 @@ async fn without_faults_no_vacancy_lasts() {
     let (_, longest, count) = *vacant.lock().unwrap();
     println!("{count} terms, the longest vacancy {longest:?}");
     assert!(count > 300, "{count}");
-    // The end, its message, the first to ask, the heir's message, and its question: each half a round trip or a whole one.
+    // The release, its message, the first request, the message to the heir and the heir's request take at most a round trip each.
     assert!(longest <= ROUND_TRIP * 10, "{longest:?}");
 }

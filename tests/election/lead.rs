@@ -1,4 +1,4 @@
-//! Work that leads whenever elected.
+//! `Election::lead` runs the work of the leader in each term.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ async fn until_stopped(_term: Term, stop: Stop) -> Outcome {
     Ok(())
 }
 
-/// Case 20; kubernetes#139991: the lock is released before the work has ended.
+/// kubernetes#139991: the lock is released before the work has ended.
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_kept_until_slow_work_has_ended() {
     let world = World::engine();
@@ -45,7 +45,10 @@ async fn the_lease_is_kept_until_slow_work_has_ended() {
             .grace(slow * 2)
             .into_future(),
     );
-    eventually("it leads", || world.admin(&["EXISTS", "indexer"]) == "1").await;
+    eventually("the client is elected", || {
+        world.admin(&["EXISTS", "indexer"]) == "1"
+    })
+    .await;
     let waiting = campaign(&theirs, "theirs");
     candidates(&world, &theirs, 1).await;
     quit.send(()).unwrap();
@@ -85,9 +88,9 @@ async fn work_that_does_not_stop_is_dropped_after_the_grace() {
     assert_eq!(world.admin(&["EXISTS", "indexer"]), "0");
 }
 
-/// Case 21; in LeaderSelector an exception of the listener is swallowed, and leadership simply ends.
+/// In Curator's LeaderSelector an exception of the listener is swallowed, and the leadership simply ends.
 #[tokio::test(start_paused = true)]
-async fn work_that_fails_or_panics_steps_down_and_is_led_again_after_a_pause() {
+async fn work_that_fails_or_panics_steps_down_and_runs_again_after_a_pause() {
     let world = World::engine();
     let client = world.client().await;
     let (runs, times) = (Arc::new(AtomicU32::new(0)), Instant::now());
@@ -133,7 +136,7 @@ async fn work_that_fails_or_panics_steps_down_and_is_led_again_after_a_pause() {
     world.at_rest().await;
 }
 
-/// The pauses grow: a leader whose work fails at once does not keep the office from others, nor the server busy.
+/// A leader whose work fails at once must not block others or load the server.
 #[tokio::test(start_paused = true)]
 async fn the_pauses_after_failures_grow() {
     let world = World::engine();
@@ -143,13 +146,13 @@ async fn the_pauses_after_failures_grow() {
         .until(sleep(Duration::from_secs(600)))
         .await
         .unwrap();
-    // At most 1 + 2 + 4 + 8 + 16 s, then 30 s each; at least half of that.
+    // Pauses of at most 1, 2, 4, 8 and 16 s, then 30 s each, and at least half of that.
     assert!((20..=45).contains(&end.terms), "{end:?}");
 }
 
-/// Curator's phantom leaders: the work of a lost term never takes another step.
+/// Curator's phantom leaders: the work of a lost term must not continue.
 #[tokio::test(start_paused = true)]
-async fn on_loss_the_work_is_dropped_and_the_next_term_is_another() {
+async fn a_loss_drops_the_work_and_a_new_term_follows() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let (tokens, seen) = tokio::sync::mpsc::unbounded_channel();
@@ -176,7 +179,7 @@ async fn on_loss_the_work_is_dropped_and_the_next_term_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_drain_the_work_is_told_before_the_lease_ends() {
+async fn a_drain_stops_the_work_before_the_lease_ends() {
     let world = World::engine();
     let client = world.client().await;
     let drained = Arc::new(AtomicU32::new(0));
@@ -200,7 +203,10 @@ async fn with_a_drain_the_work_is_told_before_the_lease_ends() {
     assert_eq!(drained.load(Ordering::SeqCst), 0, "while renewals succeed");
     world.as_engine().faults().freeze(None);
     let started = Instant::now();
-    eventually("it is told", || drained.load(Ordering::SeqCst) == 1).await;
+    eventually("the stop is requested", || {
+        drained.load(Ordering::SeqCst) == 1
+    })
+    .await;
     let took = started.elapsed();
     assert!(
         took <= LEASE - Duration::from_secs(5) && took > Duration::from_secs(4),
@@ -210,9 +216,9 @@ async fn with_a_drain_the_work_is_told_before_the_lease_ends() {
     world.as_engine().faults().thaw(None);
 }
 
-/// Case 23 for work that leads for ever; client-go#1155.
+/// client-go#1155: the election ends after one lost term.
 #[tokio::test(start_paused = true)]
-async fn it_leads_again_after_a_longest_term() {
+async fn lead_campaigns_again_after_the_longest_term() {
     let world = World::engine();
     let client = world.client().await;
     let end = election(&client)
@@ -230,9 +236,9 @@ async fn it_leads_again_after_a_longest_term() {
     assert_eq!(end.unwrap().last, TermEnd::Lost(LostReason::MaxHold));
 }
 
-/// client-go#1187: the end is reported of one that never led.
+/// client-go#1187: a candidate that never led reports the end of a leadership.
 #[tokio::test(start_paused = true)]
-async fn who_never_led_says_so() {
+async fn a_candidate_that_never_led_reports_never_elected() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&theirs).campaign("theirs").await.unwrap();
@@ -262,13 +268,15 @@ async fn who_never_led_says_so() {
     );
 }
 
-/// Dropped, with the work in the middle: the work goes first, and then the term.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_lead_steps_down_in_the_background() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let leading = tokio::spawn(election(&ours).lead("ours", until_stopped).into_future());
-    eventually("it leads", || world.admin(&["EXISTS", "indexer"]) == "1").await;
+    eventually("the client is elected", || {
+        world.admin(&["EXISTS", "indexer"]) == "1"
+    })
+    .await;
     let waiting = campaign(&theirs, "theirs");
     candidates(&world, &theirs, 1).await;
     let started = Instant::now();
@@ -277,9 +285,9 @@ async fn a_dropped_lead_steps_down_in_the_background() {
     assert!(started.elapsed() < Duration::from_millis(50));
 }
 
-/// An outage of minutes, without a server at all: it goes on trying.
+/// Three minutes without a server, then one minute of full memory.
 #[tokio::test(start_paused = true)]
-async fn an_outage_ends_no_lead() {
+async fn lead_continues_after_an_outage() {
     use stanchion::embedded::Switch;
     let world = World::engine();
     let client = world.client().await;
@@ -289,7 +297,10 @@ async fn an_outage_ends_no_lead() {
             .until(sleep(Duration::from_secs(400)))
             .into_future(),
     );
-    eventually("it leads", || world.admin(&["EXISTS", "indexer"]) == "1").await;
+    eventually("the client is elected", || {
+        world.admin(&["EXISTS", "indexer"]) == "1"
+    })
+    .await;
     let faults = world.as_engine().faults();
     faults.refuse_connections(Switch::On);
     faults.kill_connections();
@@ -298,7 +309,7 @@ async fn an_outage_ends_no_lead() {
     faults.out_of_memory(Switch::On);
     sleep(Duration::from_secs(60)).await;
     faults.out_of_memory(Switch::Off);
-    eventually("it leads again", || {
+    eventually("the client is elected again", || {
         world.admin(&["EXISTS", "indexer"]) == "1"
     })
     .await;

@@ -1,10 +1,9 @@
-//! Elections. The cases are those of `docs/primitives/election.md`, which says what each shows; bugs of other libraries that they
-//! stand for are named at the tests.
+//! Tests of elections. `docs/primitives/election.md` lists the cases, and the bugs of other libraries that the tests cover.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::print_stdout,
-    reason = "tests fail by panicking, and say what they count"
+    reason = "tests fail by panicking, and print counts"
 )]
 
 mod clients;

@@ -1,4 +1,4 @@
-//! Those who look on.
+//! Observers: `Election::observe` reports leaders, vacancies and outages.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn next(leaders: &mut Leaders) -> Observed {
     timeout(Duration::from_secs(60), leaders.next())
         .await
         .expect("something is reported")
-        .expect("the stream goes on")
+        .expect("the stream has not ended")
 }
 
 /// `vacant`, `unknown`, or the value of the leader.
@@ -26,7 +26,7 @@ async fn word(leaders: &mut Leaders) -> String {
     }
 }
 
-/// Cases 13 and 14; etcd's Observe never reports that there is no leader.
+/// etcd's Observe never reports that there is no leader.
 #[tokio::test(start_paused = true)]
 async fn an_observer_sees_the_present_leader_first_then_each_vacancy_and_the_next() {
     let world = World::engine();
@@ -35,7 +35,7 @@ async fn an_observer_sees_the_present_leader_first_then_each_vacancy_and_the_nex
     let mut leaders = election(&ours).observe();
     assert_eq!(word(&mut leaders).await, "a");
     let rest = timeout(Duration::from_secs(100), leaders.next()).await;
-    assert!(rest.is_err(), "nothing happened: {rest:?}");
+    assert!(rest.is_err(), "no event without a change: {rest:?}");
     let started = Instant::now();
     term.step_down().await.unwrap();
     assert_eq!(word(&mut leaders).await, "vacant");
@@ -44,21 +44,20 @@ async fn an_observer_sees_the_present_leader_first_then_each_vacancy_and_the_nex
     term.proclaim("c").await.unwrap();
     assert_eq!(word(&mut leaders).await, "c");
     assert!(started.elapsed() < Duration::from_millis(100), "by message");
-    // A crash: nobody says anything.
+    // After a crash no message is published.
     world.as_engine().faults().freeze(Some("theirs"));
     assert_eq!(word(&mut leaders).await, "vacant");
     assert!(started.elapsed() <= LEASE + Duration::from_millis(200));
     drop(term);
 }
 
-/// Case 7, and of all other messages.
 #[tokio::test(start_paused = true)]
 async fn lost_messages_cost_an_observer_a_poll() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut leaders = election(&ours).observe();
     assert_eq!(word(&mut leaders).await, "vacant");
-    let mut look = tokio::spawn(async move {
+    let mut observing = tokio::spawn(async move {
         let word = word(&mut leaders).await;
         (word, leaders)
     });
@@ -66,7 +65,7 @@ async fn lost_messages_cost_an_observer_a_poll() {
     world.as_engine().faults().lose_messages(1);
     let started = Instant::now();
     let term = election(&theirs).campaign("a").await.unwrap();
-    let (seen, mut leaders) = (&mut look).await.unwrap();
+    let (seen, mut leaders) = (&mut observing).await.unwrap();
     assert_eq!(seen, "a");
     let took = started.elapsed();
     assert!(
@@ -74,7 +73,7 @@ async fn lost_messages_cost_an_observer_a_poll() {
         "{took:?}"
     );
     for changed in ["b", "c"] {
-        let look = tokio::spawn(async move {
+        let observing = tokio::spawn(async move {
             let word = word(&mut leaders).await;
             (word, leaders)
         });
@@ -82,16 +81,15 @@ async fn lost_messages_cost_an_observer_a_poll() {
         world.as_engine().faults().lose_messages(1);
         let started = Instant::now();
         term.proclaim(changed).await.unwrap();
-        let seen = look.await.unwrap();
+        let seen = observing.await.unwrap();
         assert_eq!(seen.0, changed);
         leaders = seen.1;
         assert!(started.elapsed() <= POLL + Duration::from_millis(20));
     }
 }
 
-/// Case 11.
 #[tokio::test(start_paused = true)]
-async fn of_quick_changes_every_observer_ends_with_the_last_and_sees_none_twice() {
+async fn observers_end_with_the_last_of_quick_changes_and_see_none_twice() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&theirs).campaign("0").await.unwrap();
@@ -119,9 +117,8 @@ async fn of_quick_changes_every_observer_ends_with_the_last_and_sees_none_twice(
     }
 }
 
-/// Case 14: an outage is no vacancy.
 #[tokio::test(start_paused = true)]
-async fn in_an_outage_nobody_knows_and_afterwards_the_stream_goes_on() {
+async fn an_outage_is_reported_as_unknown_and_the_stream_continues() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&theirs).campaign("a").await.unwrap();
@@ -138,7 +135,7 @@ async fn in_an_outage_nobody_knows_and_afterwards_the_stream_goes_on() {
         "{took:?}"
     );
     let still = timeout(Duration::from_secs(60), leaders.next()).await;
-    assert!(still.is_err(), "said once: {still:?}");
+    assert!(still.is_err(), "reported once: {still:?}");
     faults.refuse_connections(Switch::Off);
     let started = Instant::now();
     let after = word(&mut leaders).await;
@@ -181,9 +178,9 @@ async fn a_refusal_and_a_shutdown_end_the_stream() {
     assert!(seen.len() <= 1, "{seen:?}");
 }
 
-/// A stream that is polled once, and kept, holds nobody up; one that is dropped leaves nothing.
+/// One stream is polled and then kept without polls.
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_nobody_polls_holds_no_other_up() {
+async fn an_observer_that_is_not_polled_delays_no_other() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let (mut stalled, mut leaders) = (election(&ours).observe(), election(&ours).observe());
@@ -198,7 +195,7 @@ async fn an_observer_that_nobody_polls_holds_no_other_up() {
         let started = Instant::now();
         let term = election(&theirs).campaign(n.to_string()).await.unwrap();
         assert_eq!(word(&mut leaders).await, n.to_string());
-        // At the latest with its own look.
+        // At the latest after the stream's own read, once per lease.
         assert!(
             started.elapsed() <= LEASE + Duration::from_secs(1),
             "{:?}",
@@ -213,7 +210,7 @@ async fn an_observer_that_nobody_polls_holds_no_other_up() {
     assert_eq!(ours.waiters(), 0);
 }
 
-/// What a leader in good health costs: each process one look at each poll, and each stream one read for each lease.
+/// While a leader renews, each process costs one script per poll, and each stream one read per lease.
 #[tokio::test(start_paused = true)]
 async fn observers_cost_a_poll_for_each_process_and_a_read_for_each_stream() {
     let world = World::engine();
@@ -229,7 +226,7 @@ async fn observers_cost_a_poll_for_each_process_and_a_read_for_each_stream() {
     let cost = world.scripts_run() - before;
     // 30 renewals by the leader.
     println!("10 streams, 10 leases: {} scripts", cost - 30);
-    // A look of the process each 5 s, and each 15 s a read and a look of each stream.
+    // One script of the process every 5 s, and two of each stream every 15 s.
     assert!(cost <= 30 + 30 + 200, "{cost}");
     drop(term);
 }

@@ -1,4 +1,4 @@
-//! Who is next: hand-over, rest and priority.
+//! The order of succession: hand-over, rest and priority.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Case 15.
 #[tokio::test(start_paused = true)]
-async fn the_candidate_that_is_named_is_next_among_twenty() {
+async fn a_named_candidate_wins_among_twenty() {
     let world = World::engine();
     let first = world.named("first").await;
     let fleet = world.fleet(20).await;
@@ -39,7 +38,6 @@ async fn the_candidate_that_is_named_is_next_among_twenty() {
     }
 }
 
-/// Case 16.
 #[tokio::test(start_paused = true)]
 async fn a_named_candidate_that_is_dead_costs_a_head_start() {
     let world = World::engine();
@@ -61,7 +59,7 @@ async fn a_named_candidate_that_is_dead_costs_a_head_start() {
         "{took:?}"
     );
     assert!(!lost.is_finished());
-    // And one that gives up while the vacancy is kept for it costs nothing.
+    // A named candidate that gives up costs nothing.
     world.as_engine().faults().thaw(Some("dead"));
     world
         .as_engine()
@@ -79,9 +77,8 @@ async fn a_named_candidate_that_is_dead_costs_a_head_start() {
     assert!(started.elapsed() < HEAD_START, "{:?}", started.elapsed());
 }
 
-/// Case 17.
 #[tokio::test(start_paused = true)]
-async fn a_leader_is_told_of_a_higher_priority_and_stays() {
+async fn a_leader_is_notified_of_a_higher_priority_and_stays() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&ours).campaign("ours").await.unwrap();
@@ -89,10 +86,13 @@ async fn a_leader_is_told_of_a_higher_priority_and_stays() {
     world.quiet().await;
     let equal = campaign(&theirs, "equal");
     tokio::time::sleep(POLL * 3).await;
-    assert!(!challenged.is_finished(), "priority 0 against 0");
-    // An operator's request is none.
-    let asked = election(&theirs).request_release("a fix").await.unwrap();
-    assert_eq!((asked.holders, asked.heard), (1, 1));
+    assert!(
+        !challenged.is_finished(),
+        "an equal priority is no challenge"
+    );
+    // A request of an operator is no challenge.
+    let request = election(&theirs).request_release("a fix").await.unwrap();
+    assert_eq!((request.holders, request.heard), (1, 1));
     assert_eq!(term.requested().await.reason, "a fix");
     assert!(!challenged.is_finished());
     equal.abort();
@@ -102,8 +102,11 @@ async fn a_leader_is_told_of_a_higher_priority_and_stays() {
     assert_eq!(challenge.priority, 10);
     assert!(started.elapsed() < Duration::from_millis(50));
     tokio::time::sleep(LEASE * 4).await;
-    assert!(term.is_held() && !higher.is_finished(), "nobody preempts");
-    // Late, and at once.
+    assert!(
+        term.is_held() && !higher.is_finished(),
+        "a higher priority does not preempt"
+    );
+    // A later call returns at once.
     assert_eq!(term.challenged().await.priority, 10);
     let started = Instant::now();
     term.step_down().await.unwrap();
@@ -111,13 +114,12 @@ async fn a_leader_is_told_of_a_higher_priority_and_stays() {
     assert!(started.elapsed() < Duration::from_millis(50));
 }
 
-/// A challenge that nobody heard is repeated.
 #[tokio::test(start_paused = true)]
-async fn a_lost_challenge_is_heard_with_the_next_poll() {
+async fn a_lost_challenge_is_repeated_with_the_next_poll() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&ours).campaign("ours").await.unwrap();
-    // In its first second nobody listens.
+    // The higher candidate is registered before the leader waits for a challenge.
     let higher = campaign_with(&theirs, "higher", priority(1));
     candidates(&world, &ours, 1).await;
     let started = Instant::now();
@@ -126,7 +128,6 @@ async fn a_lost_challenge_is_heard_with_the_next_poll() {
     assert!(!higher.is_finished());
 }
 
-/// Case 18.
 #[tokio::test(start_paused = true)]
 async fn the_highest_priority_leads_next_a_hundred_times() {
     let world = World::engine();
@@ -135,7 +136,7 @@ async fn the_highest_priority_leads_next_a_hundred_times() {
     let ranks = [0, 5, 10];
     for round in 0..100 {
         let term = election(&looking).campaign("v").await.unwrap();
-        // In whatever order they come.
+        // The candidates arrive in a different order in each round.
         let mut waiting = Vec::new();
         for n in 0..3 {
             let at = (n + round) % 3;
@@ -157,7 +158,7 @@ async fn the_highest_priority_leads_next_a_hundred_times() {
     }
 }
 
-/// Cases 18 and 19: dead ones of high priority cost one head start each, not one for every attempt of the others.
+/// A dead candidate costs one head start, not one for each attempt of the others.
 #[tokio::test(start_paused = true)]
 async fn a_dead_candidate_of_high_priority_costs_one_head_start() {
     let world = World::engine();
@@ -179,7 +180,7 @@ async fn a_dead_candidate_of_high_priority_costs_one_head_start() {
         "{took:?}"
     );
     assert_eq!(value(election(&looking).leader().await.unwrap()), "5");
-    // The entry of the dead one ends by itself.
+    // The entry of the dead candidate expires.
     tokio::time::sleep(POLL * 4).await;
     let there = election(&looking).candidates().await.unwrap();
     assert_eq!(there.len(), 1);
@@ -188,7 +189,7 @@ async fn a_dead_candidate_of_high_priority_costs_one_head_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_negative_priority_comes_after_none() {
+async fn a_negative_priority_comes_after_the_default() {
     let world = World::engine();
     let (low, plain) = (world.named("low").await, world.named("plain").await);
     let looking = world.named("looking").await;
@@ -204,9 +205,9 @@ async fn a_negative_priority_comes_after_none() {
     drop(last.await.unwrap().unwrap());
 }
 
-/// Who steps down does not come back by its priority before its rest is over.
+/// A leader that stepped down does not return by its priority before its rest is over.
 #[tokio::test(start_paused = true)]
-async fn a_rest_comes_before_a_priority() {
+async fn a_rest_takes_precedence_over_a_priority() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let third = world.named("third").await;
@@ -223,16 +224,16 @@ async fn a_rest_comes_before_a_priority() {
     let term = middle.await.unwrap().unwrap();
     assert!(
         !again.is_finished() && !plain.is_finished(),
-        "the next in rank"
+        "the next highest priority wins"
     );
-    // Long after its rest the first one is the highest again.
+    // After its rest, the first candidate has the highest priority again.
     tokio::time::sleep(Duration::from_secs(2)).await;
     term.step_down().await.unwrap();
     drop(again.await.unwrap().unwrap());
     drop(plain.await.unwrap().unwrap());
 }
 
-/// A rest lasts, whoever leads meanwhile: with short terms every candidate has its turn.
+/// A rest outlasts the terms of others, so with short terms every candidate wins.
 #[tokio::test(start_paused = true)]
 async fn leaders_that_step_down_quickly_let_all_others_lead() {
     let world = World::engine();
@@ -255,16 +256,19 @@ async fn leaders_that_step_down_quickly_let_all_others_lead() {
     for _ in 0..200 {
         let next = leaders.recv().await.unwrap();
         terms[next] += 1;
-        assert_ne!(last.replace(next), Some(next), "it rests");
+        assert_ne!(
+            last.replace(next),
+            Some(next),
+            "a candidate wins twice in a row"
+        );
     }
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     assert!(terms.iter().all(|&terms| terms >= 40), "{terms:?}");
     assert!(started.elapsed() < Duration::from_secs(30));
 }
 
-/// A candidate that rests leads where all others rest for longer.
 #[tokio::test(start_paused = true)]
-async fn where_all_rest_somebody_leads_at_once() {
+async fn a_resting_candidate_wins_at_once_if_all_rest() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     for client in [&ours, &theirs] {
@@ -275,7 +279,7 @@ async fn where_all_rest_somebody_leads_at_once() {
     let mut both = vec![campaign(&ours, "ours"), campaign(&theirs, "theirs")];
     let term = winner(&mut both).await;
     assert!(started.elapsed() < Duration::from_millis(50));
-    // Who rests with other options than the default rests for that long.
+    // A candidate with a longer rest rests for that time.
     term.step_down().await.unwrap();
     winner(&mut both).await.step_down().await.unwrap();
     world.at_rest().await;

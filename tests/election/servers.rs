@@ -1,4 +1,4 @@
-//! Real servers and processes: killed, stopped, restarted, full, and with the least rights.
+//! Elections on real servers: leaders that are killed or stopped, restarts, full memory, minimal rights, a slot that moves.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::*;
 
-/// More than anything takes.
+/// A timeout far above the duration of any step.
 const LONG: Duration = Duration::from_secs(30);
-/// A lease that is soon over.
+/// A short lease, for tests that wait for its end.
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// Tells a copy of this program to be [`worker`] on the server of that URL.
+/// The environment variable with the URL of the server of a [`worker`].
 const URL: &str = "STANCHION_TEST_ELECTION_URL";
 
 fn start_worker(url: &str) -> Process {
@@ -28,7 +28,7 @@ fn start_worker(url: &str) -> Process {
     Process::spawn(command.env(URL, url))
 }
 
-/// What a copy of this program does: leads, and says so. For whoever runs all tests it is none.
+/// Runs in a copy of this program: leads, and prints its progress. Without [`URL`] in the environment this test does nothing.
 #[test]
 fn worker() {
     let Ok(url) = std::env::var(URL) else { return };
@@ -45,17 +45,16 @@ fn worker() {
     println!("END {led:?}");
 }
 
-/// Says that it works all the time.
+/// Prints a line every 20 ms, and one when it is dropped.
 async fn work(term: Term, _: stanchion::Stop) -> Result<(), String> {
     println!("\nLEADS {}", term.fencing_token().unwrap());
-    // Said when this is dropped.
-    struct Told;
-    impl Drop for Told {
+    struct OnDrop;
+    impl Drop for OnDrop {
         fn drop(&mut self) {
             println!("\nDROPPED");
         }
     }
-    let _told = Told;
+    let _on_drop = OnDrop;
     loop {
         println!("\nWORKS {}", term.is_held());
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -72,7 +71,6 @@ async fn connected(server: &RedisServer) -> (Client, Election) {
     (client, election)
 }
 
-/// Case 3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_leader_is_replaced_when_its_lease_has_passed() {
     let Some(server) = RedisServer::or_skip("a_killed_leader") else {
@@ -82,20 +80,20 @@ async fn a_killed_leader_is_replaced_when_its_lease_has_passed() {
     line(&mut leader, "LEADS");
     let (client, election) = connected(&server).await;
     let waiting = tokio::spawn(election.campaign("next"));
-    eventually("it waits", || client.waiters() == 1).await;
+    eventually("the campaign waits", || client.waiters() == 1).await;
     let started = Instant::now();
     leader.signal(Signal::Kill);
     let term = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
     let took = started.elapsed();
-    // It was renewed a third of the lease ago at the longest, or a little more on a machine that does other things.
+    // The last renewal was at most a third of the lease ago, or a little more on a loaded machine.
     assert!(took >= SHORT / 2, "{took:?}");
     assert!(took <= SHORT + Duration::from_millis(500), "{took:?}");
     term.step_down().await.unwrap();
 }
 
-/// Case 4; Curator's phantom leaders (CURATOR-504 and others): two after a pause or a reconnect.
+/// Curator's phantom leaders (CURATOR-504 and others): two leaders after a pause or a reconnect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_leader_takes_no_further_step_when_it_goes_on() {
+async fn a_stopped_leader_does_no_work_after_it_continues() {
     let Some(server) = RedisServer::or_skip("a_stopped_leader") else {
         return;
     };
@@ -113,15 +111,15 @@ async fn a_stopped_leader_takes_no_further_step_when_it_goes_on() {
     let seen = leader.lines().len();
     leader.signal(Signal::Cont);
     line(&mut leader, "DROPPED");
-    let said: Vec<_> = leader.lines()[seen..].to_vec();
-    let works = said.iter().take_while(|it| *it != "DROPPED");
+    let printed: Vec<_> = leader.lines()[seen..].to_vec();
+    let works = printed.iter().take_while(|it| *it != "DROPPED");
     assert_eq!(
         works.filter(|it| it.starts_with("WORKS")).count(),
         0,
-        "{said:?}"
+        "{printed:?}"
     );
-    // It is a candidate again, and leads when this one has stepped down.
-    eventually_async("it is a candidate", async || {
+    // The worker is a candidate again, and leads after this term.
+    eventually_async("the worker is a candidate", async || {
         !election.candidates().await.unwrap().is_empty()
     })
     .await;
@@ -131,7 +129,7 @@ async fn a_stopped_leader_takes_no_further_step_when_it_goes_on() {
     assert!(again > stale);
 }
 
-/// Case 14, on a server that is restarted without its data.
+/// The server is restarted without its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_is_seen_by_leader_candidate_and_observer() {
     let Some(mut server) = RedisServer::or_skip("a_restart_is_seen") else {
@@ -162,7 +160,6 @@ async fn a_restart_is_seen_by_leader_candidate_and_observer() {
     next.step_down().await.unwrap();
 }
 
-/// Case 22.
 #[test]
 fn a_term_outlives_its_runtime_and_is_ended_in_the_background() {
     let Some(server) = RedisServer::or_skip("a_term_outlives_its_runtime") else {
@@ -189,7 +186,6 @@ fn a_term_outlives_its_runtime_and_is_ended_in_the_background() {
     drop(client);
 }
 
-/// Case 26.
 #[tokio::test]
 async fn a_full_server_refuses_campaigns_and_lets_leaders_stay_and_step_down() {
     let Some(server) = RedisServer::or_skip("a_full_server_refuses") else {
@@ -216,8 +212,8 @@ async fn a_full_server_refuses_campaigns_and_lets_leaders_stay_and_step_down() {
     drop(election.campaign("v").await.unwrap());
 }
 
-/// The whole of it, on the engine and on a real server.
-async fn round(world: &World) {
+/// A scenario with all operations, for the engine and for a real server.
+async fn all_operations(world: &World) {
     let fleet = world.fleet(3).await;
     let looking = world.named("looking").await;
     let mut leaders = election(&looking).observe();
@@ -259,27 +255,27 @@ async fn round(world: &World) {
         .await
         .unwrap();
     gone.step_down().await.unwrap();
-    // The rest of who has stepped down ends by itself.
+    // The rest of the last leader expires.
     world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_on_the_engine() {
-    round(&World::engine()).await;
+async fn all_operations_work_on_the_engine() {
+    all_operations(&World::engine()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_on_a_server() {
-    let Some(world) = World::server("a_round_on_a_server") else {
+async fn all_operations_work_on_a_real_server() {
+    let Some(world) = World::server("all_operations_work_on_a_real_server") else {
         return;
     };
-    round(&world).await;
+    all_operations(&world).await;
 }
 
-/// The user of `docs/operations.md` may do all of it.
+/// As the ACL user of `docs/operations.md`.
 #[tokio::test]
-async fn an_election_needs_no_more_rights_than_the_line_gives() {
-    let Some(server) = RedisServer::or_skip("an_election_needs_no_more_rights") else {
+async fn an_election_needs_only_the_documented_rights() {
+    let Some(server) = RedisServer::or_skip("an_election_needs_only_the_documented_rights") else {
         return;
     };
     let config = rights::least(&server);
@@ -307,10 +303,9 @@ async fn an_election_needs_no_more_rights_than_the_line_gives() {
     assert_eq!(rights::refused(&server), [""; 0]);
 }
 
-/// Without the right to publish, waiters poll; nobody holds for ever.
 #[tokio::test]
-async fn without_the_right_to_publish_a_leader_steps_down_all_the_same() {
-    let Some(server) = RedisServer::or_skip("without_the_right_to_publish") else {
+async fn a_leader_without_the_right_to_publish_steps_down() {
+    let Some(server) = RedisServer::or_skip("a_leader_without_the_right_to_publish") else {
         return;
     };
     let _ = server.cli(&[
@@ -326,7 +321,6 @@ async fn without_the_right_to_publish_a_leader_steps_down_all_the_same() {
     assert_eq!(server.cli(&["EXISTS", "indexer"]).as_int(), 0);
 }
 
-/// Case 25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_cluster_a_term_moves_with_its_slot() {
     let Some(cluster) = Cluster::or_skip("in_a_cluster_a_term_moves") else {
@@ -358,11 +352,11 @@ async fn in_a_cluster_a_term_moves_with_its_slot() {
         term.step_down().await.unwrap();
         let next = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
         assert!(next.fencing_token() > token, "P2");
-        // While the slot is on its way a term can end, and goes on until then.
+        // During the migration the term is renewed, and can be ended.
         let migration = tokio::task::block_in_place(|| cluster.migrate(cluster.slot(name), from));
         tokio::task::block_in_place(|| migration.move_key(name));
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(next.is_held(), "renewed in parts");
+        assert!(next.is_held(), "renewed while the keys are on two nodes");
         timeout(LONG, next.step_down()).await.unwrap().unwrap();
         tokio::task::block_in_place(|| {
             migration.move_keys();

@@ -1,4 +1,4 @@
-//! What the tests of elections share.
+//! Helpers for the election tests.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 pub(crate) const POLL: Duration = Duration::from_secs(5);
 /// The default lease of a term.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
-/// The time for which a vacancy is kept for a candidate.
+/// The time for which a vacancy is reserved for one candidate.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(500);
 
 pub(crate) type Campaign = JoinHandle<Result<Leadership, AcquireError>>;
@@ -32,10 +32,10 @@ pub(crate) fn priority(priority: i32) -> CampaignOptions {
     CampaignOptions::new().priority(priority)
 }
 
-/// Waits until `count` processes are candidates, would hear a message, and have asked all that they ask.
+/// Waits until `count` processes are candidates and subscribed, and no request is in flight.
 pub(crate) async fn candidates(world: &World, looking: &Client, count: usize) {
     let election = election(looking);
-    eventually_async("they are candidates", async || {
+    eventually_async("the expected number of candidates", async || {
         election.candidates().await.unwrap().len() == count
     })
     .await;
@@ -45,10 +45,10 @@ pub(crate) async fn candidates(world: &World, looking: &Client, count: usize) {
     world.quiet().await;
 }
 
-/// The term of the campaign that has won: the others go on.
+/// Removes the first campaign that wins, and returns its term.
 pub(crate) async fn winner(campaigns: &mut Vec<Campaign>) -> Leadership {
     let mut won = 0;
-    eventually_async("one of them leads", async || {
+    eventually_async("one of the campaigns wins", async || {
         match campaigns.iter().position(JoinHandle::is_finished) {
             Some(first) => {
                 won = first;
@@ -62,6 +62,6 @@ pub(crate) async fn winner(campaigns: &mut Vec<Campaign>) -> Leadership {
 }
 
 pub(crate) fn value(term: Option<stanchion::Leader>) -> String {
-    let value = term.expect("somebody leads").value.unwrap();
+    let value = term.expect("there is a leader").value.unwrap();
     String::from_utf8(value).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Terms: who leads, for how long, and what is left.
+//! Terms: one leader at a time, the end of a term, and the cleanup after it.
 //!
 //! Long: one test for each case.
 
@@ -14,9 +14,8 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Case 1.
 #[tokio::test(start_paused = true)]
-async fn of_five_candidates_one_leads_and_tokens_grow_over_fifty_terms() {
+async fn one_of_five_candidates_leads_and_tokens_grow_over_fifty_terms() {
     let world = World::engine();
     let fleet = world.fleet(5).await;
     let mut campaigns: Vec<Campaign> = fleet.iter().map(|it| campaign(it, "v")).collect();
@@ -38,9 +37,9 @@ async fn of_five_candidates_one_leads_and_tokens_grow_over_fifty_terms() {
     drop(campaigns);
 }
 
-/// Case 2: client-go's ReleaseOnCancel and LeaderSelector's autoRequeue let the one that steps down win at once again.
+/// With client-go's ReleaseOnCancel and LeaderSelector's autoRequeue, the leader that steps down can win again at once.
 #[tokio::test(start_paused = true)]
-async fn who_steps_down_lets_another_go_first_and_goes_first_if_alone() {
+async fn a_leader_that_steps_down_wins_again_only_if_alone() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let first = election(&ours).campaign("ours").await.unwrap();
@@ -48,7 +47,7 @@ async fn who_steps_down_lets_another_go_first_and_goes_first_if_alone() {
     candidates(&world, &ours, 1).await;
     let started = Instant::now();
     first.step_down().await.unwrap();
-    // Asks before the other has heard of the resignation.
+    // This request is sent before the other candidate receives the message.
     let again = campaign(&ours, "ours");
     let term = (&mut other).await.unwrap().unwrap();
     assert!(
@@ -57,14 +56,14 @@ async fn who_steps_down_lets_another_go_first_and_goes_first_if_alone() {
         started.elapsed()
     );
     assert!(!again.is_finished());
-    // Alone it wins at once.
+    // Without other candidates it wins at once.
     again.abort();
     candidates(&world, &ours, 0).await;
     term.step_down().await.unwrap();
     let started = Instant::now();
     let term = election(&theirs).campaign("theirs").await.unwrap();
     assert!(started.elapsed() < Duration::from_millis(20));
-    // Also over a dead candidate, after its rest: the candidate's entry lasts for 15 s.
+    // After its rest it also wins against a dead candidate, whose entry lasts for 15 s.
     let dead = campaign(&ours, "ours");
     candidates(&world, &theirs, 1).await;
     world.as_engine().faults().freeze(Some("ours"));
@@ -80,15 +79,14 @@ async fn who_steps_down_lets_another_go_first_and_goes_first_if_alone() {
     drop(term);
 }
 
-/// Case 3, in virtual time.
 #[tokio::test(start_paused = true)]
-async fn after_a_crash_the_next_leads_when_the_lease_has_passed() {
+async fn a_candidate_leads_when_the_lease_of_a_crashed_leader_ends() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&theirs).campaign("theirs").await.unwrap();
     let waiting = campaign(&ours, "ours");
     candidates(&world, &ours, 1).await;
-    // Just after a renewal, and just before one.
+    // The crash is at the time of a renewal.
     tokio::time::sleep(LEASE * 10).await;
     world.as_engine().faults().freeze(Some("theirs"));
     let started = Instant::now();
@@ -99,12 +97,12 @@ async fn after_a_crash_the_next_leads_when_the_lease_has_passed() {
         "{took:?}"
     );
     assert!(took <= LEASE + Duration::from_millis(100), "{took:?}");
-    // P5: the other knew before.
+    // P5: the former leader knows of its loss.
     assert!(!term.is_held());
     drop(next);
 }
 
-/// Case 5; etcd#21128 and cadence PR#7608: a campaign that fails leaves its key, and becomes leader without anybody behind it.
+/// etcd#21128 and cadence PR#7608: a failed campaign leaves its key, and becomes a leader without a process.
 #[tokio::test(start_paused = true)]
 async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
     for leads in [false, true] {
@@ -116,7 +114,7 @@ async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
                 false => None,
             };
             let releasing = tokio::spawn(async move {
-                // It becomes free while the doomed one is anywhere in its wait.
+                // The office becomes free while the cancelled campaign waits.
                 tokio::time::sleep(Duration::from_millis(40)).await;
                 drop(held);
             });
@@ -124,13 +122,13 @@ async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
             let done = doomed.is_some();
             drop(doomed);
             releasing.await.unwrap();
-            // In a round trip: not when its entry would end by itself.
+            // The candidate is removed within a round trip. Its entry does not have to expire.
             world.quiet().await;
             let left = world.keys();
             let rests = |key: &String| key.starts_with("stanchion_heir");
             assert!(left.iter().all(rests), "{left:?} after {polls} polls");
             assert_eq!(ours.waiters(), 0);
-            // And the next is elected without waiting for a lease.
+            // The next campaign does not wait for a lease.
             let started = Instant::now();
             let next = election(&theirs).campaign("theirs").await.unwrap();
             assert!(
@@ -138,7 +136,7 @@ async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
                 "after {polls} polls"
             );
             next.step_down().await.unwrap();
-            // The rest ends by itself.
+            // The rest expires.
             world.at_rest().await;
             done
         })
@@ -147,7 +145,7 @@ async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
     }
 }
 
-/// A candidate behind the first of its process, that leaves: no message is missed.
+/// The first campaign of a process is dropped. The second must not miss the message.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_candidate_dropped_anywhere_passes_its_wake_on() {
     let world = World::slow_engine();
@@ -163,7 +161,7 @@ async fn a_waiting_candidate_dropped_anywhere_passes_its_wake_on() {
         tokio::task::yield_now().await;
         let started = Instant::now();
         let term = election(&ours).campaign("ours").await.unwrap();
-        // The one before it may have led, and stepped down: then nobody else is a candidate.
+        // The first campaign may have led and stepped down. Then there is no other candidate.
         assert!(
             started.elapsed() < Duration::from_secs(1),
             "after {polls} polls"
@@ -178,7 +176,6 @@ async fn a_waiting_candidate_dropped_anywhere_passes_its_wake_on() {
     assert!(polls > 2);
 }
 
-/// Case 6.
 #[tokio::test(start_paused = true)]
 async fn a_campaign_whose_reply_was_lost_leads_once() {
     for way in LostReply::WAYS {
@@ -189,7 +186,7 @@ async fn a_campaign_whose_reply_was_lost_leads_once() {
         world.lose_next_reply(way);
         let term = election(&client).campaign("v").await.unwrap();
         let leader = election(&client).leader().await.unwrap().unwrap();
-        assert_eq!(leader.token, term.fencing_token(), "that of the answer");
+        assert_eq!(leader.token, term.fencing_token(), "the token of the reply");
         assert_eq!(leader.id, term.id());
         assert_eq!(world.admin(&["HLEN", "indexer"]), "1");
         assert!(election(&client).candidates().await.unwrap().is_empty());
@@ -198,9 +195,9 @@ async fn a_campaign_whose_reply_was_lost_leads_once() {
     }
 }
 
-/// P3: a request that outlived its caller by far takes no office, and makes no candidate.
+/// P3: the request arrives long after its caller has ended.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_comes_late_takes_nothing() {
+async fn a_late_request_makes_no_leader_and_no_candidate() {
     for leads in [false, true] {
         let world = World::engine();
         let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
@@ -216,7 +213,7 @@ async fn a_request_that_comes_late_takes_nothing() {
         let soon = Duration::from_secs(1);
         let late = election(&ours).campaign_timeout("late", soon).await;
         assert!(late.is_err());
-        // The clean-up after it has been, too.
+        // The cleanup after the time-out has run by then.
         tokio::time::sleep(LEASE * 4).await;
         faults.deliver();
         world.quiet().await;
@@ -228,7 +225,7 @@ async fn a_request_that_comes_late_takes_nothing() {
     }
 }
 
-/// The other replies: of a refusal, a renewal, a resignation.
+/// The replies to a refused campaign, a renewal and a resignation are lost.
 #[tokio::test(start_paused = true)]
 async fn any_reply_may_be_lost_once() {
     for way in LostReply::WAYS {
@@ -250,7 +247,6 @@ async fn any_reply_may_be_lost_once() {
     }
 }
 
-/// Case 8.
 #[tokio::test(start_paused = true)]
 async fn a_lost_message_costs_at_most_a_poll() {
     let world = World::engine();
@@ -270,9 +266,8 @@ async fn a_lost_message_costs_at_most_a_poll() {
     );
 }
 
-/// Case 9.
 #[tokio::test(start_paused = true)]
-async fn after_a_flush_the_leader_is_told_and_tokens_go_on_growing() {
+async fn a_flush_is_reported_to_the_leader_and_tokens_keep_growing() {
     let world = World::engine();
     let client = world.client().await;
     let term = election(&client).campaign("v").await.unwrap();
@@ -285,9 +280,9 @@ async fn after_a_flush_the_leader_is_told_and_tokens_go_on_growing() {
     assert!(next.fencing_token() > before);
 }
 
-/// Case 23; client-go#1155: the election stops after one lost term.
+/// client-go#1155: the election ends after one lost term.
 #[tokio::test(start_paused = true)]
-async fn a_longest_term_ends_and_others_get_their_turn() {
+async fn a_longest_term_ends_and_another_candidate_leads() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let longest = CampaignOptions::new().max_term(Duration::from_secs(20));
@@ -308,7 +303,7 @@ async fn a_longest_term_ends_and_others_get_their_turn() {
     drop((term, next));
 }
 
-/// Case 27; redlease: a service's name as the id of a participant makes two leaders.
+/// redlease uses the name of a service as the id of a participant, which makes two leaders.
 #[tokio::test(start_paused = true)]
 async fn two_elections_of_one_client_exclude_each_other() {
     let world = World::engine();
@@ -348,7 +343,7 @@ async fn an_owner_that_leads_is_refused_another_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_is_refused_before_anything_is_sent() {
+async fn invalid_arguments_are_rejected_before_a_request_is_sent() {
     let world = World::engine();
     let client = world.client().await;
     let before = world.scripts_run();
@@ -367,20 +362,19 @@ async fn what_cannot_be_is_refused_before_anything_is_sent() {
     assert!(matches!(refused, RenewError::Rejected { .. }), "{refused}");
 }
 
-/// Case 28, for each key.
 #[tokio::test(start_paused = true)]
-async fn a_foreign_key_beside_the_name_rejects_a_campaign_and_stays() {
-    let beside = [
+async fn a_foreign_key_rejects_a_campaign_and_stays() {
+    let kinds = [
         "leader",
         "candidates",
         "candidate_seen",
         "candidate_rank",
         "heir",
     ];
-    for what in beside {
+    for kind in kinds {
         let world = World::engine();
         let client = world.client().await;
-        let key = format!("stanchion_{what}:{{indexer}}");
+        let key = format!("stanchion_{kind}:{{indexer}}");
         let _ = world.admin(&["RPUSH", &key, "foreign"]);
         let refused = election(&client).try_campaign("v").await;
         assert!(
@@ -391,18 +385,18 @@ async fn a_foreign_key_beside_the_name_rejects_a_campaign_and_stays() {
                     ..
                 })
             ),
-            "{what}: {refused:?}"
+            "{kind}: {refused:?}"
         );
         assert_eq!(world.keys(), std::slice::from_ref(&key));
-        // One that comes during a term does not keep the leader in office.
+        // A foreign key that appears during a term does not stop renewals or the resignation.
         let _ = world.admin(&["DEL", &key]);
         let term = election(&client).campaign("v").await.unwrap();
         let _ = world.admin(&["DEL", &key]);
         let _ = world.admin(&["RPUSH", &key, "foreign"]);
         tokio::time::sleep(LEASE * 2).await;
-        assert!(term.is_held(), "{what}");
+        assert!(term.is_held(), "{kind}");
         term.step_down().await.unwrap();
-        assert_eq!(world.admin(&["EXISTS", "indexer"]), "0", "{what}");
+        assert_eq!(world.admin(&["EXISTS", "indexer"]), "0", "{kind}");
     }
     let world = World::engine();
     let client = world.client().await;
@@ -413,7 +407,6 @@ async fn a_foreign_key_beside_the_name_rejects_a_campaign_and_stays() {
     assert_eq!(world.admin(&["GET", "indexer"]), "mine");
 }
 
-/// Case 26, on the engine.
 #[tokio::test(start_paused = true)]
 async fn a_full_server_lets_leaders_stay_and_step_down() {
     let world = World::engine();
@@ -438,7 +431,7 @@ async fn a_full_server_lets_leaders_stay_and_step_down() {
     assert_eq!(world.admin(&["EXISTS", "indexer"]), "0");
 }
 
-/// A lock and an election of one name are one lock: this is how a Java process takes part.
+/// A lock and an election of one name are the same lock, so a Java process can take part with `RLock`.
 #[tokio::test(start_paused = true)]
 async fn a_holder_of_the_plain_lock_is_a_leader_without_a_value() {
     let world = World::engine();
@@ -446,7 +439,7 @@ async fn a_holder_of_the_plain_lock_is_a_leader_without_a_value() {
     let lock = Lock::new(&client, "indexer").unwrap();
     let guard = lock.acquire().await.unwrap();
     let waiting = campaign(&client, "v");
-    eventually_async("it is a candidate", async || {
+    eventually_async("the campaign is a candidate", async || {
         !election(&client).candidates().await.unwrap().is_empty()
     })
     .await;
@@ -464,7 +457,7 @@ async fn a_holder_of_the_plain_lock_is_a_leader_without_a_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_in_braces_are_other_elections_and_bytes_are_bytes() {
+async fn names_in_braces_are_separate_elections_and_any_bytes_work() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut terms = Vec::new();
@@ -483,7 +476,7 @@ async fn names_in_braces_are_other_elections_and_bytes_are_bytes() {
         let leader = other.leader().await.unwrap().unwrap();
         assert_eq!(leader.value.unwrap(), b"\0\xff \n");
         let waiting = tokio::spawn(other.campaign(b" \0 1 2".as_slice()));
-        eventually_async("it is a candidate", async || {
+        eventually_async("the campaign is a candidate", async || {
             let there = first.candidates().await.unwrap();
             there.first().is_some_and(|it| it.value == b" \0 1 2")
         })
@@ -509,7 +502,7 @@ async fn without_fencing_a_term_has_no_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deposed_is_told() {
+async fn a_deposed_leader_is_notified() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let term = election(&ours).campaign("v").await.unwrap();
@@ -523,7 +516,7 @@ async fn the_deposed_is_told() {
     drop(election(&theirs).campaign("v").await.unwrap());
 }
 
-/// A thousand candidates that died: gone when their time has passed, however long the leader stays.
+/// Expired entries of a thousand candidates are removed while the leader stays.
 #[tokio::test(start_paused = true)]
 async fn dead_candidates_do_not_pile_up() {
     let world = World::engine();
@@ -567,13 +560,13 @@ async fn dead_candidates_do_not_pile_up() {
     drop(waiting.await.unwrap().unwrap());
     assert!(
         started.elapsed() < Duration::from_millis(20),
-        "nobody waits for the dead"
+        "dead candidates cause no delay"
     );
 }
 
 /// P5: a leader is subscribed to notices from its election on.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_deposed_right_after_its_election_knows_at_once() {
+async fn a_leader_deposed_right_after_its_election_is_notified_at_once() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     for waits in [false, true] {

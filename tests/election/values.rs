@@ -1,4 +1,4 @@
-//! The value of a leader.
+//! The value that a leader publishes.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use stanchion_tests::{LostReply, World};
 
 use crate::support::*;
 
-/// Case 10.
 #[tokio::test(start_paused = true)]
 async fn a_former_leader_proclaims_nothing() {
     let world = World::engine();
@@ -20,21 +19,20 @@ async fn a_former_leader_proclaims_nothing() {
         matches!(&refused, RenewError::Lost(lost) if lost.reason == LostReason::Gone),
         "{refused}"
     );
-    assert!(!former.is_held(), "and it knows at once");
+    assert!(!former.is_held(), "the loss is known at once");
     let term = election(&theirs).campaign("theirs").await.unwrap();
     assert!(former.proclaim("again").await.is_err());
     assert_eq!(value(election(&ours).leader().await.unwrap()), "theirs");
     drop(term);
 }
 
-/// Case 11, at the server.
 #[tokio::test(start_paused = true)]
-async fn of_two_changes_the_later_call_stays_in_whatever_order_they_arrive() {
+async fn the_later_of_two_proclamations_wins_in_any_order_of_arrival() {
     let world = World::engine();
     let client = world.named("ours").await;
     let term = election(&client).campaign("first").await.unwrap();
     let faults = world.as_engine().faults();
-    // The first request is held back, and its caller goes.
+    // The request with `second` is held back.
     term.proclaim("known").await.unwrap();
     faults.hold_requests("EVALSHA", 1);
     let mut early = Box::pin(term.proclaim("second"));
@@ -46,7 +44,6 @@ async fn of_two_changes_the_later_call_stays_in_whatever_order_they_arrive() {
     assert_eq!(value(election(&client).leader().await.unwrap()), "third");
 }
 
-/// Case 12.
 #[tokio::test(start_paused = true)]
 async fn a_proclamation_whose_reply_was_lost_is_done_once() {
     for way in LostReply::WAYS {
@@ -54,19 +51,23 @@ async fn a_proclamation_whose_reply_was_lost_is_done_once() {
         let client = world.client().await;
         let term = election(&client).campaign("first").await.unwrap();
         term.proclaim("known").await.unwrap();
-        let mut news = world.listen("stanchion_election:{indexer}").await;
+        let mut messages = world.listen("stanchion_election:{indexer}").await;
         world.lose_next_reply(way);
         term.proclaim("second").await.unwrap();
         assert_eq!(value(election(&client).leader().await.unwrap()), "second");
-        let told = news.next().await;
-        assert_eq!(told, format!("value {} 2", term.id()));
+        let message = messages.next().await;
+        assert_eq!(message, format!("value {} 2", term.id()));
         let _ = world.admin(&["PUBLISH", "stanchion_election:{indexer}", "end"]);
-        assert_eq!(news.next().await, "end", "the change was told once");
+        assert_eq!(
+            messages.next().await,
+            "end",
+            "the change was published once"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proclamation_dropped_anywhere_harms_nothing() {
+async fn a_proclamation_dropped_anywhere_has_no_side_effects() {
     let world = World::slow_engine();
     let client = world.client().await;
     let term = election(&client).campaign("first").await.unwrap();
@@ -81,7 +82,6 @@ async fn a_proclamation_dropped_anywhere_harms_nothing() {
     assert!(term.is_held());
 }
 
-/// The value outlives the renewals of a long term, and ends with it.
 #[tokio::test(start_paused = true)]
 async fn the_value_lasts_as_long_as_the_term() {
     let world = World::engine();
@@ -93,7 +93,7 @@ async fn the_value_lasts_as_long_as_the_term() {
     assert!(since >= LEASE * 20 && since < LEASE * 21, "{since:?}");
     assert!(leader.remaining.unwrap() <= LEASE);
     assert_eq!(value(Some(leader)), "v");
-    // Evicted, it is made anew by the next proclamation, and has a TTL again.
+    // After an eviction, the next proclamation writes the value again, with a TTL.
     let _ = world.admin(&["DEL", "stanchion_leader:{indexer}"]);
     assert_eq!(
         election(&client).leader().await.unwrap().unwrap().value,

@@ -1,4 +1,4 @@
-//! Code that is given "a lock": every kind behind one trait, spawned, and what the compiler says of a guard that is let go.
+//! Tests that every kind of lock works behind the trait `Acquire`, that its futures can be spawned, and that unbound guards release.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ fn lock(client: &Client, name: &str) -> Lock {
     Lock::new(client, name).unwrap()
 }
 
-/// One of each, on three servers; with what they are called.
-async fn family(worlds: &[World; 3]) -> Vec<(&'static str, Box<dyn Acquire>)> {
+/// One lock of each kind, on three servers, with its label.
+async fn all_kinds(worlds: &[World; 3]) -> Vec<(&'static str, Box<dyn Acquire>)> {
     let mut clients = Vec::new();
     for world in worlds {
         clients.push(world.client().await);
@@ -42,7 +42,7 @@ async fn family(worlds: &[World; 3]) -> Vec<(&'static str, Box<dyn Acquire>)> {
 #[tokio::test(start_paused = true)]
 async fn every_kind_is_acquired_and_released_behind_one_trait() {
     let worlds = [World::engine(), World::engine(), World::engine()];
-    let (ours, theirs) = (family(&worlds).await, family(&worlds).await);
+    let (ours, theirs) = (all_kinds(&worlds).await, all_kinds(&worlds).await);
     for ((kind, mine), (_, yours)) in ours.iter().zip(&theirs) {
         let lease = Lease::new(Duration::from_secs(3)).unwrap();
         let guard = mine
@@ -99,11 +99,11 @@ async fn every_kind_is_acquired_and_released_behind_one_trait() {
     }
 }
 
-/// No acquire borrows its handle, so that it can be spawned as it is, whichever way it is asked.
+/// No acquire method borrows its handle, so its future can be spawned directly.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_outlives_its_handle() {
     let worlds = [World::engine(), World::engine(), World::engine()];
-    for (kind, lock) in family(&worlds).await {
+    for (kind, lock) in all_kinds(&worlds).await {
         let waiting = tokio::spawn(lock.acquire());
         drop(lock);
         let guard: Guard = waiting.await.unwrap().expect(kind);
@@ -154,7 +154,7 @@ async fn an_acquire_outlives_its_handle() {
     .await;
 }
 
-/// The mistakes that compile: what the compiler can say of them, it says. (An expectation that is not met fails the build.)
+/// A mistake that compiles with a warning. The build fails if the compiler does not give the warning.
 #[expect(unused_must_use, reason = "a guard that nobody binds is reported")]
 async fn not_bound(lock: &Lock) -> Result<(), AcquireError> {
     lock.acquire().await?;
@@ -168,7 +168,7 @@ async fn bound_to_nothing(lock: &Lock) -> Result<(), AcquireError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_is_let_go_releases_at_once() {
+async fn an_unbound_guard_releases_at_once() {
     let world = World::engine();
     let client = world.client().await;
     let lock = lock(&client, "job");
@@ -176,7 +176,7 @@ async fn a_guard_that_is_let_go_releases_at_once() {
     world.at_rest().await;
     bound_to_nothing(&lock).await.unwrap();
     world.at_rest().await;
-    // No lint sees this one: the guard is a temporary of the condition.
+    // No lint reports this guard: it is a temporary of the condition.
     if lock.try_acquire().await.unwrap().is_some() {
         world.at_rest().await;
     }

@@ -1,4 +1,4 @@
-//! P3 at every await point: an operation dropped there leaves nothing, and every other waiter still gets the lock.
+//! Tests P3 at every await point: a dropped operation leaves no key, waiter or task, and the other waiters still get the lock.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use stanchion::{AcquireOptions, Client, Lock};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
 
-/// Nothing of the client is left: no key, no waiter, no task beyond those it had at rest.
+/// Asserts that the client has left no key and no waiter, and that it has no more tasks than at rest.
 async fn assert_no_leak(world: &World, client: &Client, tasks_at_rest: usize, polls: usize) {
     world.at_rest().await;
     assert_eq!(client.waiters(), 0, "after {polls} polls");
@@ -23,7 +23,7 @@ fn alive_tasks() -> usize {
 }
 
 async fn settled_tasks() -> usize {
-    // Handshakes and first subscriptions come to rest.
+    // Time for handshakes and first subscriptions to finish.
     tokio::time::sleep(Duration::from_secs(10)).await;
     alive_tasks()
 }
@@ -37,7 +37,7 @@ async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
     let polls = for_each_await_point(async |polls| {
         let done = cancel_after(lock.acquire(), polls).await.is_some();
         assert_no_leak(&world, &client, tasks, polls).await;
-        // The next one, whoever it is, gets it without waiting for a lease.
+        // The next client acquires without waiting for a lease to end.
         let started = tokio::time::Instant::now();
         Lock::new(&other, "job")
             .unwrap()
@@ -65,7 +65,7 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
         let lock = Lock::new(&client, "job").unwrap();
         let polls = for_each_await_point(async |polls| {
             let held = Lock::new(&other, "job").unwrap().acquire().await.unwrap();
-            // The lock comes free while the doomed waiter is at any point of its wait.
+            // The lock is released while the doomed waiter is at any point of its wait.
             let releasing = tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(40)).await;
                 held.release().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
             let survivor = lock.acquire().await.unwrap();
             assert!(
                 started.elapsed() < Duration::from_secs(1),
-                "the survivor slept past its wake after {polls} polls"
+                "the survivor missed its wake-up after {polls} polls"
             );
             survivor.release().await.unwrap();
             releasing.await.unwrap();
@@ -100,11 +100,11 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_dropped_while_it_is_handed_the_lock_passes_it_on() {
+async fn a_waiter_dropped_during_a_hand_off_passes_the_lock_on() {
     let world = World::slow_engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
-    // The hand-off to the first waiter is under way for 5 ms; it goes at every millisecond around that.
+    // The hand-off takes 5 ms. The first waiter is dropped at every millisecond around it.
     for after in 0..12 {
         let held = lock.acquire().await.unwrap();
         let doomed = tokio::spawn({
@@ -121,13 +121,13 @@ async fn a_waiter_dropped_while_it_is_handed_the_lock_passes_it_on() {
         let releasing = tokio::spawn(held.release());
         tokio::time::sleep(Duration::from_millis(after)).await;
         doomed.abort();
-        // With the handle goes the guard, if it got that far.
+        // Drops the guard, too, if the waiter has it already.
         drop(doomed);
         let started = tokio::time::Instant::now();
         survivor.await.unwrap();
         assert!(
             started.elapsed() < Duration::from_secs(1),
-            "gone after {after} ms"
+            "dropped after {after} ms"
         );
         releasing.await.unwrap().unwrap();
         world.at_rest().await;
@@ -135,7 +135,7 @@ async fn a_waiter_dropped_while_it_is_handed_the_lock_passes_it_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
+async fn a_re_entry_dropped_anywhere_does_not_change_the_count() {
     let world = World::slow_engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
@@ -144,7 +144,7 @@ async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
         let done = cancel_after(guard.reenter(), polls).await;
         let finished = done.is_some();
         drop(done);
-        // The clean-up is an operation of the same owner: wait until the server agrees.
+        // The clean-up runs in the background, as an operation of the same owner.
         stanchion_testkit::eventually_async("the count is 1 again", async || {
             lock.status().await.unwrap().holder.unwrap().hold_count == 1
         })
@@ -180,7 +180,7 @@ async fn a_renewal_dropped_anywhere_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_dropped_anywhere_releases() {
+async fn a_release_dropped_anywhere_still_frees_the_lock() {
     for waiters in [0, 1] {
         let world = World::slow_engine();
         let client = world.client().await;
@@ -227,7 +227,7 @@ async fn a_try_dropped_anywhere_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_while_holding_releases() {
+async fn a_panicking_holder_releases_the_lock() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
@@ -243,7 +243,7 @@ async fn a_panic_while_holding_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
+async fn random_cancellations_starve_no_waiter() {
     let world = World::engine();
     world
         .as_engine()
@@ -259,7 +259,7 @@ async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
             let doomed = rng.bool();
             tasks.push(tokio::spawn(async move {
                 if doomed {
-                    // Dropped at a random moment, often with the lock in its hands.
+                    // Dropped at a random time, often while it holds the lock.
                     let _ = tokio::time::timeout(patience, async {
                         let _guard = lock.acquire().await.unwrap();
                         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -283,7 +283,7 @@ async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detachment_or_adoption_dropped_anywhere_leaves_a_good_ticket_or_nothing() {
+async fn a_detach_or_adopt_dropped_anywhere_leaves_a_valid_ticket_or_nothing() {
     let world = World::slow_engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();

@@ -1,4 +1,4 @@
-//! Links come back for ever, and what was held or waited for goes on.
+//! Tests that links reconnect without a limit, and that holds and waits continue after a reconnect.
 
 use std::io;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use stanchion_tests::World;
 use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_with_its_data_keeps_what_is_held() {
+async fn a_restart_that_keeps_the_data_keeps_holds_and_waiters() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let guard = Lock::new(&ours, "job")
@@ -37,7 +37,7 @@ async fn a_restart_with_its_data_keeps_what_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_console_sends_plain_commands_and_tells_refusals_from_outages() {
+async fn a_console_sends_plain_commands_and_distinguishes_refusals_from_outages() {
     let world = World::engine();
     let client = world.client().await;
     let [console] = &client.consoles()[..] else {
@@ -54,14 +54,14 @@ async fn a_console_sends_plain_commands_and_tells_refusals_from_outages() {
     assert_eq!(of_key.server(), console.server());
     world.as_engine().faults().refuse_connections(Switch::On);
     world.as_engine().faults().restart(Data::Kept);
-    // The links notice.
+    // Time for the links to notice.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let away = console.command(&["PING"]).await.unwrap_err();
     assert!(matches!(away, QueryError::Unavailable { .. }), "{away}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_without_data_is_noticed_at_the_next_renewal() {
+async fn the_next_renewal_notices_a_restart_without_data() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job")
@@ -75,7 +75,7 @@ async fn a_restart_without_data_is_noticed_at_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_away_for_an_hour_is_found_again() {
+async fn a_waiter_survives_an_outage_of_fifty_minutes() {
     let world = World::engine();
     let config = world
         .config("client")
@@ -96,7 +96,7 @@ async fn a_server_away_for_an_hour_is_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_owes_an_answer_is_replaced() {
+async fn a_connection_that_owes_a_reply_is_replaced() {
     let world = World::engine();
     let client = world.named("client").await;
     let lock = Lock::new(&client, "job").unwrap();
@@ -120,7 +120,7 @@ async fn an_idle_connection_that_died_silently_is_replaced_before_it_is_needed()
     let world = World::engine();
     let client = world.named("client").await;
     world.as_engine().faults().lose_replies_silently("TIME", 3);
-    // The probes of all three links vanish; nobody has asked for anything.
+    // The replies to the probes of all three links are lost. The application has sent no request.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let started = Instant::now();
     Lock::new(&client, "job")
@@ -139,7 +139,7 @@ async fn an_idle_connection_that_died_silently_is_replaced_before_it_is_needed()
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_cut_all_the_time_break_nothing() {
+async fn exclusion_holds_while_connections_are_cut_all_the_time() {
     let world = World::engine();
     let clients = [world.client().await, world.client().await];
     let faults = world.as_engine().faults();
@@ -162,7 +162,7 @@ async fn connections_cut_all_the_time_break_nothing() {
                     assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
                     tokio::time::sleep(Duration::from_millis(5)).await;
                     inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-                    // Ambiguous at worst; the next holder proves that it is free.
+                    // At worst the result is ambiguous. The next holder shows that the lock is free.
                     drop(guard.release().await);
                 }
             })
@@ -175,16 +175,16 @@ async fn connections_cut_all_the_time_break_nothing() {
     world.at_rest().await;
 }
 
-/// Streams to the engine that end by themselves, and when each was opened.
+/// Opens streams to the engine that end after `life`, and records when it opened each.
 #[derive(Debug)]
-struct Fleeting {
+struct ShortLived {
     engine: Engine,
     life: Duration,
     dialled: Arc<Mutex<Vec<Instant>>>,
 }
 
 #[async_trait]
-impl Connector for Fleeting {
+impl Connector for ShortLived {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         self.dialled.lock().unwrap().push(Instant::now());
         let stream = self.engine.connect()?;
@@ -199,10 +199,10 @@ impl Connector for Fleeting {
     }
 }
 
-/// A client with streams that live for `life`, and when it has dialled.
-async fn fleeting(world: &World, life: Duration, seed: u64) -> (Client, Arc<Mutex<Vec<Instant>>>) {
+/// A client whose streams end after `life`, and the times at which it connected.
+async fn observed(world: &World, life: Duration, seed: u64) -> (Client, Arc<Mutex<Vec<Instant>>>) {
     let dialled = Arc::default();
-    let connector = Fleeting {
+    let connector = ShortLived {
         engine: world.as_engine().clone(),
         life,
         dialled: Arc::clone(&dialled),
@@ -213,12 +213,12 @@ async fn fleeting(world: &World, life: Duration, seed: u64) -> (Client, Arc<Mute
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_nobody_polls_costs_no_connection() {
+async fn an_unpolled_request_keeps_its_connection() {
     let world = World::engine();
-    let (client, dialled) = fleeting(&world, Duration::MAX, 7).await;
+    let (client, dialled) = observed(&world, Duration::MAX, 7).await;
     let lock = Lock::new(&client, "job").unwrap();
     let mut acquire = pin!(lock.acquire());
-    // As in a `select!` whose other arm is busy: asked, and then left alone with its answer.
+    // As in a `select!` whose other arm is busy: the request is sent, and its future is not polled when the reply arrives.
     assert!(poll!(acquire.as_mut()).is_pending());
     let before = dialled.lock().unwrap().len();
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -250,12 +250,12 @@ async fn an_unpolled_request_does_not_hide_a_dead_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_hangs_up_at_once_is_dialled_ever_more_slowly() {
+async fn reconnects_back_off_when_the_peer_closes_at_once() {
     let world = World::engine();
-    let (_client, dialled) = fleeting(&world, Duration::from_millis(10), 7).await;
+    let (_client, dialled) = observed(&world, Duration::from_millis(10), 7).await;
     tokio::time::sleep(Duration::from_secs(120)).await;
     let dialled = dialled.lock().unwrap();
-    // Two links, each at most once in 2 s when the pauses have grown, and some ten times before.
+    // Two links. Each connects about ten times while its pauses grow, and then at most once in 2 s.
     assert!(
         (60..=150).contains(&dialled.len()),
         "{} dials",
@@ -264,9 +264,9 @@ async fn a_peer_that_hangs_up_at_once_is_dialled_ever_more_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_life_makes_the_next_pause_short() {
+async fn a_long_lived_connection_resets_the_backoff() {
     let world = World::engine();
-    let (_client, dialled) = fleeting(&world, Duration::from_secs(30), 7).await;
+    let (_client, dialled) = observed(&world, Duration::from_secs(30), 7).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     let dialled = dialled.lock().unwrap();
     let soon = Duration::from_millis(100);
@@ -278,11 +278,11 @@ async fn a_long_life_makes_the_next_pause_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_lose_one_server_do_not_return_in_the_same_instant() {
+async fn clients_that_lose_one_server_spread_their_reconnects() {
     let world = World::engine();
     let mut clients = Vec::new();
     for seed in 1..=8 {
-        clients.push(fleeting(&world, Duration::MAX, seed).await);
+        clients.push(observed(&world, Duration::MAX, seed).await);
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before: Vec<usize> = clients

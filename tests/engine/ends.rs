@@ -1,4 +1,4 @@
-//! The end of a hold: seen after a pause, watched from elsewhere, waited for behind another operation.
+//! Tests of the end of a hold: after a suspend, for tasks that watch it, and behind another operation of the same owner.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A clock that counts through a suspended machine, while timers do not.
+/// A clock that advances while the machine is suspended. Timers do not.
 #[derive(Clone, Debug)]
 struct Suspendable {
     clock: TokioClock,
@@ -56,7 +56,7 @@ impl Clock for Suspendable {
     }
 }
 
-/// Work that is suspended for a minute when it begins, and counts its steps from then on.
+/// Work that suspends the machine for a minute, and then counts its steps.
 fn suspended(clock: &Suspendable, steps: &Arc<AtomicU64>) -> impl Future<Output = ()> + use<> {
     let (clock, steps) = (clock.clone(), Arc::clone(steps));
     async move {
@@ -70,7 +70,7 @@ fn suspended(clock: &Suspendable, steps: &Arc<AtomicU64>) -> impl Future<Output 
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_suspend_the_work_under_any_guard_takes_no_further_step() {
+async fn work_under_a_guard_takes_no_step_after_a_suspend() {
     let clock = Suspendable::start();
     let worlds = [World::engine(), World::engine(), World::engine()];
     let mut clients = Vec::new();
@@ -115,7 +115,7 @@ async fn a_lease_that_outlasts_a_suspend_is_renewed_soon_after_it() {
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
     for _ in 0..5 {
-        // The next renewal is due at 10 s and the lease ends at 29.7 s; the timer for the renewal has not moved.
+        // The renewal is due at 10 s and the lease ends at 29.7 s. The suspend has not advanced the renewal's timer.
         clock.suspend(Duration::from_secs(25));
         let lost = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
@@ -125,16 +125,16 @@ async fn a_lease_that_outlasts_a_suspend_is_renewed_soon_after_it() {
             guard.remaining()
         );
     }
-    // And a loss is told, though nothing wakes whoever waits for it.
+    // The lease ends during this suspend. `lost()` resolves soon, although no timer is due yet.
     clock.suspend(Duration::from_secs(60));
     let lost = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;
     assert_eq!(lost.unwrap(), LostReason::Expired);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_watches_a_hold_keeps_no_client_alive() {
+async fn a_watcher_of_a_hold_keeps_no_client_alive() {
     let (world, others) = (World::engine(), World::engine());
-    // Every part of a client that is still there has the clock.
+    // Every part of a client holds a reference to the clock, so the count shows whether parts are left.
     let clock = Suspendable::start();
     let (client, other) = (clock.client(&world).await, clock.client(&others).await);
     let lock = Lock::new(&client, "job").unwrap();
@@ -153,19 +153,19 @@ async fn who_watches_a_hold_keeps_no_client_alive() {
     };
     world.at_rest().await;
     drop((lock, apart, both, client, other));
-    eventually("the clients have gone", || {
+    eventually("the clients are dropped", || {
         Arc::strong_count(&clock.slept) == 1
     })
     .await;
     assert!(
         watchers.iter().all(|watcher| !watcher.is_finished()),
-        "what was released is never lost"
+        "a released hold is never reported as lost"
     );
 }
 
-/// A renewal that gets no answer goes on for as long as the lease; whatever comes after it has a deadline all the same.
+/// P9: an unanswered renewal continues for as long as the lease. Calls that wait behind it have their own deadlines.
 #[tokio::test(start_paused = true)]
-async fn no_call_waits_longer_than_its_deadline_for_another_of_its_owner() {
+async fn a_call_behind_another_of_its_owner_keeps_its_deadline() {
     let limit = ms(5_050);
     let unconfirmed = |outcome: Result<(), ReleaseError>, what: &str| {
         let error = outcome.unwrap_err();
@@ -209,7 +209,7 @@ async fn no_call_waits_longer_than_its_deadline_for_another_of_its_owner() {
             started.elapsed()
         );
         world.as_engine().faults().thaw(None);
-        // P3: what was given up is gone soon, whoever still waited for an answer. The drop of the others is behind nothing.
+        // P3: a release that gave up continues in the background.
         if what == "downgrade" {
             eventually("released in the background", || {
                 !world.keys().iter().any(|key| key == "job")
@@ -225,7 +225,7 @@ async fn no_call_waits_longer_than_its_deadline_for_another_of_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_off_mints_as_the_successor_says() {
+async fn a_hand_off_mints_a_token_if_the_successor_wants_one() {
     let world = World::engine();
     let client = world.client().await;
     let with = Lock::new(&client, "job").unwrap();
@@ -249,7 +249,7 @@ async fn a_hand_off_mints_as_the_successor_says() {
         let before = world.scripts_run();
         guard.release().await.unwrap();
         guard = waiter.await.unwrap();
-        // The first time the server has to be told the script.
+        // The first hand-off also loads the script.
         assert!(
             n == 0 || world.scripts_run() == before + 1,
             "handed over in one script"
@@ -271,9 +271,9 @@ async fn poll_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> 
     .await
 }
 
-/// P9, P10: who waits for the turn of a re-entry that nobody polls has it finished; and it keeps no hold.
+/// P9, P10: a call that waits behind an unpolled re-entry finishes it. The re-entry keeps no hold alive.
 #[tokio::test(start_paused = true)]
-async fn a_re_entry_that_nobody_polls_delays_nobody_and_keeps_nothing() {
+async fn an_unpolled_re_entry_delays_no_call_and_keeps_no_hold() {
     for taken in [true, false] {
         let world = World::slow_engine();
         let (first, second, third) = (
@@ -291,7 +291,7 @@ async fn a_re_entry_that_nobody_polls_delays_nobody_and_keeps_nothing() {
         let began = Instant::now();
         let inner = outer.reenter().await.unwrap();
         let count = here.status().await.unwrap().holder.unwrap().hold_count;
-        assert_eq!(count, 3, "its count is there");
+        assert_eq!(count, 3, "the server has counted the re-entry");
         inner.release().await.unwrap();
         outer.release().await.unwrap();
         assert!(began.elapsed() < ms(150), "{:?}", began.elapsed());
@@ -299,30 +299,30 @@ async fn a_re_entry_that_nobody_polls_delays_nobody_and_keeps_nothing() {
         if taken {
             let inner = parked.await.unwrap();
             tokio::time::sleep(ms(20_000)).await;
-            assert!(inner.is_held(), "renewed since it was taken");
+            assert!(inner.is_held(), "renewed since its future was polled");
             inner.release().await.unwrap();
         } else {
             let next = theirs.acquire().await.unwrap();
             assert!(began.elapsed() < ms(6_200), "{:?}", began.elapsed());
             next.release().await.unwrap();
-            let anew = parked.await.unwrap();
-            assert!(anew.is_held(), "it acquires as everybody does");
-            anew.release().await.unwrap();
+            let late = parked.await.unwrap();
+            assert!(late.is_held(), "the re-entry became a new acquire");
+            late.release().await.unwrap();
         }
         world.at_rest().await;
     }
 }
 
-/// P9: who waits for the turn of another for a while is not forgotten when that one is finished for it.
+/// P9: a re-entry that another call of its owner finishes is woken at its end, even if it waits only for its turn.
 #[tokio::test(start_paused = true)]
-async fn re_entries_that_wait_for_each_other_all_end() {
+async fn concurrent_re_entries_of_one_owner_all_end() {
     let world = World::engine();
     let client = world.client().await;
     let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
     world.as_engine().faults().delay(None, ms(150));
     let began = Instant::now();
     let guard = Arc::new(guard);
-    // Each in a task of its own: in one, whatever wakes it polls all.
+    // One task for each: in a single task, one wake-up would poll all of them.
     let re_entered = || {
         let guard = Arc::clone(&guard);
         tokio::spawn(async move { guard.reenter().await.map(drop) })

@@ -1,4 +1,4 @@
-//! The fair lock when callers go, replies and messages are lost, processes fall silent and the server forgets.
+//! Tests of the fair lock: dropped futures, lost replies and messages, silent processes, and a server that loses its data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ async fn client(world: &World, name: &str) -> Client {
     world.named(name).await
 }
 
-/// The guard of a waiter, which must get it.
+/// Returns the guard of a waiter. Fails if the waiter does not get it within 60 s.
 async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
     tokio::time::timeout(Duration::from_secs(60), waiter)
         .await
@@ -44,12 +44,12 @@ async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
         .unwrap()
 }
 
-/// Waits until all have had the lock, in whatever order.
+/// Waits until all waiters have had the lock, in any order.
 async fn all_served(waiters: Vec<JoinHandle<FairLockGuard>>) {
     let serving = waiters
         .into_iter()
         .map(async |waiter| granted(waiter).await.release().await.unwrap());
-    // Virtual time: not reached but by a waiter that nobody grants to.
+    // In virtual time only a waiter that gets no grant reaches this limit.
     tokio::time::timeout(
         Duration::from_secs(120),
         futures_util::future::join_all(serving),
@@ -66,9 +66,9 @@ async fn warm() -> (World, Client, Client) {
     held.reenter().await.unwrap().release().await.unwrap();
     let first = waiting(&world, &fair(&theirs)).await;
     let second = waiting(&world, &fair(&ours)).await;
-    let gone = waiting(&world, &fair(&ours)).await;
+    let leaving = waiting(&world, &fair(&ours)).await;
     sleep(BEAT * 2).await;
-    gone.abort();
+    leaving.abort();
     eventually("it has left", || queued(&world) == 2).await;
     held.release().await.unwrap();
     granted(first).await.release().await.unwrap();
@@ -77,15 +77,15 @@ async fn warm() -> (World, Client, Client) {
     (world, ours, theirs)
 }
 
-/// With a slow server, requests are under way when their callers go.
+/// As [`warm`], but replies take 5 ms, so that requests are in flight when their futures are dropped.
 async fn slow() -> (World, Client, Client) {
     let (world, ours, theirs) = warm().await;
     world.as_engine().faults().delay(None, ms(5));
     (world, ours, theirs)
 }
 
-/// `count` waiters of a client of its own.
-async fn crowd(
+/// A new client, and `count` waiters of it.
+async fn queued_client(
     world: &World,
     name: &str,
     count: usize,
@@ -98,8 +98,8 @@ async fn crowd(
     (client, waiters)
 }
 
-/// Those in the queue, in order.
-fn places(world: &World) -> Vec<String> {
+/// The entries of the queue, in order.
+fn entries(world: &World) -> Vec<String> {
     let Reply::Array(items) = world.as_engine().execute(&["LRANGE", QUEUE, "0", "-1"]) else {
         panic!("an array");
     };

@@ -1,4 +1,4 @@
-//! Costs of a holder that hears of its end, and its fate when it cannot.
+//! Tests how soon a holder notices a forced release: by a message, and by its next renewal without one.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Forces a holder of `client` away after it has held for three seconds. Returns the time until it knows.
-async fn forced_away(world: &World, client: &Client, options: AcquireOptions) -> Duration {
+/// Releases a hold of `client` by force after 3 s. Returns the time until the holder notices.
+async fn notices_after(world: &World, client: &Client, options: AcquireOptions) -> Duration {
     let lock = Lock::new(client, "job").unwrap();
     let guard = lock.acquire_with(options).await.unwrap();
     tokio::time::sleep(seconds(3)).await;
@@ -23,41 +23,41 @@ async fn forced_away(world: &World, client: &Client, options: AcquireOptions) ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_takes_a_round_trip_and_not_a_third_of_the_lease() {
+async fn a_message_notifies_the_holder_of_a_forced_release() {
     let world = World::slow_engine();
     let client = world.client().await;
-    let took = forced_away(&world, &client, AcquireOptions::new()).await;
-    // The message, and the question whether it is true: 5 ms for each reply.
+    let took = notices_after(&world, &client, AcquireOptions::new()).await;
+    // The message, and the request that confirms it. Each takes 5 ms.
     assert!(took < Duration::from_millis(30), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_is_not_renewed_hears_of_it_and_is_not_lengthened() {
+async fn a_hold_without_renewal_is_notified_of_a_forced_release() {
     let world = World::engine();
     let client = world.client().await;
     let manual = AcquireOptions::new().renewal(Renewal::Manual);
-    let took = forced_away(&world, &client, manual).await;
+    let took = notices_after(&world, &client, manual).await;
     assert!(took < Duration::from_millis(10), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_messages_the_next_renewal_finds_out() {
+async fn the_next_renewal_of_a_polling_client_notices_a_forced_release() {
     let world = World::engine();
     let config = world.config("client").wake(Wake::Poll);
     let client = Client::connect_with(config).await.unwrap();
-    let took = forced_away(&world, &client, AcquireOptions::new()).await;
+    let took = notices_after(&world, &client, AcquireOptions::new()).await;
     assert!(took > seconds(6) && took < seconds(8), "{took:?}");
     assert_eq!(world.as_engine().stats().subscriptions, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_message_leaves_it_to_the_next_renewal() {
+async fn the_next_renewal_notices_a_forced_release_after_a_lost_message() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
     tokio::time::sleep(seconds(3)).await;
-    // The release, and what is said to the holder.
+    // The messages to the waiters and to the holder.
     world.as_engine().faults().lose_messages(2);
     let forced = Instant::now();
     assert!(lock.danger().force_release().await.unwrap());
@@ -67,7 +67,7 @@ async fn a_lost_message_leaves_it_to_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_while_the_server_cannot_be_asked_is_no_loss() {
+async fn a_message_that_the_server_does_not_confirm_is_no_loss() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
@@ -80,15 +80,15 @@ async fn a_message_while_the_server_cannot_be_asked_is_no_loss() {
     let channel = format!("stanchion_notice:{}", client.id());
     let _ = world.admin(&["PUBLISH", &channel, &format!("gone {number}")]);
     tokio::time::sleep(seconds(60)).await;
-    assert!(guard.is_held(), "P5: the server has not said so");
+    assert!(guard.is_held(), "P5: the server did not confirm the loss");
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_holds_subscribe_to_nothing_and_cost_what_they_cost() {
+async fn short_holds_cost_two_commands_and_no_subscription() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
-    // The script is unknown to the server at first.
+    // Loads the scripts.
     lock.acquire().await.unwrap().release().await.unwrap();
     let before = world.as_engine().stats();
     for _ in 0..100 {
@@ -104,7 +104,7 @@ async fn short_holds_subscribe_to_nothing_and_cost_what_they_cost() {
     }
     let after = world.as_engine().stats();
     assert_eq!(after.count("SUBSCRIBE"), 0);
-    // The first long one subscribes, once for all.
+    // The first long hold subscribes, once for all later ones.
     for _ in 0..3 {
         let guard = lock.acquire().await.unwrap();
         tokio::time::sleep(seconds(2)).await;
@@ -115,7 +115,7 @@ async fn short_holds_subscribe_to_nothing_and_cost_what_they_cost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_subscribed_again_after_a_lost_connection() {
+async fn a_holder_subscribes_again_after_a_lost_connection() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
@@ -130,7 +130,7 @@ async fn it_is_subscribed_again_after_a_lost_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_forgotten_with_the_hold_and_watching_keeps_nothing_alive() {
+async fn a_release_request_reaches_the_current_hold_only() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
@@ -141,7 +141,7 @@ async fn a_request_is_forgotten_with_the_hold_and_watching_keeps_nothing_alive()
     let guard = lock.acquire().await.unwrap();
     assert_eq!(lock.request_release("x").await.unwrap().heard, 1);
     tokio::time::sleep(seconds(1)).await;
-    assert!(!watching.is_finished(), "its hold has ended unasked");
+    assert!(!watching.is_finished(), "its hold ended without a request");
     assert_eq!(guard.request().unwrap().reason, "x");
     guard.release().await.unwrap();
     let report = client.shutdown(seconds(1)).await;

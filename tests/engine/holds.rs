@@ -1,4 +1,4 @@
-//! Properties of the whole life of a hold: re-entry, detach and adopt, `max_hold`. In virtual time.
+//! Tests of the whole life of a hold: re-entry, detach and adopt, `max_hold`. In virtual time.
 
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ async fn max_hold_does_not_begin_again_with_a_downgrade() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn max_hold_goes_with_the_ticket() {
+async fn a_ticket_carries_max_hold() {
     let world = World::engine();
     let (here, there) = (world.client().await, world.client().await);
     for longer in [false, true] {
@@ -193,7 +193,7 @@ async fn max_hold_goes_with_the_ticket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn max_hold_ends_what_was_renewed_for_longer_or_re_entered() {
+async fn max_hold_ends_a_hold_that_was_renewed_for_longer_or_re_entered() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let began = Instant::now();
@@ -215,7 +215,7 @@ async fn max_hold_ends_what_was_renewed_for_longer_or_re_entered() {
 
 /// The data of a hold that the server shows is not enough to take the hold over.
 #[tokio::test(start_paused = true)]
-async fn no_ticket_is_made_from_what_others_can_read() {
+async fn a_ticket_cannot_be_forged_from_a_status() {
     let world = World::engine();
     let (here, there) = (world.client().await, world.client().await);
     let [lock, other] = [&here, &there].map(|client| Lock::new(client, "job").unwrap());
@@ -263,9 +263,8 @@ async fn no_ticket_is_made_from_what_others_can_read() {
     other.adopt(&ticket).await.unwrap().release().await.unwrap();
 }
 
-/// A ticket may have a shorter lease than the usual one.
 #[tokio::test(start_paused = true)]
-async fn a_ticket_for_a_short_time_ends_then() {
+async fn a_ticket_with_a_short_lease_ends_with_it() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "lock").unwrap();
@@ -328,9 +327,8 @@ async fn a_hold_over_its_max_hold_is_not_reported_for_its_lease() {
     assert!(report.abandoned.is_empty(), "{report:?}");
 }
 
-/// A bound that does not exist is not shown as a number.
 #[tokio::test(start_paused = true)]
-async fn what_has_no_bound_is_not_shown_as_a_number() {
+async fn an_error_without_a_bound_shows_no_number() {
     let world = World::engine();
     let semaphore = Semaphore::new(&world.client().await, "permits").unwrap();
     semaphore.init(1).await.unwrap();
@@ -370,7 +368,7 @@ async fn a_late_re_entry_does_not_lower_the_count() {
     macro_rules! check {
         ($key:literal, $guard:expr) => {{
             let guard = $guard.await.unwrap();
-            // Now the server knows the script.
+            // Loads the script.
             guard.reenter().await.unwrap().release().await.unwrap();
             world.as_engine().faults().hold_requests("EVALSHA", 1);
             let second = guard.reenter().await.unwrap();

@@ -1,5 +1,5 @@
-//! P1: what is locked is a name of a kind on a server and in a database. Whatever else two things share (an owner, a channel,
-//! the keys derived from a name), a hold of one is no hold of the other.
+//! Tests P1 for the identity of a lock: its kind, name, server and database. A hold of one lock is no hold of another, even if the two
+//! share an owner, a channel or derived keys.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn in_database(world: &World, database: u32) -> Client {
     Client::connect_with(config).await.unwrap()
 }
 
-/// A task that waits for a lock, and is known to.
+/// A task that waits for a lock. Returns when the client counts it as a waiter.
 async fn waiter(client: &Client, name: &str) -> tokio::task::JoinHandle<LockGuard> {
     let (lock, before) = (lock(client, name), client.waiters());
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -39,7 +39,7 @@ async fn an_owner_that_holds_on_one_server_holds_nothing_on_another() {
     let on_one = lock(&ours, "job").acquire_with(options()).await.unwrap();
     let on_two = lock(&theirs, "job").acquire_with(options()).await.unwrap();
     assert!(is_held(&theirs, "job").await);
-    // And again: each of them is re-entered where it is.
+    // A re-entry counts on its own server.
     let again = lock(&theirs, "job").acquire_with(options()).await.unwrap();
     let holder = lock(&theirs, "job").status().await.unwrap().holder.unwrap();
     assert_eq!(holder.hold_count, 2);
@@ -105,11 +105,11 @@ async fn an_owner_re_enters_through_another_client_of_the_same_server() {
     let outer = lock(&first, "job").acquire_with(options()).await.unwrap();
     let inner = lock(&second, "job").acquire_with(options()).await.unwrap();
     let tried = lock(&second, "job").try_acquire_with(options()).await;
-    let tried = tried.unwrap().expect("it is its own");
+    let tried = tried.unwrap().expect("the owner holds it");
     assert_eq!(outer.fencing_token(), inner.fencing_token());
     let holder = lock(&second, "job").status().await.unwrap().holder.unwrap();
     assert_eq!(holder.hold_count, 3);
-    // One hold, and the client that acquired it sees to it.
+    // The three guards are of one hold, which ends with the client that acquired it.
     first.shutdown(Duration::ZERO).await;
     assert_eq!(inner.lost().await, LostReason::Shutdown);
     drop((outer, inner, tried));
@@ -129,13 +129,13 @@ async fn a_writer_reads_through_another_client_of_the_same_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_server_decides_whether_another_clients_hold_is_one_here() {
+async fn the_server_decides_whether_a_hold_of_another_client_is_re_entered() {
     let world = World::engine();
     let (first, second) = (world.client().await, world.client().await);
     let owner = first.owner();
     let options = || AcquireOptions::new().owner(&owner);
     let outer = lock(&first, "job").acquire_with(options()).await.unwrap();
-    // As if the second client's server were another by now: it does not know the hold.
+    // As after a failover of the second client: its server does not know the hold.
     let _ = world.admin(&["DEL", "job"]);
     let inner = lock(&second, "job").acquire_with(options()).await.unwrap();
     assert!(is_held(&second, "job").await);
@@ -151,7 +151,7 @@ async fn a_waiter_is_not_given_a_hold_of_the_name_in_braces() {
         let elsewhere = lock(&theirs, held).acquire().await.unwrap();
         let here = lock(&ours, free).acquire().await.unwrap();
         let waiting = waiter(&ours, held).await;
-        // Passed on inside the process if a waiter of this name were next.
+        // A waiter of the same name in this process would be handed the hold.
         here.release().await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!waiting.is_finished(), "{held} is held by another process");
@@ -170,7 +170,7 @@ async fn a_waiter_is_not_given_a_hold_of_the_name_in_braces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_lock_is_not_waited_for_because_the_name_in_braces_is_held() {
+async fn a_lock_is_free_while_the_name_in_braces_is_held() {
     let world = World::engine();
     let client = world.client().await;
     let held = lock(&client, "job").acquire().await.unwrap();
@@ -194,7 +194,7 @@ async fn an_owner_of_a_name_does_not_hold_the_name_in_braces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn read_write_locks_of_names_that_share_a_channel_are_two() {
+async fn read_write_locks_that_share_a_channel_are_independent() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let (plain, braced) = (
@@ -237,7 +237,7 @@ async fn every_queue_of_a_channel_is_woken_and_the_last_one_ends_the_subscriptio
         world.subscribed(CHANNEL).await;
         assert_eq!(world.subscribers(CHANNEL), 1);
         for i in order {
-            // Longer than the linger: as long as one of them waits, the channel is listened to.
+            // Longer than the linger time: the subscription stays as long as one of them waits.
             tokio::time::sleep(Duration::from_secs(4)).await;
             let started = Instant::now();
             held[i].take().unwrap().release().await.unwrap();
@@ -255,7 +255,7 @@ async fn every_queue_of_a_channel_is_woken_and_the_last_one_ends_the_subscriptio
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_comes_to_a_channel_others_listen_to_misses_no_message() {
+async fn a_new_waiter_on_a_shared_channel_misses_no_message() {
     let world = World::engine();
     let theirs = world.client().await;
     let ours = world.named("ours").await;
@@ -267,11 +267,11 @@ async fn a_waiter_that_comes_to_a_channel_others_listen_to_misses_no_message() {
     let faults = world.as_engine().faults();
     let before = world.scripts_run();
     faults.delay(Some("ours"), Duration::from_millis(50));
-    let asking = lock(&ours, "job");
+    let wanted = lock(&ours, "job");
     let started = Instant::now();
-    let waiting = tokio::spawn(async move { asking.acquire().await.unwrap() });
-    eventually("it asks", || world.scripts_run() > before).await;
-    // The message overtakes the answer, busy, of a waiter that nobody listens for yet.
+    let waiting = tokio::spawn(async move { wanted.acquire().await.unwrap() });
+    eventually("the request is sent", || world.scripts_run() > before).await;
+    // The message overtakes the reply `busy`. The waiter is registered for messages only after that reply.
     faults.delay(Some("ours"), Duration::ZERO);
     held.release().await.unwrap();
     drop(waiting.await.unwrap());

@@ -1,4 +1,4 @@
-//! The latch, exactly: lost replies and messages, every await point, and a model.
+//! Tests of the latch: lost replies and messages, futures dropped at every await point, full memory, and a model.
 //!
 //! Long: one suite over one set-up.
 
@@ -59,7 +59,7 @@ async fn at_rest(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_message_wakes_within_a_round_trip() {
+async fn a_message_wakes_a_waiter_within_a_round_trip() {
     let world = World::engine();
     world
         .as_engine()
@@ -77,11 +77,11 @@ async fn the_message_wakes_within_a_round_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_count_down_between_check_and_subscribe_is_noticed() {
+async fn a_waiter_notices_a_count_down_between_its_check_and_its_subscription() {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
     assert!(latch(&ours).arm(1).await.unwrap());
-    // Every answer to the waiter takes 20 ms, so its question is answered long before its subscription is confirmed.
+    // Every reply to the waiter takes 20 ms, so the reply to its check arrives long before its subscription is confirmed.
     let faults = world.as_engine().faults();
     faults.delay(Some("theirs"), Duration::from_millis(20));
     let started = Instant::now();
@@ -125,13 +125,13 @@ async fn a_delete_whose_message_is_lost_is_noticed_at_the_next_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_latch_that_redisson_armed_and_opened_after_a_delete_is_open_to_who_comes_later() {
+async fn a_latch_that_redisson_opened_after_a_delete_is_open_to_new_waiters() {
     let world = World::engine();
     let (ours, theirs, waiter) = armed_with_a_waiter(&world).await;
-    // The one that waits hears nothing until its poll.
+    // The waiter gets no message before its poll.
     world.as_engine().faults().lose_messages(1);
     assert!(latch(&ours).delete().await.unwrap());
-    // Redisson's `trySetCount` and `countDown`, of which no client of ours takes notice.
+    // Redisson's `trySetCount` and `countDown`, without a message.
     let _ = world.admin(&["SET", "job", "1"]);
     let _ = world.admin(&["DEL", "job"]);
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -141,7 +141,7 @@ async fn a_latch_that_redisson_armed_and_opened_after_a_delete_is_open_to_who_co
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_subscriber_asks_again_when_it_is_back() {
+async fn a_waiter_polls_after_its_subscription_is_restored() {
     let world = World::engine();
     let (ours, _theirs, waiter) = armed_with_a_waiter(&world).await;
     world.as_engine().faults().kill_subscribers();
@@ -166,7 +166,7 @@ fn is_deleted(result: &Result<(), AcquireError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_twice_counts_once_and_answers_as_once() {
+async fn a_resent_operation_counts_once_and_returns_the_same_result() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let (ours, _theirs) = clients(&world).await;
@@ -187,10 +187,10 @@ async fn what_is_sent_twice_counts_once_and_answers_as_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resent_operation_touches_nothing_that_came_after_it() {
+async fn a_resent_operation_does_not_affect_later_operations() {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
-    // Armed, the answer lost; counted down by others, before it is sent again.
+    // The reply to an arm is lost. Another client counts down before the request is resent.
     world.lose_next_reply(LostReply::Silent);
     let arming = tokio::spawn({
         let latch = latch(&ours);
@@ -200,7 +200,7 @@ async fn a_resent_operation_touches_nothing_that_came_after_it() {
     assert_eq!(latch(&theirs).count_down().await.unwrap(), 0);
     assert!(arming.await.unwrap().unwrap());
     assert_eq!(latch(&theirs).count().await.unwrap(), 0, "armed once");
-    // Counted down to zero, the answer lost; armed anew by others.
+    // The reply to the last count-down is lost. Another client arms the latch before the request is resent.
     latch(&theirs).arm(1).await.unwrap();
     world.lose_next_reply(LostReply::Silent);
     let counting = tokio::spawn({
@@ -211,20 +211,20 @@ async fn a_resent_operation_touches_nothing_that_came_after_it() {
     assert!(latch(&theirs).arm(5).await.unwrap());
     assert_eq!(counting.await.unwrap().unwrap(), 0);
     assert_eq!(latch(&theirs).count().await.unwrap(), 5, "counted once");
-    // Deleted, the answer lost; armed anew by others.
+    // The reply to a delete is lost. Another client arms the latch before the request is resent.
     world.lose_next_reply(LostReply::Silent);
     let deleting = tokio::spawn({
         let latch = latch(&ours);
         async move { latch.delete().await }
     });
-    eventually("it is gone", || world.admin(&["EXISTS", "job"]) == "0").await;
+    eventually("it is deleted", || world.admin(&["EXISTS", "job"]) == "0").await;
     assert!(latch(&theirs).arm(4).await.unwrap());
     assert!(deleting.await.unwrap().unwrap());
     assert_eq!(latch(&theirs).count().await.unwrap(), 4, "deleted once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_arrives_after_its_caller_has_gone_changes_nothing() {
+async fn a_request_that_arrives_after_its_caller_gave_up_changes_nothing() {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
     assert!(latch(&theirs).arm(3).await.unwrap());
@@ -265,7 +265,7 @@ async fn a_wait_dropped_anywhere_leaves_nothing_and_wakes_the_others() {
         survivor.await.unwrap().unwrap();
         assert!(
             started.elapsed() < Duration::from_secs(1),
-            "the survivor slept past its wake after {polls} polls"
+            "the survivor missed its wake-up after {polls} polls"
         );
         let covered = doomed.await.unwrap();
         assert_eq!(theirs.waiters(), 0, "after {polls} polls");
@@ -333,9 +333,9 @@ async fn a_shutdown_ends_waits() {
     ));
 }
 
-/// Many count down through a network that loses replies and connections; the latch opens exactly when the last has.
+/// Many tasks count down while the network loses replies and connections. The latch opens with the last count-down.
 #[tokio::test(start_paused = true)]
-async fn a_storm_counts_exactly() {
+async fn random_faults_do_not_change_the_count() {
     for seed in 0..12 {
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
@@ -375,7 +375,7 @@ async fn a_storm_counts_exactly() {
             left.push(task.await.unwrap());
         }
         storm.await.unwrap();
-        // Each got an answer of its own: nobody was counted twice, nobody was forgotten.
+        // All replies differ: no count-down was counted twice, and none was lost.
         left.sort_unstable();
         assert_eq!(left, (1..workers).collect::<Vec<_>>(), "seed {seed}");
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
@@ -413,7 +413,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The loss of the answer to a step, in either way, or none.
+/// The way in which the reply to a step is lost, or none.
 fn loss() -> impl Strategy<Value = Option<LostReply>> {
     prop_oneof![
         6 => Just(None),
@@ -426,7 +426,7 @@ fn loss() -> impl Strategy<Value = Option<LostReply>> {
 #[derive(Debug, Default)]
 struct Model {
     count: u64,
-    /// Until when a wait may be told of a delete just before it: earlier and later is known to a round trip.
+    /// Until this time a wait may report a delete before it, because their order is known only to a round trip.
     deleted_until: Option<Instant>,
 }
 
@@ -451,7 +451,7 @@ impl Model {
 async fn run(steps: Vec<(Step, Option<LostReply>)>) {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
-    // The marks of the preparation have gone.
+    // Wait until the marks of the preparation have expired.
     at_rest(&world).await;
     let mut model = Model::default();
     for (i, (step, loss)) in steps.into_iter().enumerate() {
@@ -514,7 +514,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_latch_does_what_its_model_does(steps in prop::collection::vec((step(), loss()), 1..40)) {
+    fn a_latch_agrees_with_its_model(steps in prop::collection::vec((step(), loss()), 1..40)) {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
@@ -524,14 +524,14 @@ proptest! {
     }
 }
 
-/// P8: an answer is as old as its request.
+/// P8: a reply is valid only for calls that began before its request.
 #[tokio::test(start_paused = true)]
-async fn an_open_answer_lets_nobody_through_who_came_after_it_was_asked_for() {
+async fn an_open_reply_lets_no_later_waiter_through() {
     let world = World::engine();
     let client = world.named("ours").await;
     let latch = latch(&client);
     latch.wait().await.unwrap();
-    // It was never armed: open. Whoever looks at it now gets to read the answer a little later.
+    // The latch is open, because it was never armed. This wait reads its reply only when it is polled again, below.
     let mut early = std::pin::pin!(latch.wait());
     let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(early.as_mut().poll(cx)));
     assert!(polled.await.is_pending());
@@ -543,7 +543,7 @@ async fn an_open_answer_lets_nobody_through_who_came_after_it_was_asked_for() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(
         late.iter().all(|late| !late.is_finished()),
-        "closed all through their wait"
+        "the latch is closed during their whole wait"
     );
     let started = Instant::now();
     latch.count_down().await.unwrap();
@@ -553,14 +553,14 @@ async fn an_open_answer_lets_nobody_through_who_came_after_it_was_asked_for() {
     assert!(started.elapsed() < Duration::from_millis(50));
 }
 
-/// P6: a duplicate that arrives after the answer of its resend changes nothing, also when that answer was that there was nothing to do.
+/// P6: a duplicate that arrives after the reply to its resend changes nothing, even if the resend had nothing to do.
 #[tokio::test(start_paused = true)]
-async fn a_late_duplicate_of_a_request_that_did_nothing_does_nothing() {
+async fn a_late_duplicate_of_a_request_without_effect_has_no_effect() {
     for operation in ["arm", "count down", "delete"] {
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
         let (ours, theirs) = (latch(&ours), latch(&theirs));
-        // The scripts are known to the server.
+        // Loads the scripts.
         for latch in [&ours, &theirs] {
             assert!(latch.arm(1).await.unwrap());
             assert!(latch.delete().await.unwrap());
@@ -576,7 +576,7 @@ async fn a_late_duplicate_of_a_request_that_did_nothing_does_nothing() {
             "count down" => assert_eq!(ours.count_down().await.unwrap(), 0),
             _ => assert!(!ours.delete().await.unwrap()),
         }
-        // Others go on before it arrives.
+        // Another client changes the latch before the duplicate arrives.
         let left = if operation == "arm" {
             theirs.count_down().await.unwrap();
             0

@@ -1,5 +1,4 @@
-//! The leased.
-//! What only leased permits have: leases that end at the wrong moment, loss, renewal.
+//! Tests the leases of leased permits: leases that end during a request, loss, and renewal.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ fn manual(millis: u64) -> AcquireOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_took_longer_than_the_lease_is_worth_nothing() {
+async fn a_reply_that_took_longer_than_the_lease_grants_nothing() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 150).await;
     let other = LeasedSemaphore::new(&world.client().await, NAME).unwrap();
@@ -38,13 +37,13 @@ async fn an_answer_that_took_longer_than_the_lease_is_worth_nothing() {
         let semaphore = semaphore.clone();
         async move { semaphore.acquire_with(150, manual(50)).await.unwrap() }
     });
-    eventually("it has them without knowing", || free(&world) == 0).await;
+    eventually("the request has run", || free(&world) == 0).await;
     tokio::time::sleep(Duration::from_millis(60)).await;
-    // All have ended; one is taken by another, which reaps some of them.
+    // All leases have ended. A request of another client takes one permit, and reaps some of the leases.
     let one = other.try_acquire().await.unwrap().unwrap();
     assert_eq!((free(&world), Kind::Leased.held(&world)), (100, 50));
-    // Sent again, the request finds the rest, gives it up, and waits for all.
-    eventually("it has given the rest up", || {
+    // The resent request finds the rest of its permits, releases them, and waits for all 150.
+    eventually("the rest is released", || {
         (free(&world), Kind::Leased.held(&world)) == (149, 1)
     })
     .await;
@@ -66,7 +65,11 @@ async fn lost_resolves_at_the_conservative_end_and_not_before() {
     // sent + L - m, m = L/100 = 30 ms; timers tick in milliseconds.
     let elapsed = started.elapsed();
     assert!((2969..=2971).contains(&elapsed.as_millis()), "{elapsed:?}");
-    assert_eq!(Kind::Leased.held(&world), 2, "nobody else can hold yet");
+    assert_eq!(
+        Kind::Leased.held(&world),
+        2,
+        "the permits are still held on the server"
+    );
     drop(permit);
     at_rest(&world, 2).await;
 }
@@ -82,7 +85,7 @@ async fn a_hundred_permits_are_renewed_in_few_scripts() {
     }
     let before = world.scripts_run();
     tokio::time::sleep(Duration::from_millis(30_500)).await;
-    // Every third of the lease, all in one.
+    // One script renews all permits every third of the lease.
     let scripts = world.scripts_run() - before;
     assert!(
         scripts <= 31,
@@ -112,7 +115,7 @@ async fn permits_survive_an_outage_shorter_than_their_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_are_lost_in_time_when_the_outage_is_longer() {
+async fn permits_are_lost_before_another_client_gets_them() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 2).await;
     let semaphore = semaphore.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
@@ -127,7 +130,7 @@ async fn permits_are_lost_in_time_when_the_outage_is_longer() {
         .unwrap();
     assert!(other.now() >= valid_until && !permit.is_held());
     world.as_engine().faults().thaw(Some("ours"));
-    // Late renewals and the late release of the old holder touch nothing of the new one.
+    // Late renewals and the late release of the old holder do not affect the new one.
     drop(permit);
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(next.is_held());
@@ -136,7 +139,7 @@ async fn permits_are_lost_in_time_when_the_outage_is_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_that_the_server_forgot_are_lost_as_gone() {
+async fn permits_that_were_deleted_on_the_server_are_reported_as_gone() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 2).await;
     let permit = semaphore.acquire_many(2).await.unwrap();
@@ -147,6 +150,6 @@ async fn permits_that_the_server_forgot_are_lost_as_gone() {
     world.quiet().await;
     assert!(
         world.admin(&["GET", NAME]).is_empty(),
-        "nothing is given back"
+        "no permit is returned"
     );
 }

@@ -1,6 +1,6 @@
-//! The line of processes that wait for a lock: what a grant costs, and what the dead, the silent and the others cost it.
+//! Tests of the queue of processes that wait for a lock (the line): the cost of a grant, dead and silent processes, and other clients.
 //!
-//! Long: one line, and everything that meets it.
+//! Long: one suite over one set-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ fn lock(client: &Client) -> Lock {
     Lock::new(client, "job").unwrap()
 }
 
-/// The grants of a fleet in a while, and its waits.
+/// The number of grants to a fleet of clients, and its waiting times.
 #[derive(Debug, Default)]
 struct Tally {
     grants: AtomicU64,
@@ -32,7 +32,7 @@ struct Tally {
     longest_micros: AtomicU64,
 }
 
-/// One task in each process that acquires, holds, releases and pauses, over and over.
+/// Spawns one task for each process, which acquires, holds, releases and pauses in a loop.
 fn work(clients: &[Client], tally: &Arc<Tally>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for client in clients {
@@ -54,7 +54,7 @@ fn work(clients: &[Client], tally: &Arc<Tally>) -> JoinSet<()> {
     tasks
 }
 
-/// Lets a fleet work, and returns the tally of `length` after it has warmed up.
+/// Lets a fleet work for `length` to warm up, and returns the tally of the next `length`.
 async fn tallied(clients: &[Client], length: Duration) -> Tally {
     let tally = Arc::new(Tally::default());
     let mut tasks = work(clients, &tally);
@@ -69,7 +69,7 @@ async fn tallied(clients: &[Client], length: Duration) -> Tally {
 }
 
 /// Waiters, one in each process, in the order of the clients. Each releases as soon as it has the lock.
-async fn in_line(world: &World, clients: &[Client]) -> Vec<JoinHandle<Duration>> {
+async fn queued(world: &World, clients: &[Client]) -> Vec<JoinHandle<Duration>> {
     let started = Instant::now();
     let mut waiters = Vec::new();
     for (n, client) in clients.iter().enumerate() {
@@ -80,7 +80,7 @@ async fn in_line(world: &World, clients: &[Client]) -> Vec<JoinHandle<Duration>>
             guard.release().await.unwrap();
             granted
         }));
-        eventually("it stands in line", || {
+        eventually("it is queued", || {
             world.admin(&["ZCARD", LINE]) == (n + 1).to_string()
         })
         .await;
@@ -89,7 +89,7 @@ async fn in_line(world: &World, clients: &[Client]) -> Vec<JoinHandle<Duration>>
     waiters
 }
 
-/// A holder, and a fleet that waits for it.
+/// A holder, and a fleet of other clients.
 async fn held(world: &World, size: usize) -> (Client, LockGuard, Vec<Client>) {
     let holder = world.named("holder").await;
     let guard = lock(&holder).acquire().await.unwrap();
@@ -135,10 +135,10 @@ async fn processes_take_turns() {
 
 /// L2.
 #[tokio::test(start_paused = true)]
-async fn a_process_whose_connections_are_gone_is_passed_over_at_once() {
+async fn a_process_without_connections_is_skipped_at_once() {
     let world = World::engine();
     let (_holder, guard, clients) = held(&world, 4).await;
-    let waiters = in_line(&world, &clients).await;
+    let waiters = queued(&world, &clients).await;
     let faults = world.as_engine().faults();
     faults.refuse_connections(Switch::On);
     for dead in ["p0", "p1", "p2"] {
@@ -151,12 +151,12 @@ async fn a_process_whose_connections_are_gone_is_passed_over_at_once() {
     assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
 }
 
-/// While a holder keeps the lock, their places stay in the line.
+/// While the lock is held, the killed processes keep their queue entries.
 #[tokio::test(start_paused = true)]
 async fn processes_that_were_killed_while_they_waited_are_not_counted() {
     let world = World::engine();
     let (holder, _guard, clients) = held(&world, 4).await;
-    let waiters = in_line(&world, &clients).await;
+    let waiters = queued(&world, &clients).await;
     let counted = async || lock(&holder).status().await.unwrap().waiting_processes;
     assert_eq!(counted().await, Some(4));
     let faults = world.as_engine().faults();
@@ -171,10 +171,10 @@ async fn processes_that_were_killed_while_they_waited_are_not_counted() {
 
 /// L13.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_falls_silent_as_it_is_granted_costs_a_second_and_a_half() {
+async fn a_process_that_falls_silent_with_a_grant_delays_the_next_by_1500_ms() {
     let world = World::engine();
     let (_holder, guard, clients) = held(&world, 2).await;
-    let waiters = in_line(&world, &clients).await;
+    let waiters = queued(&world, &clients).await;
     world.as_engine().faults().freeze(Some("p0"));
     let released = Instant::now();
     guard.release().await.unwrap();
@@ -184,12 +184,12 @@ async fn a_process_that_falls_silent_as_it_is_granted_costs_a_second_and_a_half(
     assert!((ms(1490)..ms(1600)).contains(&took), "{took:?}");
 }
 
-/// L3: without it each of the silent costs 1.5 s.
+/// L3. Without that rule each silent process costs 1.5 s.
 #[tokio::test(start_paused = true)]
 async fn many_silent_processes_cost_little_more_than_one() {
     let world = World::engine();
     let (_holder, guard, clients) = held(&world, 60).await;
-    let waiters = in_line(&world, &clients).await;
+    let waiters = queued(&world, &clients).await;
     for silent in 0..40 {
         world
             .as_engine()
@@ -206,15 +206,15 @@ async fn many_silent_processes_cost_little_more_than_one() {
 
 /// L12.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_crosses_a_waiter_which_leaves_is_passed_on() {
+async fn a_grant_to_a_waiter_that_leaves_is_passed_on() {
     let world = World::engine();
     let (_holder, guard, clients) = held(&world, 2).await;
     let leaving = tokio::spawn(lock(&clients[0]).acquire());
-    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
+    eventually("it is queued", || world.admin(&["ZCARD", LINE]) == "1").await;
     let next = tokio::spawn(lock(&clients[1]).acquire());
-    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "2").await;
+    eventually("it is queued", || world.admin(&["ZCARD", LINE]) == "2").await;
     world.quiet().await;
-    // Its grant is on its way for 50 ms.
+    // The grant reaches the first process after 50 ms, when its waiter has left.
     world.as_engine().faults().delay(Some("p0"), ms(50));
     let released = Instant::now();
     guard.release().await.unwrap();
@@ -225,10 +225,10 @@ async fn a_grant_that_crosses_a_waiter_which_leaves_is_passed_on() {
     world.at_rest().await;
 }
 
-/// P8: a release may grant to the place of a call that has just timed out. That nothing is left, the call says only when that is so;
-/// and P9: it does not wait for that for long.
+/// P8: a release may grant to a call that times out at that moment. The error reports that no hold is left only if that is true.
+/// P9: the call does not wait long to find out.
 #[tokio::test(start_paused = true)]
-async fn a_timeout_says_that_nothing_is_left_once_its_place_is_given_up() {
+async fn a_timeout_reports_no_leftover_only_after_its_queue_entry_is_removed() {
     let world = World::engine();
     let faults = world.as_engine().faults();
     for answers in [true, false] {
@@ -236,7 +236,7 @@ async fn a_timeout_says_that_nothing_is_left_once_its_place_is_given_up() {
         faults.delay(Some("p0"), ms(5));
         let began = Instant::now();
         let waiting = tokio::spawn(lock(&clients[0]).acquire_timeout(ms(2_000)));
-        eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
+        eventually("it is queued", || world.admin(&["ZCARD", LINE]) == "1").await;
         world.waiting(&clients[0], 1, BASE).await;
         tokio::time::sleep_until(began + ms(1_998)).await;
         guard.release().await.unwrap();
@@ -256,9 +256,9 @@ async fn a_timeout_says_that_nothing_is_left_once_its_place_is_given_up() {
     }
 }
 
-/// P3: a request for a place that was on its way for longer than its caller waits takes none.
+/// P3: a request that arrives after the timeout of its caller adds no queue entry.
 #[tokio::test(start_paused = true)]
-async fn a_late_request_takes_no_place() {
+async fn a_late_request_adds_no_queue_entry() {
     let world = World::engine();
     let (_holder, guard, clients) = held(&world, 1).await;
     let faults = world.as_engine().faults();
@@ -273,20 +273,20 @@ async fn a_late_request_takes_no_place() {
     world.at_rest().await;
 }
 
-/// A place that was lost with a connection comes back with the arrival that it had.
+/// A client that restores its queue entry uses the time of its first arrival.
 #[tokio::test(start_paused = true)]
 async fn a_reconnect_keeps_the_order() {
     let world = World::engine();
     let (_holder, guard, clients) = held(&world, 3).await;
-    let waiters = in_line(&world, &clients).await;
+    let waiters = queued(&world, &clients).await;
     let all = "return table.concat(redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES'), ' ')";
     let order = || world.admin(&["EVAL", all, "1", LINE]);
-    let places = order();
+    let before = order();
     world.as_engine().faults().kill_subscribers();
     let _ = world.admin(&["DEL", LINE]);
     eventually("all are back", || world.admin(&["ZCARD", LINE]) == "3").await;
     world.quiet().await;
-    assert_eq!(order(), places);
+    assert_eq!(order(), before);
     let released = Instant::now();
     guard.release().await.unwrap();
     for waiter in waiters {
@@ -296,16 +296,16 @@ async fn a_reconnect_keeps_the_order() {
     world.at_rest().await;
 }
 
-/// R8: at maxmemory the request of a process cannot renew its place, which is still there.
+/// R8: at maxmemory a request cannot renew a queue entry, but the entry still exists.
 #[tokio::test(start_paused = true)]
-async fn a_grant_reaches_a_waiter_whose_place_could_not_be_renewed() {
+async fn a_grant_reaches_a_waiter_whose_queue_entry_could_not_be_renewed() {
     let world = World::engine();
     let (_holder, guard, clients) = held(&world, 1).await;
-    let mut waiters = in_line(&world, &clients).await;
+    let mut waiters = queued(&world, &clients).await;
     world.as_engine().faults().out_of_memory(Switch::On);
     let before = world.scripts_run();
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert!(world.scripts_run() > before, "it has looked");
+    assert!(world.scripts_run() > before, "the waiter has polled");
     let released = Instant::now();
     guard.release().await.unwrap();
     waiters.remove(0).await.unwrap();
@@ -313,7 +313,7 @@ async fn a_grant_reaches_a_waiter_whose_place_could_not_be_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_polls_gets_its_turns_beside_a_line() {
+async fn queued_processes_do_not_starve_a_polling_client() {
     let world = World::engine();
     let config = world.config("polling").wake(Wake::Poll);
     let polling = lock(&Client::connect_with(config).await.unwrap());
@@ -342,16 +342,16 @@ fn redisson_releases(world: &World) {
     let _ = world.admin(&["PUBLISH", BASE, "0"]);
 }
 
-/// One process hears the release for all.
+/// One process, the relay, is subscribed to Redisson's channel on behalf of the others.
 #[tokio::test(start_paused = true)]
-async fn a_release_of_redissons_wakes_one_of_the_line() {
+async fn a_redisson_release_wakes_one_queued_process() {
     let world = World::engine();
     redisson_holds(&world);
     let clients = world.fleet(12).await;
     let first = lock(&clients[0]);
     let first = tokio::spawn(async move { first.acquire().await.unwrap() });
-    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
-    let _rest = in_line_behind(&world, &clients[1..]).await;
+    eventually("it is queued", || world.admin(&["ZCARD", LINE]) == "1").await;
+    let _rest = queued_behind(&world, &clients[1..]).await;
     let before = world.scripts_run();
     let released = Instant::now();
     redisson_releases(&world);
@@ -362,47 +362,46 @@ async fn a_release_of_redissons_wakes_one_of_the_line() {
     drop(guard);
 }
 
-async fn in_line_behind(world: &World, clients: &[Client]) -> Vec<JoinHandle<()>> {
+async fn queued_behind(world: &World, clients: &[Client]) -> Vec<JoinHandle<()>> {
     let mut waiters = Vec::new();
     for (n, client) in clients.iter().enumerate() {
         let lock = lock(client);
         waiters.push(tokio::spawn(async move { drop(lock.acquire().await) }));
-        eventually("it stands in line", || {
+        eventually("it is queued", || {
             world.admin(&["ZCARD", LINE]) == (n + 2).to_string()
         })
         .await;
     }
-    // Until the one that hears for them is known; they look about once a second.
+    // Wait until the relay is known. From then on the waiters poll about once a second.
     world.quiet().await;
     waiters
 }
 
-/// L9: the process that heard Redisson's releases has fallen silent.
+/// L9: the relay has fallen silent.
 #[tokio::test(start_paused = true)]
-async fn a_silent_sentry_is_replaced() {
+async fn a_silent_relay_is_replaced() {
     let world = World::engine();
     redisson_holds(&world);
     let clients = world.fleet(3).await;
-    let sentry = lock(&clients[0]);
-    let _sentry = tokio::spawn(async move { drop(sentry.acquire().await) });
-    eventually("it hears for the line", || {
+    let relay = lock(&clients[0]);
+    let _relay = tokio::spawn(async move { drop(relay.acquire().await) });
+    eventually("the relay is subscribed", || {
         world.admin(&["HEXISTS", "stanchion_wake:{job}", "heard"]) == "1"
     })
     .await;
-    let rest = in_line_behind(&world, &clients[1..]).await;
+    let rest = queued_behind(&world, &clients[1..]).await;
     world.as_engine().faults().freeze(Some("p0"));
-    // Longer than it may be silent, and than the others need to look.
+    // Longer than the relay may be silent, and longer than the poll interval of the others.
     tokio::time::sleep(Duration::from_secs(5)).await;
     redisson_releases(&world);
     let released = Instant::now();
     for waiter in rest {
         waiter.await.unwrap();
     }
-    // The silent one is the head, so its grant comes first.
+    // The silent process is the head of the queue, so it gets the first grant.
     assert!(released.elapsed() < ms(1800), "{:?}", released.elapsed());
 }
 
-/// Redisson's waiters get their turns, and take them.
 #[tokio::test(start_paused = true)]
 async fn redissons_waiters_are_not_starved() {
     let world = World::engine();
@@ -421,7 +420,7 @@ async fn redissons_waiters_are_not_starved() {
             turns += 1;
             tokio::time::sleep(ms(3)).await;
             redisson_releases(&world);
-            // It does not compete with its own release.
+            // Redisson does not compete for the lock that it has just released.
             while java.next().await != "0" {}
         }
     }
@@ -437,32 +436,32 @@ async fn redissons_waiters_are_not_starved() {
     );
 }
 
-/// A subscription that nobody uses, as Redisson keeps for a while.
+/// A subscriber without a waiter, as Redisson leaves behind for a while.
 #[tokio::test(start_paused = true)]
-async fn turns_that_nobody_takes_become_rare() {
-    let rate = async |deaf: bool| {
+async fn unused_turns_for_redisson_become_rare() {
+    let rate = async |subscriber: bool| {
         let world = World::engine();
-        let _deaf = match deaf {
+        let _idle = match subscriber {
             true => Some(world.listen(BASE).await),
             false => None,
         };
         let tally = tallied(&world.fleet(3).await, Duration::from_secs(3)).await;
         tally.grants.into_inner()
     };
-    let (alone, beside) = (rate(false).await, rate(true).await);
+    let (without, with) = (rate(false).await, rate(true).await);
     assert!(
-        beside * 10 >= alone * 8,
-        "{beside} grants beside it, {alone} without"
+        with * 10 >= without * 8,
+        "{with} grants with the subscriber, {without} without"
     );
 }
 
-/// L5: everybody waits once, and nobody comes anew who would find the lock free.
+/// L5: each process waits once, and no new waiter finds the lock free.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_nobody_takes_delays_a_burst_by_little() {
+async fn an_unused_turn_for_redisson_delays_a_burst_by_little() {
     let world = World::engine();
-    let _deaf = world.listen(BASE).await;
+    let _idle = world.listen(BASE).await;
     let (_holder, guard, clients) = held(&world, 20).await;
-    let waiters = in_line(&world, &clients).await;
+    let waiters = queued(&world, &clients).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     for waiter in waiters {
@@ -471,27 +470,27 @@ async fn a_turn_that_nobody_takes_delays_a_burst_by_little() {
     assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
 }
 
-/// L6: a turn that is left to Redisson's clients is not for who comes anew, also when its subscription is confirmed meanwhile.
+/// L6: a new waiter does not take a turn that is left to Redisson's clients, even if its subscription is confirmed during that turn.
 #[tokio::test(start_paused = true)]
-async fn newcomers_do_not_take_a_lock_that_is_left_to_others() {
+async fn a_new_waiter_does_not_take_the_turn_of_redisson() {
     let world = World::engine();
     let _java = world.listen(BASE).await;
     let (_holder, guard, clients) = held(&world, 3).await;
     let first = tokio::spawn(lock(&clients[0]).acquire());
-    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
+    eventually("it is queued", || world.admin(&["ZCARD", LINE]) == "1").await;
     let second = tokio::spawn(lock(&clients[1]).acquire());
-    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "2").await;
+    eventually("it is queued", || world.admin(&["ZCARD", LINE]) == "2").await;
     world.quiet().await;
     guard.release().await.unwrap();
-    // Two turns of ours for one of Redisson's, for which the lock stays free for a moment.
+    // After two grants to stanchion's clients the lock stays free for 2 ms, for Redisson's.
     first.await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(world.admin(&["EXISTS", "job"]), "0");
     let lock = lock(&clients[2]);
-    let newcomer = tokio::spawn(async move { drop(lock.acquire().await) });
+    let new_waiter = tokio::spawn(async move { drop(lock.acquire().await) });
     let second = second.await.unwrap().unwrap();
-    assert!(!newcomer.is_finished());
+    assert!(!new_waiter.is_finished());
     second.release().await.unwrap();
-    newcomer.await.unwrap();
+    new_waiter.await.unwrap();
     world.at_rest().await;
 }
 
@@ -504,7 +503,7 @@ async fn a_name_in_braces_has_a_line_of_its_own() {
     let plain = of(&ours, "job").acquire().await.unwrap();
     let braced = of(&ours, "{job}").acquire().await.unwrap();
     let waits = tokio::spawn(of(&theirs, "{job}").acquire());
-    eventually("it stands in line", || {
+    eventually("it is queued", || {
         world.admin(&["EXISTS", "stanchion_line_braced:{job}"]) == "1"
     })
     .await;
@@ -517,12 +516,12 @@ async fn a_name_in_braces_has_a_line_of_its_own() {
     world.at_rest().await;
 }
 
-/// A thousand processes that died in line, with nobody else there, leave nothing that lasts.
+/// A thousand processes died while they were queued. Their entries do not stay.
 #[tokio::test(start_paused = true)]
-async fn a_line_of_the_dead_ends_by_itself() {
+async fn queue_entries_of_dead_processes_are_removed() {
     let world = World::engine();
     let (holder, guard, clients) = held(&world, 3).await;
-    let waiters = in_line(&world, &clients).await;
+    let waiters = queued(&world, &clients).await;
     for n in 0..1000 {
         let dead = format!("00000000-0000-8000-8000-{n:012}:1");
         let _ = world.admin(&["ZADD", LINE, &n.to_string(), &dead]);

@@ -1,4 +1,4 @@
-//! The queue of one name inside a process: outages, losses, futures that nobody polls, wakers that own something, hand-offs without end.
+//! Tests of the local queue of one name: outages, losses, unpolled futures, wakers that own a future, and endless hand-offs.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -36,7 +36,7 @@ fn out_of_reach(world: &World, on: Switch) {
     faults.refuse_connections(on);
 }
 
-/// When a wait for `job` failed, and with what.
+/// The time at which a wait for `job` failed, and its error.
 type Failing = tokio::task::JoinHandle<(Instant, AcquireError)>;
 
 fn failing(lock: &Lock) -> Failing {
@@ -60,7 +60,7 @@ async fn waiters_of_one_name_give_up_together_when_the_server_is_out_of_reach() 
     out_of_reach(&world, Switch::On);
     let began = Instant::now();
     tokio::time::sleep(Duration::from_secs(20)).await;
-    // Whoever comes during the outage has a patience of its own.
+    // A waiter that arrives during the outage has its own time limit.
     let late = failing(&lock);
     let mut failed = Vec::new();
     for waiter in waiters {
@@ -86,7 +86,7 @@ async fn waiters_of_one_name_give_up_together_when_the_server_is_out_of_reach() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_that_ended_is_forgotten() {
+async fn outages_that_ended_do_not_add_up() {
     let world = World::engine();
     let elsewhere = Lock::new(&world.client().await, "job").unwrap();
     let elsewhere = elsewhere.acquire().await.unwrap();
@@ -106,7 +106,7 @@ async fn an_outage_that_ended_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_is_seen_while_a_renewal_is_under_way_calls_the_next_waiter() {
+async fn a_loss_during_a_renewal_wakes_the_next_waiter() {
     for wake in [Wake::Poll, Wake::Messages] {
         for frozen in [1300, 1600, 1900, 2500, 4000] {
             let world = World::engine();
@@ -124,16 +124,16 @@ async fn a_loss_that_is_seen_while_a_renewal_is_under_way_calls_the_next_waiter(
             tokio::time::sleep(ms(frozen)).await;
             world.as_engine().faults().thaw(None);
             assert_eq!(loss.await.unwrap(), LostReason::Expired);
-            // P4: nobody else can be told to call it. The lost guard is still there.
+            // P4: only the loss can wake the next waiter, because the lost guard is not dropped yet.
             let got = tokio::time::timeout(Duration::from_secs(6), waiting).await;
-            assert!(got.is_ok(), "{wake:?} {frozen}: a free lock is waited for");
+            assert!(got.is_ok(), "{wake:?} {frozen}: the free lock stays unused");
             drop(guard);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_does_not_queue_behind_a_task_of_its_owner_that_waits() {
+async fn a_try_does_not_queue_behind_a_waiter_of_the_same_owner() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
@@ -149,7 +149,7 @@ async fn a_try_does_not_queue_behind_a_task_of_its_owner_that_waits() {
     assert!(started.elapsed() < ms(5), "{:?}", started.elapsed());
     held.release().await.unwrap();
     let outer = waiting.await.unwrap();
-    // Two tasks that ask at once take turns, and both are the owner.
+    // Two tries of one owner at the same time take turns, and both re-enter.
     let tries = [0, 1].map(|_| {
         let (lock, options) = (lock.clone(), options());
         tokio::spawn(async move { lock.try_acquire_with(options).await.unwrap() })
@@ -161,7 +161,7 @@ async fn a_try_does_not_queue_behind_a_task_of_its_owner_that_waits() {
     world.at_rest().await;
 }
 
-/// A future of `lock` that has been polled until it waits, and then is not.
+/// Polls a future until it waits, and then leaves it unpolled.
 macro_rules! left_waiting {
     ($future:ident, $client:expr) => {
         for _ in 0..20 {
@@ -173,7 +173,7 @@ macro_rules! left_waiting {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
+async fn a_hold_handed_to_an_unpolled_future_is_passed_on_after_one_lease() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = Lock::new(&ours, "job").unwrap();
@@ -190,12 +190,12 @@ async fn a_hold_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
     tokio::time::sleep(ms(50)).await;
     let started = Instant::now();
     held.release().await.unwrap();
-    // One of the two, at the end of one lease; then the other.
+    // One of the two acquires at the end of one lease, and then the other.
     behind.await.unwrap();
     elsewhere.await.unwrap();
     assert!(started.elapsed() >= ms(2900), "{:?}", started.elapsed());
     assert!(started.elapsed() <= ms(3500), "{:?}", started.elapsed());
-    // Who comes back stands at the end of the line, and gets it all the same.
+    // The future that is polled again is queued at the end, and acquires.
     let late = left.await.unwrap();
     assert!(late.is_held());
     late.release().await.unwrap();
@@ -203,7 +203,7 @@ async fn a_hold_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_is_come_for_late_is_renewed_from_then_on() {
+async fn a_hold_is_renewed_from_the_time_its_future_is_polled() {
     let world = World::engine();
     let ours = world.client().await;
     let lock = Lock::new(&ours, "job").unwrap();
@@ -219,7 +219,7 @@ async fn a_hold_that_is_come_for_late_is_renewed_from_then_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
+async fn a_grant_to_an_unpolled_future_is_passed_on_after_one_lease() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
@@ -234,7 +234,7 @@ async fn a_grant_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
     let started = Instant::now();
     held.release().await.unwrap();
     drop(elsewhere.await.unwrap());
-    // The short lease of the grant is made a whole one, once.
+    // The client extends the short lease of the grant to a whole lease, once.
     assert!(started.elapsed() >= ms(2900), "{:?}", started.elapsed());
     assert!(started.elapsed() <= ms(4500), "{:?}", started.elapsed());
     let late = left.await.unwrap();
@@ -244,7 +244,7 @@ async fn a_grant_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
     world.at_rest().await;
 }
 
-/// A waker that owns a future, as an executor's may that keeps a task in its waker.
+/// A waker that owns a future, as in an executor that keeps a task in its waker.
 struct Owning(#[expect(dead_code, reason = "to be dropped")] Mutex<Option<Task>>);
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -253,7 +253,7 @@ impl std::task::Wake for Owning {
 }
 
 #[test]
-fn a_waker_that_owns_another_waiter_may_be_dropped() {
+fn dropping_a_waker_that_owns_a_waiter_causes_no_deadlock() {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -280,7 +280,7 @@ fn a_waker_that_owns_another_waiter_may_be_dropped() {
                 .is_pending()
         );
         drop(owning);
-        // The last of it is dropped when another takes its place.
+        // Another waker replaces the owning one, which drops the second waiter.
         assert!(first.as_mut().poll(&mut nothing).is_pending());
         done.send(()).unwrap();
     });
@@ -288,9 +288,9 @@ fn a_waker_that_owns_another_waiter_may_be_dropped() {
     assert!(ended.is_ok(), "a deadlock");
 }
 
-/// A process that hands the lock from task to task never frees it: a turn that is over is the chance of all others.
+/// A process that hands the lock from task to task never frees it. Other clients get a chance when its turn ends.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_polls_gets_its_turn_beside_hand_offs() {
+async fn hand_offs_do_not_starve_a_polling_client() {
     let world = World::engine();
     let config = world.config("polling").wake(Wake::Poll);
     let polling = Lock::new(&Client::connect_with(config).await.unwrap(), "job").unwrap();
@@ -312,7 +312,7 @@ async fn a_client_that_polls_gets_its_turn_beside_hand_offs() {
         polling.acquire().await.unwrap().release().await.unwrap();
     }
     let elapsed = started.elapsed();
-    // It is left some ms now and then, and asks every 100 ms or so.
+    // The lock is left free for some ms from time to time. The client polls about every 100 ms.
     assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
     tasks.shutdown().await;
 }

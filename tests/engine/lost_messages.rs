@@ -1,4 +1,4 @@
-//! P4: no waiter sleeps past its poll, whatever happens to messages.
+//! Tests P4: a waiter acquires when a message wakes it, and at its next poll when the message is lost.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn lock(client: &Client) -> Lock {
     Lock::new(client, "job").unwrap()
 }
 
-/// Releases, and returns the time until the waiter has the lock.
+/// Releases `held`, and returns the time until the waiter has the lock.
 async fn pass_on(held: LockGuard, waiting: Waiter) -> Duration {
     let started = Instant::now();
     held.release().await.unwrap();
@@ -40,7 +40,7 @@ async fn holder_and_waiter(world: &World) -> (Client, Client, LockGuard, Waiter)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_wakes_within_a_round_trip() {
+async fn a_message_wakes_a_waiter_within_a_round_trip() {
     let world = World::engine();
     world
         .as_engine()
@@ -53,16 +53,16 @@ async fn a_message_wakes_within_a_round_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_comes_while_a_waiter_asks_makes_it_ask_again() {
+async fn a_message_during_a_request_makes_the_waiter_retry() {
     let world = World::engine();
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
     let faults = world.as_engine().faults();
-    // A stray message makes the waiter ask; the answer, busy, is 50 ms on its way.
+    // A stray message makes the waiter send a request. The reply, busy, takes 50 ms.
     let _ = world.admin(&["PUBLISH", CHANNEL, "0"]);
     let before = world.scripts_run();
     faults.delay(Some("theirs"), Duration::from_millis(50));
-    eventually("it asks", || world.scripts_run() > before).await;
-    // The lock comes free now, and the message overtakes that answer.
+    eventually("the request is sent", || world.scripts_run() > before).await;
+    // The lock is released now, and the message overtakes that reply.
     faults.delay(Some("theirs"), Duration::ZERO);
     let took = pass_on(held, waiting).await;
     assert!(took < Duration::from_millis(100), "{took:?}");
@@ -82,7 +82,7 @@ async fn a_lost_message_costs_at_most_a_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_subscriber_asks_again_when_it_is_back() {
+async fn a_waiter_polls_after_its_subscription_is_restored() {
     let world = World::engine();
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
     world.as_engine().faults().kill_subscribers();
@@ -91,12 +91,12 @@ async fn a_killed_subscriber_asks_again_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
+async fn a_waiter_notices_a_release_between_its_attempt_and_its_subscription() {
     let world = World::engine();
     let ours = world.named("ours").await;
     let theirs = world.named("theirs").await;
     let held = lock(&ours).acquire().await.unwrap();
-    // Every answer to the waiter takes 20 ms, so its first attempt is answered long before its subscription.
+    // Every reply to the waiter takes 20 ms, so the reply to its first attempt arrives long before that to its subscription.
     world
         .as_engine()
         .faults()
@@ -104,7 +104,7 @@ async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
     let started = Instant::now();
     let waiting = tokio::spawn(lock(&theirs).acquire());
     world.subscribed(CHANNEL).await;
-    // The server has it, the client does not know yet. A message sent now arrives before the confirmation is acted on.
+    // The server has the subscription, but the client does not know yet. The message is lost, so only a later request finds the release.
     world.as_engine().faults().lose_messages(1);
     held.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
@@ -116,20 +116,20 @@ async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_on_a_lingering_subscription_reaches_a_waiter_whose_first_answer_is_on_its_way() {
+async fn a_lingering_subscription_wakes_a_new_waiter_before_its_first_reply() {
     let world = World::engine();
     let (ours, theirs, held, waiting) = holder_and_waiter(&world).await;
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    // Nobody waits any more, and the subscription lingers.
+    // No waiter is left, and the subscription lingers.
     let held = lock(&ours).acquire().await.unwrap();
     let before = world.scripts_run();
     let faults = world.as_engine().faults();
     faults.delay(Some("theirs"), Duration::from_millis(50));
     let started = Instant::now();
     let waiting = tokio::spawn(lock(&theirs).acquire());
-    eventually("it asks", || world.scripts_run() > before).await;
-    // The message overtakes the answer, busy.
+    eventually("the request is sent", || world.scripts_run() > before).await;
+    // The message overtakes the reply, busy.
     faults.delay(Some("theirs"), Duration::ZERO);
     held.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
@@ -170,12 +170,12 @@ async fn a_subscription_ends_after_its_linger_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscription_asked_for_while_it_ends_is_there_again() {
+async fn a_subscription_requested_while_it_ends_is_restored() {
     let world = World::engine();
     let (ours, theirs, held, waiting) = holder_and_waiter(&world).await;
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    // Come back at every instant around the end of the linger, with slow answers to make the instants long.
+    // A new waiter arrives at many points around the end of the linger time. Slow replies widen the window.
     world
         .as_engine()
         .faults()

@@ -1,4 +1,4 @@
-//! P6: a reply lost after the script ran has the effect of once.
+//! Tests P6: an operation takes effect once when its reply is lost after the script ran.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use stanchion_tests::{LostReply, World, assert_swept_later};
 async fn warm(world: &World) -> (Client, Lock) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
-    // All scripts are known to the server, so that the next EVALSHA is the one that counts.
+    // Loads all scripts, so that the next EVALSHA is the request under test.
     let guard = lock.acquire().await.unwrap();
     let again = guard.reenter().await.unwrap();
     guard.renew().await.unwrap();
@@ -28,7 +28,7 @@ async fn warm(world: &World) -> (Client, Lock) {
     (client, lock)
 }
 
-/// Runs `check` for each way to lose a reply, in a world of its own, after which nothing is left.
+/// Runs `check` in a new world for each way to lose a reply, and asserts that no key is left.
 async fn each_way(check: impl AsyncFn(&World, Client, Lock, LostReply)) {
     for way in LostReply::WAYS {
         let world = World::engine();
@@ -102,7 +102,7 @@ async fn a_partial_release_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_renews() {
+async fn a_renewal_takes_effect() {
     each_way(async |world, _client, lock, way| {
         let guard = lock.acquire().await.unwrap();
         let end = guard.valid_until();
@@ -115,7 +115,7 @@ async fn a_renewal_renews() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_releases_once_and_takes_nothing_from_the_next() {
+async fn a_resent_release_does_not_affect_the_next_holder() {
     each_way(async |world, _client, lock, way| {
         let other = Lock::new(&world.client().await, "job").unwrap();
         let guard = lock.acquire().await.unwrap();
@@ -180,7 +180,7 @@ async fn a_dropped_guards_release_is_repeated_until_answered() {
 async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
     let world = World::engine();
     let (_client, lock) = warm(&world).await;
-    // It runs, its answer is lost, and the caller is gone before anything else happens.
+    // The script runs, its reply is lost, and the caller gives up before the request is resent.
     world.lose_next_reply(LostReply::Silent);
     let error = lock
         .acquire_timeout(Duration::from_millis(50))
@@ -196,11 +196,11 @@ async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
+async fn a_request_that_arrives_after_its_caller_gave_up_acquires_nothing() {
     let world = World::engine();
     let (_client, lock) = warm(&world).await;
     let faults = world.as_engine().faults();
-    // Written now, executed when the network thaws: long after everybody has given up (P3: `not_after`).
+    // The request is written now and runs at the thaw, long after its caller gave up (P3: `not_after`).
     faults.freeze(None);
     let error = lock
         .acquire_timeout(Duration::from_millis(100))
@@ -210,7 +210,7 @@ async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(world.keys().is_empty());
     faults.thaw(None);
-    // Whatever ran, ran in this instant.
+    // The request has run by now.
     assert!(world.keys().is_empty(), "a late request took the lock");
     lock.acquire().await.unwrap().release().await.unwrap();
     world.at_rest().await;
@@ -227,7 +227,7 @@ async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
     });
     eventually("it waits", || client.waiters() == 1).await;
     world.quiet().await;
-    // The hand-off runs and its reply is lost; its resend is refused for good.
+    // The hand-off runs and its reply is lost. The server rejects the resend.
     world.lose_next_reply(LostReply::Closed);
     let before = world.scripts_run();
     let release = tokio::spawn(guard.release());
@@ -239,7 +239,7 @@ async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
         .faults()
         .fail_next("EVALSHA", "OOM command not allowed", 1);
     release.await.unwrap().unwrap();
-    // P3: the owner that the first run put in is swept; P4: the waiter acquires for itself, long before a lease is over.
+    // P3: the hold that the first run granted is swept. P4: the waiter acquires long before a lease ends.
     let started = tokio::time::Instant::now();
     let guard = next.await.unwrap();
     assert!(
@@ -256,7 +256,7 @@ async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
 async fn an_adoption_happens_once() {
     each_way(async |world, _client, lock, way| {
         let ticket = lock.acquire().await.unwrap().detach().await.unwrap();
-        // Now the server knows the script.
+        // Loads the script.
         let guard = lock.adopt(&ticket).await.unwrap();
         let ticket = guard.detach().await.unwrap();
         world.lose_next_reply(way);

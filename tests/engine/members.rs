@@ -1,4 +1,4 @@
-//! The members of a multi-lock, one by one: gone, busy in turns, of one name on several servers.
+//! Tests of the members of a multi-lock: a lost member, members that are busy in turns, and one name on several servers.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn multi(locks: &[Lock]) -> MultiLock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_one_member_is_gone_the_end_of_the_guard_frees_the_others() {
+async fn a_guard_with_a_lost_member_frees_the_others_at_its_end() {
     for drops in [false, true] {
         let world = World::engine();
         let client = world.client().await;
@@ -30,7 +30,7 @@ async fn when_one_member_is_gone_the_end_of_the_guard_frees_the_others() {
         let guard = both.acquire().await.unwrap();
         let _ = world.admin(&["DEL", "b"]);
         assert_eq!(guard.lost().await, LostReason::Gone);
-        assert_eq!(world.keys(), ["a", "c"], "its work may still run");
+        assert_eq!(world.keys(), ["a", "c"], "the holder may still work");
         let started = Instant::now();
         if drops {
             drop(guard);
@@ -44,11 +44,11 @@ async fn when_one_member_is_gone_the_end_of_the_guard_frees_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_mints_no_tokens_shows_none() {
+async fn a_member_without_fencing_has_no_token() {
     let world = World::engine();
     let client = world.client().await;
-    let quiet = lock(&client, "b").with_fencing(Fencing::Off);
-    let guard = multi(&[lock(&client, "a"), quiet.clone(), lock(&client, "c")])
+    let unfenced = lock(&client, "b").with_fencing(Fencing::Off);
+    let guard = multi(&[lock(&client, "a"), unfenced.clone(), lock(&client, "c")])
         .acquire()
         .await
         .unwrap();
@@ -56,12 +56,12 @@ async fn a_member_that_mints_no_tokens_shows_none() {
     assert!(guard.fencing_token("a").is_some());
     assert_eq!(guard.fencing_token("a"), guard.fencing_token("c"));
     guard.release().await.unwrap();
-    let guard = multi(&[quiet]).acquire().await.unwrap();
+    let guard = multi(&[unfenced]).acquire().await.unwrap();
     assert_eq!(guard.fencing_token("b"), None);
 }
 
-/// Holds `lock` for 20 ms of every 25, for ever.
-async fn comes_and_goes(lock: Lock, phase: Duration) {
+/// Holds `lock` for 20 ms of every 25 ms, in a loop.
+async fn hold_repeatedly(lock: Lock, phase: Duration) {
     tokio::time::sleep(phase).await;
     loop {
         let guard = lock.acquire().await.unwrap();
@@ -72,18 +72,18 @@ async fn comes_and_goes(lock: Lock, phase: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holders_who_overlap_do_not_starve_it() {
+async fn overlapping_holders_do_not_starve_a_multi_lock() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     // At every moment at least one of the two is held.
     let others = [
-        tokio::spawn(comes_and_goes(lock(&theirs, "a"), ms(0))),
-        tokio::spawn(comes_and_goes(lock(&theirs, "b"), ms(12))),
+        tokio::spawn(hold_repeatedly(lock(&theirs, "a"), ms(0))),
+        tokio::spawn(hold_repeatedly(lock(&theirs, "b"), ms(12))),
     ];
     let both = multi(&[lock(&ours, "a"), lock(&ours, "b")]);
     for _ in 0..5 {
         let guard = timeout(Duration::from_secs(2), both.acquire()).await;
-        guard.expect("it starves").unwrap().release().await.unwrap();
+        guard.expect("starved").unwrap().release().await.unwrap();
         tokio::time::sleep(ms(100)).await;
     }
     for other in others {
@@ -92,7 +92,7 @@ async fn holders_who_overlap_do_not_starve_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_held_while_one_member_is_waited_for_however_long() {
+async fn a_multi_lock_holds_no_member_while_it_waits() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = lock(&theirs, "b").acquire().await.unwrap();
@@ -107,7 +107,7 @@ async fn nothing_is_held_while_one_member_is_waited_for_however_long() {
     waiter.await.unwrap().release().await.unwrap();
 }
 
-/// Two processes that take one name on two servers, each in what it takes for the order.
+/// Lets two processes acquire one name on two servers. A deadlock shows that they do not use the same order.
 async fn never_deadlock(ours: [&Client; 2], theirs: [&Client; 2]) {
     let tasks = [ours, theirs].map(|clients| {
         let both = multi(&clients.map(|client| lock(client, "job")));
@@ -119,20 +119,20 @@ async fn never_deadlock(ours: [&Client; 2], theirs: [&Client; 2]) {
     });
     for task in tasks {
         let done = timeout(Duration::from_secs(60), task).await;
-        assert!(done.is_ok(), "each holds what the other waits for");
+        assert!(done.is_ok(), "the two processes deadlock");
         done.unwrap().unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_name_on_two_servers_is_taken_in_one_order_by_clients_that_saw_them_differently() {
+async fn clients_that_know_different_server_identities_lock_in_the_same_order() {
     let (first, second) = (World::engine(), World::engine());
     for world in [&first, &second] {
         world.as_engine().faults().delay(None, ms(5));
     }
     let (mine, yours) = (first.client().await, second.client().await);
     for _ in 0..12 {
-        // As after a failover or a restart: who connects now is told another identity than who connected before.
+        // As after a failover or a restart: the server gives new clients another identity than earlier ones.
         first
             .as_engine()
             .faults()
@@ -145,7 +145,7 @@ async fn one_name_on_two_servers_is_taken_in_one_order_by_clients_that_saw_them_
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_name_in_two_databases_of_a_server_is_taken_in_one_order() {
+async fn clients_lock_one_name_in_two_databases_in_the_same_order() {
     let world = World::engine();
     world.as_engine().faults().delay(None, ms(5));
     let database = async |number| {
@@ -166,7 +166,7 @@ async fn one_name_through_two_clients_of_a_server_is_refused() {
     let (a, b) = (world.client().await, world.client().await);
     let twice = multi(&[lock(&a, "job"), lock(&b, "job")]);
     let refused = timeout(Duration::from_secs(60), twice.acquire()).await;
-    let error = refused.expect("it waits for itself").unwrap_err();
+    let error = refused.expect("a self-deadlock").unwrap_err();
     assert!(
         matches!(
             &error,

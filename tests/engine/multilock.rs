@@ -1,4 +1,4 @@
-//! The multi-lock, exactly: every await point, lost replies, refusals, and a model.
+//! Tests of the multi-lock: futures dropped at every await point, lost replies, rejections, random faults, and a model.
 //!
 //! Long: one suite over one set-up.
 
@@ -31,7 +31,7 @@ enum Way {
     InOrder,
 }
 
-/// Members of two kinds as well.
+/// A multi-lock with members of two kinds.
 fn mixed(ours: &Client, theirs: &Client) -> MultiLock {
     let fair = FairLock::new(ours, "a").unwrap();
     MultiLock::new([&fair as &dyn Lockable, &lock(theirs, "b"), &lock(ours, "c")]).unwrap()
@@ -39,7 +39,7 @@ fn mixed(ours: &Client, theirs: &Client) -> MultiLock {
 
 const WAYS: [Way; 2] = [Way::Together, Way::InOrder];
 
-/// Three members of `ours`, or the middle one of `theirs`.
+/// Three members of `ours`; in order, the middle one is of `theirs`.
 fn three(way: Way, ours: &Client, theirs: &Client) -> MultiLock {
     let middle = match way {
         Way::Together => ours,
@@ -60,7 +60,7 @@ async fn clients(world: &World) -> (Client, Client) {
     (ours, theirs)
 }
 
-/// With a slow server, requests are under way when their callers go.
+/// Replies take 5 ms, so that requests are in flight when their futures are dropped.
 async fn slow() -> (World, Client, Client) {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
@@ -99,7 +99,7 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
         let (world, ours, theirs) = slow().await;
         let multi = three(way, &ours, &theirs);
         let polls = for_each_await_point(async |polls| {
-            // Two members are held at first, and come free while the doomed waiter is at any point of its way.
+            // Two members are held at first, and are released while the doomed waiter is at any point of its wait.
             let b = lock(&theirs, "b").acquire().await.unwrap();
             let c = lock(&theirs, "c").acquire().await.unwrap();
             let releasing = tokio::spawn(async move {
@@ -117,7 +117,7 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
             let survivor = multi.acquire().await.unwrap();
             assert!(
                 started.elapsed() < Duration::from_secs(1),
-                "{way:?}: the survivor slept past its wake after {polls} polls: {:?}",
+                "{way:?}: the survivor missed its wake-up after {polls} polls: {:?}",
                 started.elapsed()
             );
             survivor.release().await.unwrap();
@@ -159,7 +159,7 @@ async fn a_try_or_a_release_dropped_anywhere_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_replies_have_the_effect_of_once() {
+async fn operations_with_lost_replies_take_effect_once() {
     for way in WAYS {
         for silent in [false, true] {
             let world = World::engine();
@@ -195,7 +195,7 @@ async fn lost_replies_have_the_effect_of_once() {
     }
 }
 
-/// Rule R12: a run whose answer was lost took all; by the time it is sent again, one member is somebody else's.
+/// R12: the first run acquires all members, and its reply is lost. Another client has one member when the request is resent.
 #[tokio::test(start_paused = true)]
 async fn a_resent_acquire_that_finds_a_member_taken_keeps_nothing() {
     let world = World::engine();
@@ -209,14 +209,14 @@ async fn a_resent_acquire_that_finds_a_member_taken_keeps_nothing() {
     eventually("it has run", || world.keys() == ["a", "b", "c"]).await;
     assert!(lock(&theirs, "b").danger().force_release().await.unwrap());
     let taken = lock(&theirs, "b").acquire().await.unwrap();
-    // Somebody waits for a member that the loser has for now.
+    // Another task waits for a member that the first run still holds.
     let a = lock(&theirs, "a");
     let next = tokio::spawn(async move { a.acquire().await.unwrap() });
     let started = Instant::now();
     next.await.unwrap().release().await.unwrap();
     assert!(
         started.elapsed() < Duration::from_secs(2),
-        "released and told when the request is sent again, after a second: {:?}",
+        "the resend, after a second, releases the member and wakes its waiter: {:?}",
         started.elapsed()
     );
     world.quiet().await;
@@ -228,7 +228,7 @@ async fn a_resent_acquire_that_finds_a_member_taken_keeps_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
+async fn a_request_that_arrives_after_its_caller_gave_up_acquires_nothing() {
     for way in WAYS {
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
@@ -249,7 +249,7 @@ async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_maxmemory_nothing_is_taken_and_everything_held_can_end() {
+async fn at_maxmemory_a_multi_lock_can_be_renewed_and_released_but_not_acquired() {
     for way in WAYS {
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
@@ -279,7 +279,7 @@ async fn at_maxmemory_nothing_is_taken_and_everything_held_can_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_refused_in_the_middle_rolls_the_others_back() {
+async fn a_rejected_member_rolls_the_others_back() {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
     let _ = world.admin(&["SET", "b", "precious"]);
@@ -300,7 +300,7 @@ async fn a_member_refused_in_the_middle_rolls_the_others_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_lost_in_time_when_the_server_falls_silent() {
+async fn a_multi_lock_is_lost_in_time_when_its_server_falls_silent() {
     for way in WAYS {
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
@@ -309,7 +309,7 @@ async fn it_is_lost_in_time_when_the_server_falls_silent() {
         let guard = multi.acquire().await.unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(guard.is_held(), "the watchdog renews every member");
-        // In order, one of two servers' worth of members is enough.
+        // In order, only one of the two clients falls silent. That is enough.
         world.as_engine().faults().freeze(Some("ours"));
         let left = guard.remaining();
         let started = Instant::now();
@@ -323,10 +323,10 @@ async fn it_is_lost_in_time_when_the_server_falls_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_behind_a_multi_lock_are_woken_when_it_goes_elsewhere() {
+async fn a_multi_lock_that_moves_to_another_queue_wakes_the_waiter_behind_it() {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
-    // The first in the local queue of `a` is a multi-lock that finds `b` held and goes to wait there.
+    // The first in the local queue of `a` is a multi-lock that finds `b` held and moves to its queue.
     let a = lock(&theirs, "a").acquire().await.unwrap();
     let b = lock(&theirs, "b").acquire().await.unwrap();
     let both = multi(&ours, &["a", "b"]);
@@ -358,9 +358,9 @@ async fn waiters_behind_a_multi_lock_are_woken_when_it_goes_elsewhere() {
     world.at_rest().await;
 }
 
-/// Many tasks, random members, a network that fails: never two holders of one name, nobody waits for ever, nothing stays.
+/// Many tasks lock random members while the network fails. No name has two holders, every wait ends, and no key is left.
 #[tokio::test(start_paused = true)]
-async fn a_storm_leaves_no_overlap_and_no_orphan() {
+async fn random_faults_cause_no_overlap_and_no_orphan() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     for seed in 0..8 {
@@ -417,7 +417,7 @@ async fn a_storm_leaves_no_overlap_and_no_orphan() {
                             let _ = guard.run(tokio::time::sleep(pause)).await;
                             drop(left);
                         };
-                        // Some are dropped in the middle.
+                        // Some futures are dropped before they end.
                         let _ = tokio::time::timeout(patience, work).await;
                     }
                 })
@@ -426,7 +426,7 @@ async fn a_storm_leaves_no_overlap_and_no_orphan() {
         for task in tasks {
             tokio::time::timeout(Duration::from_secs(300), task)
                 .await
-                .unwrap_or_else(|_| panic!("seed {seed}: somebody waits for ever"))
+                .unwrap_or_else(|_| panic!("seed {seed}: a task does not end"))
                 .unwrap();
         }
         storm.await.unwrap();
@@ -435,7 +435,7 @@ async fn a_storm_leaves_no_overlap_and_no_orphan() {
     }
 }
 
-/// Takes its task out of the names again, however its work ends.
+/// Removes its task from the names when the work ends or is dropped.
 struct Inside<'a>(&'a [std::sync::atomic::AtomicU64; 4], &'a [usize]);
 
 impl Drop for Inside<'_> {
@@ -448,11 +448,11 @@ impl Drop for Inside<'_> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Try the members in this set of bits, as this client; or one client for each member.
+    /// Try the members in this bit set, all of one client, or of the two clients in turns.
     Try(u8, Option<bool>),
     /// Release or drop the n-th guard.
     Release(usize, bool),
-    /// Take a name away from whoever holds it.
+    /// Release a name by force.
     Force(usize),
     LoseAReply,
 }
@@ -471,7 +471,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 async fn run(steps: Vec<Step>) {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
-    // Name → which guard holds it.
+    // The guard that holds each name.
     let mut model: BTreeMap<&str, usize> = BTreeMap::new();
     let mut guards: Vec<(usize, MultiGuard)> = Vec::new();
     for (n, step) in steps.into_iter().enumerate() {
@@ -502,7 +502,7 @@ async fn run(steps: Vec<Step>) {
             }
             Step::Release(i, drops) if i < guards.len() => {
                 let (id, guard) = guards.remove(i);
-                // It may have lost members by force without knowing yet; then the release says so.
+                // The guard may have lost members by force without knowing it yet. Then its release fails.
                 let whole =
                     model.values().filter(|holder| **holder == id).count() == guard.names().len();
                 model.retain(|_, holder| *holder != id);
@@ -518,7 +518,7 @@ async fn run(steps: Vec<Step>) {
                 assert_eq!(forced.unwrap(), model.remove(NAMES[i]).is_some());
             }
             Step::LoseAReply => {
-                // A forced release is not sent again, so only tries and releases may pay for it: this one does.
+                // The client does not resend a forced release, so the lost reply must not be that of one. The spare lock uses the fault up.
                 world.as_engine().faults().lose_replies("EVALSHA", 1);
                 let spare = multi(&ours, &["x", "y"]);
                 spare.acquire().await.unwrap().release().await.unwrap();
@@ -528,7 +528,7 @@ async fn run(steps: Vec<Step>) {
         eventually("the server agrees with the model", || world.keys() == held).await;
     }
     drop(guards);
-    // What was taken by force from a guard that does not know is nobody's; all else is released.
+    // The members that were released by force are free already. The drop releases all others.
     world.at_rest().await;
 }
 
@@ -536,7 +536,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_multi_lock_does_what_its_model_does(steps in prop::collection::vec(step(), 1..40)) {
+    fn a_multi_lock_agrees_with_its_model(steps in prop::collection::vec(step(), 1..40)) {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)

@@ -1,4 +1,4 @@
-//! The hand-off of several locks at once between the tasks of a process.
+//! Tests of the hand-off of a multi-lock between the tasks of a process, in one script.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn joined(client: &Client, names: &[&str]) -> JoinHandle<MultiGuard> {
     task
 }
 
-/// A task that waits for `names`, and has asked.
+/// A task that waits for `names` and has sent its requests.
 async fn waiting(world: &World, client: &Client, names: &[&str]) -> JoinHandle<MultiGuard> {
     let task = joined(client, names).await;
     world.quiet().await;
@@ -55,7 +55,7 @@ fn assert_held(world: &World, guard: &MultiGuard, names: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_wants_the_same_gets_it_by_one_script() {
+async fn a_release_hands_the_locks_to_the_next_task_in_one_script() {
     let world = World::engine();
     let client = warm(&world).await;
     let mut guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
@@ -76,9 +76,8 @@ async fn a_task_that_wants_the_same_gets_it_by_one_script() {
     world.at_rest().await;
 }
 
-/// Another process has its turn after eight hand-offs.
 #[tokio::test(start_paused = true)]
-async fn other_processes_have_their_turns() {
+async fn another_process_gets_its_turn_after_eight_hand_offs() {
     let world = World::engine();
     let client = warm(&world).await;
     let other = world.client().await;
@@ -104,9 +103,9 @@ async fn other_processes_have_their_turns() {
     world.at_rest().await;
 }
 
-/// One that wants the same is served before one that waits for locks which cross these, but not a second time.
+/// A waiter for the same locks is served before a waiter for overlapping locks, but only once.
 #[tokio::test(start_paused = true)]
-async fn one_hand_off_goes_past_others() {
+async fn one_hand_off_may_skip_a_waiter_for_overlapping_locks() {
     let world = World::engine();
     let client = warm(&world).await;
     let guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
@@ -120,7 +119,7 @@ async fn one_hand_off_goes_past_others() {
     assert_held(&world, &same, &["a", "b"]);
     same.release().await.unwrap();
     let crossing = timeout(Duration::from_millis(100), crossing).await;
-    let crossing = crossing.expect("passed over twice").unwrap();
+    let crossing = crossing.expect("skipped twice").unwrap();
     assert_held(&world, &crossing, &["a", "c"]);
     assert!(!last.is_finished());
     crossing.release().await.unwrap();
@@ -129,7 +128,7 @@ async fn one_hand_off_goes_past_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_handed_other_locks_than_it_wants() {
+async fn a_waiter_is_handed_only_the_locks_it_wants() {
     for names in [&["a", "b", "c"] as &[&str], &["a"], &["a", "c"]] {
         let world = World::engine();
         let client = warm(&world).await;
@@ -145,9 +144,10 @@ async fn nobody_is_handed_other_locks_than_it_wants() {
     }
 }
 
-/// The waiter stands in the queue of another name than the one that the hold was granted in: it came when another client held `b`
-/// alone. Calls `waits` to make it wait, and returns the hold of both, and that of the other client, which the server has lost.
-async fn held_while(
+/// Lets a waiter join the queue of `b` while another client holds `b` alone, and then acquires `a` and `b`. So the waiter is in the queue
+/// of another name than the one that the hold was granted in. Calls `waits` to make it wait. Returns the hold of both, and that of the
+/// other client, which the server has lost.
+async fn queued_elsewhere(
     world: &World,
     client: &Client,
     waits: impl AsyncFnOnce(MultiLock),
@@ -157,19 +157,19 @@ async fn held_while(
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
     let both = multi(client, &["a", "b"]).with_lease(lease);
     waits(both.clone()).await;
-    // Nobody is told.
+    // No process gets a message about this.
     let _ = world.admin(&["DEL", "b", "stanchion_line:{b}", "stanchion_wake:{b}"]);
     let guard = both.acquire().await.unwrap();
     (guard, elsewhere)
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_another_of_the_names_is_handed_them_too() {
+async fn a_waiter_in_the_queue_of_another_member_is_handed_the_locks() {
     let world = World::engine();
     let client = warm(&world).await;
     let mut next = None;
     let waits = async |_| next = Some(waiting(&world, &client, &["a", "b"]).await);
-    let (guard, elsewhere) = held_while(&world, &client, waits).await;
+    let (guard, elsewhere) = queued_elsewhere(&world, &client, waits).await;
     let mut behind = Vec::new();
     for names in [&["a"] as &[&str], &["b"], &["a", "b"]] {
         let task = joined(&client, names).await;
@@ -181,43 +181,43 @@ async fn who_waits_for_another_of_the_names_is_handed_them_too() {
     guard.release().await.unwrap();
     let next = next.unwrap().await.unwrap();
     assert_held(&world, &next, &["a", "b"]);
-    // The other is of the one that waits for `a` alone, and asks because it has no place in line.
+    // The second script is the request of the waiter for `a` alone, which has no queue entry on the server.
     assert_eq!(world.scripts_run() - scripts, 2);
     next.release().await.unwrap();
     let began = Instant::now();
     for task in behind {
         task.await.unwrap();
     }
-    // P4: the place in the line of `b` is lost, so those who wait there look after a poll interval.
+    // P4: the queue entry for `b` is lost, so the waiters there acquire after a poll interval.
     let elapsed = began.elapsed();
     assert!(elapsed < Duration::from_secs(6), "{elapsed:?}");
     drop(elsewhere);
     world.at_rest().await;
 }
 
-/// R12: the lock that the run did remove goes to the head of its line, also if nobody of this process takes it.
+/// R12: the lock that the script removed goes to the head of its queue, even if no task of this process takes it.
 #[tokio::test(start_paused = true)]
-async fn a_hand_off_that_finds_a_lock_missing_serves_the_lines_of_the_others() {
+async fn a_hand_off_that_finds_a_lock_missing_serves_the_queues_of_the_others() {
     let world = World::engine();
     let client = warm(&world).await;
     let mut next = None;
     let waits = async |_| next = Some(waiting(&world, &client, &["a", "b"]).await);
-    let (guard, elsewhere) = held_while(&world, &client, waits).await;
+    let (guard, elsewhere) = queued_elsewhere(&world, &client, waits).await;
     let theirs = joined(&world.client().await, &["a"]).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let _ = world.admin(&["DEL", "b"]);
     guard.release().await.unwrap_err();
     let theirs = timeout(Duration::from_millis(100), theirs).await;
-    let theirs = theirs.expect("the line of `a` was not served").unwrap();
+    let theirs = theirs.expect("the queue of `a` was not served").unwrap();
     theirs.release().await.unwrap();
     next.unwrap().await.unwrap().release().await.unwrap();
     drop(elsewhere);
     world.at_rest().await;
 }
 
-/// P6, and R7: whatever answer is lost, one owner holds all.
+/// P6, R7: one owner holds all locks, in whichever way the reply is lost.
 #[tokio::test(start_paused = true)]
-async fn a_hand_off_whose_answer_is_lost_hands_over_once() {
+async fn a_hand_off_whose_reply_is_lost_takes_effect_once() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let client = warm(&world).await;
@@ -228,7 +228,7 @@ async fn a_hand_off_whose_answer_is_lost_hands_over_once() {
         world.lose_next_reply(way);
         guard.release().await.unwrap();
         let next = next.await.unwrap();
-        // Sent again, and understood as done.
+        // The script ran twice. The second run found that the hand-off was done.
         assert_eq!(world.scripts_run() - scripts, 2);
         assert!(next.fencing_token("b") > token);
         assert_held(&world, &next, &["a", "b"]);
@@ -237,7 +237,7 @@ async fn a_hand_off_whose_answer_is_lost_hands_over_once() {
     }
 }
 
-/// R12, R15: what the run had removed is free, and who waits for it hears so.
+/// R12, R15: a lock that the script removed is free, and its waiter is notified.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_missing_or_cannot_mint_leaves_the_others_free() {
     for command in [
@@ -267,7 +267,7 @@ async fn a_lock_that_is_missing_or_cannot_mint_leaves_the_others_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_dropped_while_it_is_handed_them_passes_them_on() {
+async fn a_waiter_dropped_during_a_hand_off_passes_the_locks_on() {
     let world = World::slow_engine();
     let client = warm(&world).await;
     let both = multi(&client, &["a", "b"]);
@@ -287,16 +287,16 @@ async fn a_waiter_dropped_while_it_is_handed_them_passes_them_on() {
     }
 }
 
-/// Invariant 5 of the queue, in that of the hold and in that of another name.
+/// Invariant 5 of the queue, for a waiter in the queue of the hold and for one in the queue of another name.
 #[tokio::test(start_paused = true)]
-async fn what_is_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
+async fn locks_handed_to_an_unpolled_future_are_passed_on_after_one_lease() {
     for elsewhere in [false, true] {
         let world = World::engine();
         let client = warm(&world).await;
         let lease = Lease::new(Duration::from_secs(3)).unwrap();
         let both = multi(&client, &["a", "b"]).with_lease(lease);
         let mut left = None;
-        // Polled until it waits, and then left.
+        // Polls the future until it waits, and then leaves it unpolled.
         let mut waits = async |both: MultiLock| {
             let mut acquire: Left = Box::pin(both.acquire());
             while client.waiters() == 0 {
@@ -306,7 +306,7 @@ async fn what_is_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() 
             left = Some(acquire);
         };
         let (guard, _other) = if elsewhere {
-            let (guard, other) = held_while(&world, &client, waits).await;
+            let (guard, other) = queued_elsewhere(&world, &client, waits).await;
             (guard, Some(other))
         } else {
             let guard = both.acquire().await.unwrap();
@@ -323,7 +323,7 @@ async fn what_is_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() 
         assert!(elapsed >= Duration::from_millis(2900), "{elapsed:?}");
         behind.release().await.unwrap();
         let third = timeout(Duration::from_secs(1), third).await;
-        let third = third.expect("its queue was forgotten").unwrap();
+        let third = third.expect("its queue was not served").unwrap();
         third.release().await.unwrap();
         left.unwrap().await.unwrap().release().await.unwrap();
         drop(_other);

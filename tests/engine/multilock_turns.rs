@@ -1,4 +1,4 @@
-//! A multi-lock in the line of a lock that it cannot take: others are not kept waiting.
+//! Tests of a multi-lock that is queued for a lock which it cannot take: it does not block the waiters behind it.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use stanchion_testkit::eventually;
 use stanchion_tests::{World, together};
 use tokio::time::Instant;
 
-/// L4: an expiry sends no message, so whoever looks after it and cannot take the lock tells the next.
+/// L4: an expiry sends no message. A process that polls after the expiry and cannot take the lock notifies the next one.
 #[tokio::test(start_paused = true)]
-async fn a_head_that_looks_in_vain_passes_the_free_lock_on() {
+async fn a_head_that_cannot_take_the_free_lock_passes_it_on() {
     for lease in [2600, 3000, 3400] {
         let world = World::engine();
         let clients = world.fleet(3).await;
         let lock = |client: usize, name: &str| Lock::new(&clients[client], name).unwrap();
-        let in_line = |places: usize| {
+        let queued = |count: usize| {
             let world = &world;
             async move {
                 let line = ["ZCARD", "stanchion_line:{a}"];
-                let places = places.to_string();
-                eventually("it stands in line", || world.admin(&line) == places).await;
+                let count = count.to_string();
+                eventually("it is queued", || world.admin(&line) == count).await;
             }
         };
         let _other = lock(0, "b").acquire().await.unwrap();
-        // A process of stanchion's that falls silent: whoever is not the head looks at some moment of a second only.
+        // The holder is a silent process of stanchion. A waiter that is not the head polls at a random time within a second.
         let silent = "11111111-1111-8111-8111-111111111111:1";
         let _ = world.admin(&["HSET", "a", silent, "1"]);
         let _ = world.admin(&["PEXPIRE", "a", &lease.to_string()]);
         let held = Instant::now();
-        // Another task of the same process waits there already, so the multi-lock does not ask a second time when it moves there.
+        // Another task of the process waits for `b` already, so the multi-lock sends no second request when it moves to that queue.
         let before = lock(1, "b");
         let before = tokio::spawn(async move { before.acquire().await });
         eventually("it waits", || clients[1].waiters() == 1).await;
@@ -36,10 +36,10 @@ async fn a_head_that_looks_in_vain_passes_the_free_lock_on() {
         let both = [lock(1, "a"), lock(1, "b")];
         let both = MultiLock::new(both.iter().map(|lock| lock as &dyn Lockable)).unwrap();
         let first = tokio::spawn(async move { both.acquire().await });
-        in_line(1).await;
+        queued(1).await;
         let behind = lock(2, "a");
         let behind = tokio::spawn(async move { behind.acquire().await });
-        in_line(2).await;
+        queued(2).await;
         let guard = behind.await.unwrap().unwrap();
         let elapsed = held.elapsed();
         assert!(elapsed < Duration::from_millis(lease + 20), "{elapsed:?}");
@@ -56,7 +56,7 @@ struct Rush {
     scripts: f64,
 }
 
-/// Each task takes two of four names and holds them for 1 ms; of `singles` acquires one takes a single name.
+/// Each task acquires two of four names and holds them for 1 ms. One in `singles` acquires is for a single name.
 async fn rush(singles: usize) -> Rush {
     let world = World::engine();
     let clients = world.fleet(3).await;
@@ -76,9 +76,9 @@ async fn rush(singles: usize) -> Rush {
                     0 => &locks[0],
                     _ => &both,
                 };
-                let asked = Instant::now();
+                let began = Instant::now();
                 let guard = wanted.acquire().await.unwrap();
-                grants.push((Instant::now(), asked.elapsed()));
+                grants.push((Instant::now(), began.elapsed()));
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 guard.release().await.unwrap();
             }
@@ -97,26 +97,26 @@ async fn rush(singles: usize) -> Rush {
     }
 }
 
-/// L6: what one waiter was told is not lost when another one of its process asks, which has no place yet.
+/// L6: the wake-up of one waiter is not lost when another waiter of its process, without a queue entry, sends a request.
 #[tokio::test(start_paused = true)]
-async fn names_that_cross_never_stand_still() {
+async fn multi_locks_with_overlapping_names_never_stall() {
     for singles in [2, 1_000_000] {
         let rush = rush(singles).await;
         let (gap, wait, scripts) = (rush.longest_gap, rush.longest_wait, rush.scripts);
         assert!(gap < Duration::from_millis(30), "no grant for {gap:?}");
         assert!(
             wait < Duration::from_millis(500),
-            "somebody waited {wait:?}"
+            "the longest wait: {wait:?}"
         );
-        // Each name is free for a request or two whose other name is not.
+        // A request may find one name free and the other one held.
         assert!(scripts < 8.0, "{scripts} scripts for each grant");
     }
 }
 
-/// P4: the message that lets a process try takes its place off the line. If the waiter is handed the locks before it has asked, the
-/// process has no place when it releases them, and nobody tells the next.
+/// P4: the message that lets a process try removes its queue entry. If the waiter is handed the locks before it sends its request, the
+/// process has no queue entry when it releases them. Then no message wakes the next waiter of the process.
 #[tokio::test(start_paused = true)]
-async fn who_was_told_and_is_handed_the_locks_instead_leaves_the_next_a_request() {
+async fn a_woken_waiter_that_is_handed_the_locks_still_lets_the_next_one_acquire() {
     let world = World::engine();
     let clients = world.fleet(2).await;
     let multi = |names: [&str; 2]| {
@@ -129,7 +129,7 @@ async fn who_was_told_and_is_handed_the_locks_instead_leaves_the_next_a_request(
         .acquire()
         .await
         .unwrap();
-    // Waits in line, and is not polled again until it is handed the locks.
+    // Queued, and not polled again until it is handed the locks.
     let mut first = Box::pin(both.acquire());
     while world.admin(&["ZCARD", "stanchion_line:{a}"]) != "1" {
         let once = tokio::time::timeout(Duration::from_millis(1), &mut first).await;
@@ -138,7 +138,7 @@ async fn who_was_told_and_is_handed_the_locks_instead_leaves_the_next_a_request(
     let waiting = multi(["a", "c"]);
     let next = tokio::spawn(async move { waiting.acquire().await.unwrap() });
     eventually("it waits", || clients[0].waiters() == 2).await;
-    // Tells the first to try.
+    // Wakes the first waiter.
     theirs.release().await.unwrap();
     world.quiet().await;
     assert_eq!(world.admin(&["EXISTS", "stanchion_line:{a}"]), "0");
@@ -147,12 +147,12 @@ async fn who_was_told_and_is_handed_the_locks_instead_leaves_the_next_a_request(
     let guard = first.await.unwrap();
     guard.release().await.unwrap();
     let next = tokio::time::timeout(Duration::from_millis(100), next).await;
-    let next = next.expect("a free lock, and nobody was told").unwrap();
+    let next = next.expect("the next waiter was not woken").unwrap();
     next.release().await.unwrap();
     world.at_rest().await;
 }
 
-/// A multi-lock of `a` and `b` that waits in the line of `b`, whose holder, the process of no client, is silent; and the line's key.
+/// A multi-lock of `a` and `b` that is queued for `b`. The holder of `b` is silent: its owner id belongs to no client.
 async fn behind_a_silent_holder(
     world: &World,
     client: &stanchion::Client,
@@ -164,23 +164,23 @@ async fn behind_a_silent_holder(
     let both = ["a", "b"].map(|name| Lock::new(client, name).unwrap());
     let both = MultiLock::new(both.iter().map(|lock| lock as &dyn Lockable)).unwrap();
     let waiting = tokio::spawn(async move { both.acquire().await.unwrap() });
-    in_line_of_b(world, 1).await;
+    queued_for_b(world, 1).await;
     waiting
 }
 
 const LINE_OF_B: &str = "stanchion_line:{b}";
 
-async fn in_line_of_b(world: &World, places: usize) {
-    let places = places.to_string();
+async fn queued_for_b(world: &World, count: usize) {
+    let count = count.to_string();
     eventually("it is queued", || {
-        world.admin(&["ZCARD", LINE_OF_B]) == places
+        world.admin(&["ZCARD", LINE_OF_B]) == count
     })
     .await;
 }
 
-/// L4: an expiry sends no message. A multi-lock that takes a lock whose line it was in notifies the next of the end of its lease.
+/// L4: an expiry sends no message. A multi-lock that takes a lock it was queued for notifies the next waiter of the end of its lease.
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_that_leaves_a_line_notifies_the_new_head() {
+async fn a_multi_lock_that_leaves_a_queue_notifies_the_new_head() {
     let world = World::engine();
     let clients = world.fleet(3).await;
     let lock = |client: usize, name: &str| Lock::new(&clients[client], name).unwrap();
@@ -188,21 +188,21 @@ async fn a_multi_lock_that_leaves_a_line_notifies_the_new_head() {
     let both = ["a", "b"].map(|name| lock(1, name));
     let both = MultiLock::new(both.iter().map(|lock| lock as &dyn Lockable)).unwrap();
     let waiting = tokio::spawn(async move { both.acquire().await.unwrap() });
-    in_line_of_b(&world, 1).await;
+    queued_for_b(&world, 1).await;
     let behind = lock(2, "b");
     let next = tokio::spawn(async move { behind.acquire().await.unwrap() });
-    in_line_of_b(&world, 2).await;
-    let place = world.admin(&[
+    queued_for_b(&world, 2).await;
+    let entry = world.admin(&[
         "EVAL",
         "return redis.call('ZRANGE', KEYS[1], 1, 1)[1]",
         "1",
         LINE_OF_B,
     ]);
-    let channel = format!("redisson_lock__channel:{{b}}:{}", &place[..36]);
+    let channel = format!("redisson_lock__channel:{{b}}:{}", &entry[..36]);
     let mut messages = world.listen(&channel).await;
     held.release().await.unwrap();
     let guard = waiting.await.unwrap();
-    // While the multi-lock, which was notified, may not have sent its request; and when it has.
+    // `P`: the multi-lock was notified, and its request may not have arrived. `N`: it has acquired.
     for expected in ["P 25", "N 30000"] {
         let message = tokio::time::timeout(Duration::from_millis(20), messages.next()).await;
         assert_eq!(message.expect(expected), expected);
@@ -212,13 +212,13 @@ async fn a_multi_lock_that_leaves_a_line_notifies_the_new_head() {
     world.at_rest().await;
 }
 
-/// L3: a holder fell silent, so others in its line may be dead. A multi-lock that finds this out lets the living say so.
+/// L3: a holder fell silent, so processes in its queue may be dead. A multi-lock that notices this makes live ones join again.
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_behind_a_silent_holder_removes_dead_processes_from_the_line() {
+async fn a_multi_lock_behind_a_silent_holder_removes_dead_processes_from_the_queue() {
     let world = World::engine();
     let (first, next) = (world.named("first").await, world.named("next").await);
     let waiting = behind_a_silent_holder(&world, &first, Duration::from_secs(3)).await;
-    // Dead processes behind it: nobody is subscribed for them.
+    // Dead processes behind it: their channels have no subscribers.
     let arrived = world.admin(&[
         "EVAL",
         "return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]",
@@ -227,15 +227,15 @@ async fn a_multi_lock_behind_a_silent_holder_removes_dead_processes_from_the_lin
     ]);
     let arrived: u64 = arrived.parse().unwrap();
     for n in 1..=20 {
-        let place = format!("00000000-0000-8000-8000-{n:012}:1");
-        let _ = world.admin(&["ZADD", LINE_OF_B, &(arrived + n).to_string(), &place]);
+        let entry = format!("00000000-0000-8000-8000-{n:012}:1");
+        let _ = world.admin(&["ZADD", LINE_OF_B, &(arrived + n).to_string(), &entry]);
     }
     let lock = Lock::new(&next, "b").unwrap();
     let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    in_line_of_b(&world, 22).await;
+    queued_for_b(&world, 22).await;
     let guard = waiting.await.unwrap();
-    // The living one has sent a request again.
-    in_line_of_b(&world, 1).await;
+    // The live process has joined again.
+    queued_for_b(&world, 1).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     let next = next.await.unwrap();

@@ -1,4 +1,4 @@
-//! Events that an observer of a client hears.
+//! Tests of the events and gauges that a client reports to its observer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -83,10 +83,10 @@ async fn seconds(n: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_event_is_heard_once_with_its_labels() {
+async fn each_event_is_reported_once_with_its_labels() {
     let world = World::engine();
-    let hears = Arc::new(Counting::default());
-    let client = observed(&world, &hears).await;
+    let counting = Arc::new(Counting::default());
+    let client = observed(&world, &counting).await;
     let other = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -105,7 +105,7 @@ async fn each_event_is_heard_once_with_its_labels() {
         ("woken lock true", 0),
         ("woken lock false", 0),
     ] {
-        assert_eq!(hears.of(event), times, "{event}");
+        assert_eq!(counting.of(event), times, "{event}");
     }
     // By hand-off, and by the message of another process.
     let guard = lock.acquire().await.unwrap();
@@ -113,27 +113,26 @@ async fn each_event_is_heard_once_with_its_labels() {
     seconds(1).await;
     guard.release().await.unwrap();
     next.await.unwrap().unwrap().release().await.unwrap();
-    assert_eq!(hears.of("handed lock"), 1);
-    assert_eq!(hears.of("woken lock true"), 1);
+    assert_eq!(counting.of("handed lock"), 1);
+    assert_eq!(counting.of("woken lock true"), 1);
     let theirs = Lock::new(&other, "job").unwrap().acquire().await.unwrap();
     let next = tokio::spawn(lock.acquire());
     seconds(1).await;
     theirs.release().await.unwrap();
     next.await.unwrap().unwrap().release().await.unwrap();
-    assert_eq!(hears.of("woken lock true"), 2);
-    // Lost.
+    assert_eq!(counting.of("woken lock true"), 2);
     let brief = AcquireOptions::new().max_hold(Duration::from_secs(20));
     let guard = lock.acquire_with(brief).await.unwrap();
     guard.lost().await;
-    assert_eq!(hears.of("lost lock max_hold"), 1);
-    assert_eq!(hears.of("held lock 19") + hears.of("held lock 20"), 1);
+    assert_eq!(counting.of("lost lock max_hold"), 1);
+    assert_eq!(counting.of("held lock 19") + counting.of("held lock 20"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn gauges_show_holds_waits_and_connections_now() {
+async fn gauges_show_current_holds_waits_and_connections() {
     let world = World::engine();
-    let hears = Arc::new(Counting::default());
-    let client = observed(&world, &hears).await;
+    let counting = Arc::new(Counting::default());
+    let client = observed(&world, &counting).await;
     let (a, b) = (
         Lock::new(&client, "a").unwrap(),
         Lock::new(&client, "b").unwrap(),
@@ -148,7 +147,7 @@ async fn gauges_show_holds_waits_and_connections_now() {
         async move { latch.wait().await }
     });
     seconds(3).await;
-    let now = hears.now();
+    let now = counting.now();
     assert_eq!(now.held, [("lock", 2)]);
     let mut waits = now.waiting.clone();
     waits.sort_unstable();
@@ -161,48 +160,48 @@ async fn gauges_show_holds_waits_and_connections_now() {
     waiting.abort();
     drop((first, second));
     seconds(2).await;
-    let now = hears.now();
-    // Nobody held the latch: it is no hold that ends.
+    let now = counting.now();
+    // A latch has no holder, so it does not count as a hold.
     assert_eq!((now.held, now.waiting), (vec![("lock", 0)], vec![]));
     assert_eq!(now.oldest_wait, Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_heard_by_its_failed_renewals_and_its_end() {
+async fn an_outage_reports_failed_renewals_and_reconnects() {
     let world = World::engine();
-    let hears = Arc::new(Counting::default());
-    let client = observed(&world, &hears).await;
+    let counting = Arc::new(Counting::default());
+    let client = observed(&world, &counting).await;
     let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
     seconds(9).await;
     let faults = world.as_engine().faults();
     faults.refuse_connections(Switch::On);
     faults.kill_connections();
     seconds(5).await;
-    assert!(hears.now().connected.iter().all(|(_, up)| *up == 0));
-    assert!(hears.of("renewal failed lock") > 0);
-    assert_eq!(hears.of("reconnected"), 0);
+    assert!(counting.now().connected.iter().all(|(_, up)| *up == 0));
+    assert!(counting.of("renewal failed lock") > 0);
+    assert_eq!(counting.of("reconnected"), 0);
     faults.refuse_connections(Switch::Off);
     seconds(5).await;
-    // One connection for commands and the background, in virtual time, and one for messages.
-    assert_eq!(hears.of("reconnected"), 2);
-    assert!(hears.now().connected.iter().all(|(_, up)| *up == 1));
-    assert!(hears.of("renewed") > 0 && guard.is_held());
+    // In virtual time: one connection for commands and background work, and one for messages.
+    assert_eq!(counting.of("reconnected"), 2);
+    assert!(counting.now().connected.iter().all(|(_, up)| *up == 1));
+    assert!(counting.of("renewed") > 0 && guard.is_held());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_panics_harms_nobody_and_is_not_called_again() {
+async fn an_observer_that_panics_is_not_called_again_and_renewals_go_on() {
     let world = World::engine();
-    let hears = Arc::new(Counting {
+    let counting = Arc::new(Counting {
         fails: true,
         ..Counting::default()
     });
-    let client = observed(&world, &hears).await;
+    let client = observed(&world, &counting).await;
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
     // P10: renewals go on.
     seconds(90).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    let heard: u64 = hears.events.lock().unwrap().values().sum();
-    assert_eq!(heard, 1);
+    let calls: u64 = counting.events.lock().unwrap().values().sum();
+    assert_eq!(calls, 1);
 }

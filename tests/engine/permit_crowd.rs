@@ -1,4 +1,4 @@
-//! The processes that wait for permits: what a grant costs, who is told of a free permit, and what the dead and the others cost.
+//! Tests the wait set of a semaphore: scripts per grant, the processes that a release notifies, and the delay that dead processes cause.
 
 mod alone;
 mod granting;
@@ -51,7 +51,7 @@ fn work(kind: Kind, clients: &[Client], tally: &Arc<Tally>) -> JoinSet<()> {
     tasks
 }
 
-/// P11: leased permits are granted by the release, plain ones are asked for by who is told.
+/// P11: a release grants a leased permit directly. For a plain permit it notifies a process, which sends a request: one script more.
 #[tokio::test(start_paused = true)]
 async fn a_grant_costs_the_same_however_many_processes_wait() {
     for (kind, tenths) in [(Kind::Plain, 32), (Kind::Leased, 21)] {
@@ -73,7 +73,7 @@ async fn a_grant_costs_the_same_however_many_processes_wait() {
                 scripts * 10 <= grants * tenths,
                 "{kind:?}, {size}: {scripts} scripts for {grants} grants"
             );
-            // In their turns: a fair share of a second is 64 of 4 ms, four at a time.
+            // With four permits and a cycle of 4 ms, a fair wait of 64 processes is about 64 ms.
             let longest = ms(tally.longest.load(Ordering::Relaxed) / 1000);
             assert!(longest < ms(150), "{kind:?}, {size}: {longest:?}");
         }
@@ -85,16 +85,16 @@ fn taking(kind: Kind, client: &Client, permits: u32) -> JoinHandle<Seat> {
     tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
 }
 
-async fn gathered(world: &World, processes: usize) {
-    eventually("they wait", || {
+async fn processes_wait(world: &World, processes: usize) {
+    eventually("the processes are in the wait set", || {
         world.admin(&["ZCARD", CROWD]) == processes.to_string()
     })
     .await;
     world.quiet().await;
 }
 
-/// All permits are held, and a fleet waits for one each, in its order.
-async fn waited_for(
+/// One client holds all permits, and each process of a fleet waits for one permit, in the order of the fleet.
+async fn with_waiting_processes(
     world: &World,
     kind: Kind,
     permits: u32,
@@ -103,36 +103,39 @@ async fn waited_for(
     let holder = world.named("holder").await;
     let seats = kind.on(&holder);
     seats.init(permits).await.unwrap();
-    // The server knows the scripts from here on.
+    // Caches the scripts on the server.
     seats.acquire(1).await.unwrap().release().await.unwrap();
     let held = seats.acquire(permits).await.unwrap();
     let mut clients = world.fleet(size).await;
     let mut waiters = Vec::new();
     for (n, client) in clients.iter().enumerate() {
         waiters.push(taking(kind, client, 1));
-        gathered(world, n + 1).await;
+        processes_wait(world, n + 1).await;
     }
     clients.push(holder);
     (clients, held, waiters)
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_are_told_as_permits_are_free() {
+async fn a_release_notifies_one_process_for_each_free_permit() {
     for kind in KINDS {
         let world = World::engine();
-        let (_clients, held, waiters) = waited_for(&world, kind, 3, 12).await;
+        let (_clients, held, waiters) = with_waiting_processes(&world, kind, 3, 12).await;
         let before = world.scripts_run();
         let released = Instant::now();
         held.release().await.unwrap();
-        eventually("three have theirs", || {
+        eventually("three waiters have a permit", || {
             waiters.iter().filter(|waiter| waiter.is_finished()).count() == 3
         })
         .await;
         assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
         let scripts = world.scripts_run() - before;
-        // The first use of a script that tells somebody is sent twice.
+        // A release and three requests; one script is not cached yet and is sent twice.
         assert!(scripts <= 5, "{kind:?}: {scripts} scripts");
-        assert!(waiters[..3].iter().all(JoinHandle::is_finished), "in order");
+        assert!(
+            waiters[..3].iter().all(JoinHandle::is_finished),
+            "granted out of order"
+        );
         for waiter in waiters {
             waiter.await.unwrap().release().await.unwrap();
         }
@@ -141,10 +144,10 @@ async fn as_many_are_told_as_permits_are_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_whose_connections_are_gone_are_passed_over_at_once() {
+async fn a_release_skips_processes_without_a_connection() {
     for kind in KINDS {
         let world = World::engine();
-        let (_clients, held, mut waiters) = waited_for(&world, kind, 1, 5).await;
+        let (_clients, held, mut waiters) = with_waiting_processes(&world, kind, 1, 5).await;
         let faults = world.as_engine().faults();
         faults.refuse_connections(Switch::On);
         for dead in ["p0", "p1", "p2", "p3"] {
@@ -159,12 +162,13 @@ async fn processes_whose_connections_are_gone_are_passed_over_at_once() {
     }
 }
 
-/// Those who were told say nothing: the next asks a moment later, and lets the others know. Who was granted has it until its short lease ends.
+/// Plain permits: the notified processes do not respond, so the next one sends a request after a delay and the others are notified.
+/// Leased permits: a frozen process keeps a granted permit until its short lease ends.
 #[tokio::test(start_paused = true)]
-async fn silent_processes_delay_the_living_by_little() {
+async fn frozen_processes_delay_the_other_waiters_only_briefly() {
     for (kind, delay) in [(Kind::Plain, 400), (Kind::Leased, 1700)] {
         let world = World::engine();
-        let (_clients, held, waiters) = waited_for(&world, kind, 4, 10).await;
+        let (_clients, held, waiters) = with_waiting_processes(&world, kind, 4, 10).await;
         for silent in 0..4 {
             world
                 .as_engine()
@@ -184,19 +188,18 @@ async fn silent_processes_delay_the_living_by_little() {
     }
 }
 
-/// Redisson's waiters hear every release, also while processes of ours wait.
 #[tokio::test(start_paused = true)]
-async fn redissons_waiters_hear_releases_beside_a_crowd() {
+async fn redisson_receives_every_release_while_processes_wait() {
     for kind in KINDS {
         let world = World::engine();
         let mut java = world.listen(CHANNEL).await;
-        let (_clients, held, waiters) = waited_for(&world, kind, 2, 4).await;
-        // Of `waited_for`, when nobody waited yet: two of `init`, and a release.
+        let (_clients, held, waiters) = with_waiting_processes(&world, kind, 2, 4).await;
+        // Published before the first process waited: by `init` and by a release.
         for _ in 0..2 {
             assert_eq!(java.next().await, "2");
         }
         held.release().await.unwrap();
-        // Redisson reads it as the same.
+        // Redisson parses `02` as 2.
         assert_eq!(java.next().await, "02");
         for waiter in waiters {
             waiter.await.unwrap().release().await.unwrap();
@@ -205,7 +208,7 @@ async fn redissons_waiters_hear_releases_beside_a_crowd() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_polls_gets_permits_beside_a_crowd() {
+async fn a_polling_client_gets_permits_next_to_a_busy_wait_set() {
     for kind in KINDS {
         let world = World::engine();
         let config = world.config("polling").wake(Wake::Poll);
@@ -227,12 +230,11 @@ async fn a_client_that_polls_gets_permits_beside_a_crowd() {
     }
 }
 
-/// A crowd of the dead leaves nothing that lasts, and keeps nobody waiting.
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_the_dead_ends_by_itself() {
+async fn dead_processes_in_the_wait_set_block_no_waiter_and_expire() {
     for kind in KINDS {
         let world = World::engine();
-        let (_clients, held, waiters) = waited_for(&world, kind, 2, 2).await;
+        let (_clients, held, waiters) = with_waiting_processes(&world, kind, 2, 2).await;
         for n in 0..1000 {
             let dead = format!("00000000-0000-8000-8000-{n:012}");
             let _ = world.admin(&["ZADD", CROWD, &n.to_string(), &dead]);
@@ -247,9 +249,9 @@ async fn a_crowd_of_the_dead_ends_by_itself() {
     }
 }
 
-/// A process of the wait set sends a request before its place there ends, however long its poll interval is.
+/// A process renews its entry before the wait set expires, however long its poll interval is.
 #[tokio::test(start_paused = true)]
-async fn a_long_poll_interval_loses_no_place_in_the_wait_set() {
+async fn a_process_with_a_long_poll_interval_stays_in_the_wait_set() {
     for kind in KINDS {
         let world = World::engine();
         let config = |name| world.config(name).poll_interval(Duration::from_secs(60));
@@ -270,15 +272,15 @@ async fn a_long_poll_interval_loses_no_place_in_the_wait_set() {
     }
 }
 
-/// R15, R16: keys of the same names that hold something else stay as they are, and no release fails by them.
+/// R15, R16: keys of another type under the names of the wait set stay unchanged, and releases succeed.
 #[tokio::test(start_paused = true)]
-async fn foreign_keys_in_place_of_the_crowd_stop_no_release() {
+async fn foreign_keys_in_place_of_the_wait_set_stop_no_release() {
     for kind in KINDS {
         for key in [CROWD, WAKE] {
             let world = World::engine();
-            let (clients, held, waiters) = waited_for(&world, kind, 2, 2).await;
+            let (clients, held, waiters) = with_waiting_processes(&world, kind, 2, 2).await;
             waiters.iter().for_each(JoinHandle::abort);
-            eventually("they have left", || {
+            eventually("the waiters have left", || {
                 clients[..2].iter().all(|client| client.waiters() == 0)
             })
             .await;
@@ -288,7 +290,7 @@ async fn foreign_keys_in_place_of_the_crowd_stop_no_release() {
             let wait = Duration::from_millis(100);
             let error = patient.acquire_timeout(1, wait).await.unwrap_err();
             match (key, error) {
-                // Nobody can tell it, so it polls.
+                // Without a wait set no message reaches the waiter, so it polls.
                 (CROWD, AcquireError::TimedOut { .. }) | (WAKE, AcquireError::Rejected { .. }) => {}
                 (_, error) => panic!("{kind:?}, {key}: {error}"),
             }
@@ -303,26 +305,26 @@ async fn foreign_keys_in_place_of_the_crowd_stop_no_release() {
     }
 }
 
-/// S2: what was announced to those who wait is not for who comes anew, for a moment; a try takes it.
+/// S2: for 25 ms an announced permit is reserved for the notified process. A new waiter does not get the permit, but `try_acquire` does.
 #[tokio::test(start_paused = true)]
-async fn newcomers_do_not_take_what_is_promised() {
+async fn a_new_waiter_does_not_acquire_a_reserved_permit() {
     for kind in KINDS {
         let world = World::engine();
-        // Beside Redisson's clients nobody is granted a permit, but told of it.
+        // With a Redisson client subscribed, a release notifies processes instead of granting permits.
         let _java = world.listen(CHANNEL).await;
-        let (clients, held, _waiters) = waited_for(&world, kind, 1, 1).await;
-        // It is told, and says nothing.
+        let (clients, held, _waiters) = with_waiting_processes(&world, kind, 1, 1).await;
+        // The notified process does not respond.
         world.as_engine().faults().freeze(Some("p0"));
         held.release().await.unwrap();
-        let newcomer = kind.on(clients.last().unwrap());
-        let error = newcomer.acquire_timeout(1, ms(15)).await.unwrap_err();
+        let new_waiter = kind.on(clients.last().unwrap());
+        let error = new_waiter.acquire_timeout(1, ms(15)).await.unwrap_err();
         assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
-        assert!(newcomer.try_acquire(1).await.unwrap().is_some());
+        assert!(new_waiter.try_acquire(1).await.unwrap().is_some());
         world.as_engine().faults().thaw(None);
     }
 }
 
-/// S4: a process is told once for all its waiters, and again when some are left; many cost no more than one.
+/// S4: one notification serves all waiters of a process; the next one follows if some are left.
 #[tokio::test(start_paused = true)]
 async fn many_waiters_of_two_processes_are_all_served_at_two_commands_each() {
     for kind in KINDS {
@@ -340,49 +342,49 @@ async fn many_waiters_of_two_processes_are_all_served_at_two_commands_each() {
                 permit.release().await.unwrap();
             });
         }
-        gathered(&world, 2).await;
+        processes_wait(&world, 2).await;
         let (before, released) = (world.scripts_run(), Instant::now());
         held.release().await.unwrap();
         tasks.join_all().await;
         let scripts = world.scripts_run() - before;
         assert!(scripts < 460, "{kind:?}: {scripts} scripts for 200 grants");
-        // 100 turns of 1 ms, and what the messages take.
+        // 100 rounds of 1 ms, plus the messages.
         assert!(released.elapsed() < ms(400), "{:?}", released.elapsed());
         at_rest(&world, 2).await;
     }
 }
 
-/// S5: the end of a lease sends no message. One process asks then, and lets the others know.
+/// S5: no message announces the end of a lease. One process sends a request at that time, and the others are notified.
 #[tokio::test(start_paused = true)]
-async fn one_process_asks_when_a_lease_ends() {
+async fn one_process_sends_a_request_when_a_lease_ends() {
     for size in [1, 20] {
         let world = World::engine();
-        let (_clients, held, waiters) = waited_for(&world, Kind::Leased, 2, size).await;
+        let (_clients, held, waiters) = with_waiting_processes(&world, Kind::Leased, 2, size).await;
         let Seat::Leased(permits) = &held else {
             panic!("{held:?}")
         };
         world.as_engine().faults().freeze(Some("holder"));
-        // The renewal that is under way may have run.
+        // Lets a renewal that is already in flight run.
         tokio::time::sleep(ms(100)).await;
         let before = world.scripts_run();
         let ends = Instant::now() + permits.remaining();
-        eventually("some have theirs", || {
-            let seated = waiters.iter().filter(|waiter| waiter.is_finished());
-            seated.count() == size.min(2)
+        eventually("waiters have a permit", || {
+            let granted = waiters.iter().filter(|waiter| waiter.is_finished());
+            granted.count() == size.min(2)
         })
         .await;
         let late = Instant::now().saturating_duration_since(ends);
-        // By its own clock the holder's lease ends 300 ms before the server's. The others are told, and none waits for its next poll.
+        // The holder ends its lease 300 ms before the server does. The other waiter is notified and does not wait for its next poll.
         assert!(late < ms(320), "{size}: {late:?}");
         let scripts = world.scripts_run() - before;
-        // Each asks every five seconds as well, so that a lost message costs no more.
+        // Each process also polls every 5 s, in case a message is lost.
         assert!(scripts < 6 * size as u64 + 6, "{size}: {scripts} scripts");
     }
 }
 
-/// The two names share channels, but no key: nothing of the one is kept back or announced for the other.
+/// `x` and `{x}` share channels, but no keys: permits of one are neither reserved for nor announced to waiters of the other.
 #[tokio::test(start_paused = true)]
-async fn a_name_in_braces_has_a_crowd_of_its_own() {
+async fn a_name_in_braces_has_its_own_wait_set() {
     for kind in KINDS {
         let world = World::engine();
         let (ours, theirs) = (world.client().await, world.client().await);
@@ -390,26 +392,26 @@ async fn a_name_in_braces_has_a_crowd_of_its_own() {
         let of = |client: &Client, name: &str| kind.named(client, name);
         let mut held = Vec::new();
         for name in [&braced, NAME] {
-            // Without permits of its own it has no holders either, and forgets those that it finds.
+            // A semaphore without permits has no holders, so this request deletes the holders that it finds.
             assert!(of(&ours, name).try_acquire(1).await.unwrap().is_none());
             let seats = of(&ours, name);
             seats.init(2).await.unwrap();
             held.push(seats.acquire(2).await.unwrap());
         }
-        // One waits for both permits of the name in braces, and one behind it.
+        // For the name in braces: a waiter for both permits, and a waiter for one behind it.
         let mut waits = Vec::new();
         for permits in [2, 1] {
             let seats = of(&theirs, &braced);
             waits.push(tokio::spawn(async move {
                 seats.acquire(permits).await.unwrap()
             }));
-            eventually("it waits", || theirs.waiters() == waits.len()).await;
+            eventually("the waiter is queued", || theirs.waiters() == waits.len()).await;
             world.quiet().await;
         }
         held.remove(1).release().await.unwrap();
         world.quiet().await;
         assert!(waits.iter().all(|waiter| !waiter.is_finished()));
-        // Nothing of the plain name is kept back for a waiter of the other one.
+        // No permit of the plain name is reserved for a waiter of the other name.
         let plain = of(&ours, NAME).try_acquire(1).await.unwrap();
         drop(plain.expect("two are free"));
         held.remove(0).release().await.unwrap();
@@ -419,16 +421,16 @@ async fn a_name_in_braces_has_a_crowd_of_its_own() {
     }
 }
 
-/// S3: who was told in vain has not lost its turn.
+/// S3: a wake-up is wasted if another client takes the permit first.
 #[tokio::test(start_paused = true)]
-async fn who_is_told_in_vain_is_the_first_again() {
+async fn a_process_is_first_again_after_a_wasted_wake_up() {
     for kind in KINDS {
         let world = World::engine();
-        // Beside Redisson's clients nobody is granted a permit, but told of it.
+        // With a Redisson client subscribed, a release notifies processes instead of granting permits.
         let _java = world.listen(CHANNEL).await;
-        let (clients, held, mut waiters) = waited_for(&world, kind, 1, 3).await;
+        let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 1, 3).await;
         let quick = kind.on(clients.last().unwrap());
-        // A try takes the permit while the message is under way.
+        // `try_acquire` takes the permit while the message is in flight.
         world.as_engine().faults().delay(Some("p0"), ms(5));
         held.release().await.unwrap();
         let taken = quick.try_acquire(1).await.unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Big requests for permits among small ones: the line on the server and the queue of each process agree on whose turn it
-//! is, and whom a leaked permit keeps waiting keeps nobody else waiting.
+//! Tests requests for several permits among requests for one: the queue on the server and the local queue of each process agree on the
+//! order, and a request that waits for a leaked permit does not block others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use stanchion_tests::permits::{KINDS, LINE, SLOW, Seats, at_rest, free};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Tasks of `client` that take `permits` again and again, each for `hold`, until told to end.
-fn crowd(
+/// Spawns tasks that acquire `permits` and hold them for `hold`, repeatedly, until `over` is set.
+fn workers(
     seats: &Seats,
     tasks: u64,
     permits: u32,
@@ -35,7 +35,7 @@ fn crowd(
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_first_in_line_asks_as_soon_as_enough_is_free() {
+async fn the_first_in_the_queue_acquires_as_soon_as_enough_permits_are_free() {
     for kind in KINDS {
         for own_client in [true, false] {
             for offset in 0..15 {
@@ -50,8 +50,8 @@ async fn whoever_is_first_in_line_asks_as_soon_as_enough_is_free() {
                 kind.on(&clients[0]).init(10).await.unwrap();
                 let over = Arc::new(AtomicBool::new(false));
                 let hold = Duration::from_millis(5);
-                let mut tasks = crowd(&kind.on(&clients[0]), 3, 3, hold, &over);
-                tasks.extend(crowd(&kind.on(&clients[1]), 3, 3, hold, &over));
+                let mut tasks = workers(&kind.on(&clients[0]), 3, 3, hold, &over);
+                tasks.extend(workers(&kind.on(&clients[1]), 3, 3, hold, &over));
                 tokio::time::sleep(Duration::from_micros(40_000 + 2_331 * offset)).await;
                 let big: &Client = &clients[if own_client { 2 } else { 0 }];
                 let started = Instant::now();
@@ -72,13 +72,13 @@ async fn whoever_is_first_in_line_asks_as_soon_as_enough_is_free() {
     }
 }
 
-/// Requests one permit again and again for `span`, and returns the longest wait.
+/// Acquires one permit repeatedly for `span`, and returns the longest wait.
 async fn longest_wait(seats: &Seats, span: Duration) -> Duration {
     let (started, mut longest) = (Instant::now(), Duration::ZERO);
     while started.elapsed() < span {
-        let asked = Instant::now();
+        let began = Instant::now();
         let seat = seats.acquire(1).await.unwrap();
-        longest = longest.max(asked.elapsed());
+        longest = longest.max(began.elapsed());
         seat.release().await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -86,7 +86,7 @@ async fn longest_wait(seats: &Seats, span: Duration) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_never_comes_back_costs_the_others_one_turn() {
+async fn a_leaked_permit_delays_other_requests_by_one_turn_only() {
     for kind in KINDS {
         let world = World::engine();
         let (leaky, greedy, other) = (
@@ -100,14 +100,16 @@ async fn a_permit_that_never_comes_back_costs_the_others_one_turn() {
             let seats = kind.on(&greedy);
             async move { seats.acquire(8).await.unwrap() }
         });
-        stanchion_testkit::eventually("it stands in line", || world.admin(&["LLEN", LINE]) == "1")
-            .await;
+        stanchion_testkit::eventually("the request is queued", || {
+            world.admin(&["LLEN", LINE]) == "1"
+        })
+        .await;
         let first = longest_wait(&kind.on(&other), Duration::from_secs(10)).await;
         assert!(
             (2_000..3_100).contains(&first.as_millis()),
-            "{kind:?}: permits are kept back for one turn, not for {first:?}"
+            "{kind:?}: permits are reserved for one turn, not for {first:?}"
         );
-        // Neither in other processes nor in its own does it keep anybody waiting any more, nor does another like it.
+        // After the turn, neither this request nor a second one like it delays the requests of any process.
         let again = tokio::spawn({
             let seats = kind.on(&leaky);
             async move { seats.acquire(8).await.unwrap() }
@@ -119,9 +121,9 @@ async fn a_permit_that_never_comes_back_costs_the_others_one_turn() {
         assert_eq!(free(&world), 7, "{kind:?}");
         let ttl: i64 = world.admin(&["PTTL", SLOW]).parse().unwrap();
         assert!((1..=300_000).contains(&ttl), "{kind:?}: {ttl}");
-        // The permit was not leaked after all: both are served, one after the other.
+        // The permit is returned after all: both requests for eight are served, one after the other.
         let over = Arc::new(AtomicBool::new(false));
-        let small = crowd(&kind.on(&other), 12, 1, Duration::from_millis(30), &over);
+        let small = workers(&kind.on(&other), 12, 1, Duration::from_millis(30), &over);
         leaked.release().await.unwrap();
         let started = Instant::now();
         all.await.unwrap().release().await.unwrap();
@@ -140,7 +142,7 @@ async fn a_permit_that_never_comes_back_costs_the_others_one_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holders_that_outlast_a_turn_are_waited_for_in_the_next() {
+async fn a_big_request_is_served_although_every_holder_outlasts_its_turn() {
     for kind in KINDS {
         let world = World::engine();
         let (busy, busier, other) = (
@@ -151,11 +153,11 @@ async fn holders_that_outlast_a_turn_are_waited_for_in_the_next() {
         kind.on(&busy).init(6).await.unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let mut tasks = Vec::new();
-        // Each holds for far longer than a turn, there are twice as many as permits, and they are never in step.
+        // Twelve tasks share six permits. Each holds its permit for three times a turn (3 s) or longer, and they are not in step.
         for (client, hold) in [(&busy, 9_100), (&busier, 10_300)] {
             for n in 0..6 {
                 let hold = Duration::from_millis(hold + 311 * n);
-                tasks.extend(crowd(&kind.on(client), 1, 1, hold, &over));
+                tasks.extend(workers(&kind.on(client), 1, 1, hold, &over));
                 tokio::time::sleep(Duration::from_millis(700)).await;
             }
         }
@@ -176,7 +178,7 @@ async fn holders_that_outlast_a_turn_are_waited_for_in_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_cannot_be_served_keeps_nobody_of_its_process_waiting() {
+async fn a_request_for_more_permits_than_exist_does_not_block_its_process() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.client().await;
@@ -188,11 +190,11 @@ async fn a_request_that_cannot_be_served_keeps_nobody_of_its_process_waiting() {
                 tokio::spawn(async move { seats.acquire(wanted).await.unwrap() })
             })
             .into();
-        stanchion_testkit::eventually("they wait", || client.waiters() == 2).await;
+        stanchion_testkit::eventually("both requests wait", || client.waiters() == 2).await;
         world.quiet().await;
         let longest = longest_wait(&seats, Duration::from_secs(30)).await;
         assert!(longest < Duration::from_millis(50), "{kind:?}: {longest:?}");
-        // Waiters that are told by message go on, too.
+        // Nor does it block waiters that are woken by a message.
         let held = seats.acquire(3).await.unwrap();
         let three: Vec<_> = (0..3)
             .map(|_| {
@@ -200,7 +202,7 @@ async fn a_request_that_cannot_be_served_keeps_nobody_of_its_process_waiting() {
                 tokio::spawn(async move { seats.acquire(1).await.unwrap() })
             })
             .collect();
-        stanchion_testkit::eventually("all wait", || client.waiters() == 5).await;
+        stanchion_testkit::eventually("all five wait", || client.waiters() == 5).await;
         world.quiet().await;
         let started = Instant::now();
         held.release().await.unwrap();
@@ -212,9 +214,9 @@ async fn a_request_that_cannot_be_served_keeps_nobody_of_its_process_waiting() {
         for seat in seated {
             seat.release().await.unwrap();
         }
-        // Until they can be.
+        // Now there are enough permits for each of the big requests.
         seats.add(2).await.unwrap();
-        // In any order: those that are passed over have none.
+        // In any order: skipped requests have no order among each other.
         let served = impossible
             .into_iter()
             .map(async |waiter| waiter.await.unwrap().release().await.unwrap());
@@ -225,7 +227,7 @@ async fn a_request_that_cannot_be_served_keeps_nobody_of_its_process_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_first_of_a_process_stands_in_line() {
+async fn only_the_first_waiter_of_a_process_is_queued_on_the_server() {
     for kind in KINDS {
         let world = World::engine();
         let (holder, waiting) = (world.client().await, world.client().await);
@@ -241,19 +243,19 @@ async fn only_the_first_of_a_process_stands_in_line() {
                 })
             })
             .into();
-        stanchion_testkit::eventually("all wait", || waiting.waiters() == 3).await;
+        stanchion_testkit::eventually("all three wait", || waiting.waiters() == 3).await;
         world.quiet().await;
-        let in_line = |wanted: u32| {
+        let is_queued = |wanted: u32| {
             let line = world.admin(&["LINDEX", LINE, "0"]);
             world.admin(&["LLEN", LINE]) == "1"
                 && line.split(' ').nth(1) == Some(&wanted.to_string())
         };
-        assert!(in_line(2), "{kind:?}");
+        assert!(is_queued(2), "{kind:?}");
         held.release().await.unwrap();
-        // Who becomes the first takes its place at once, though nothing says that there is room for it.
+        // The next waiter is queued at once, although no message announces permits for it.
         for wanted in [3, 4] {
             let started = Instant::now();
-            stanchion_testkit::eventually("the next stands in line", || in_line(wanted)).await;
+            stanchion_testkit::eventually("the next waiter is queued", || is_queued(wanted)).await;
             assert!(started.elapsed() < Duration::from_millis(150), "{kind:?}");
         }
         for task in tasks {

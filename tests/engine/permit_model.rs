@@ -1,4 +1,4 @@
-//! Random operations on semaphores, compared with a plain model after each.
+//! Compares semaphores with a simple model after each of a sequence of random operations.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use stanchion::{AcquireOptions, Client, Lease, QueryError, Renewal};
 use stanchion_tests::World;
 use stanchion_tests::permits::{KINDS, Kind, LEASES, LEDGER, NAME, Seat, Seats, TOTAL};
 
-/// The lease of every leased permit; nobody renews.
+/// The lease of every leased permit. There is no automatic renewal.
 const LEASE_MS: i64 = 60_000;
 
-/// A connection that has lasted for so long is replaced at once when a reply is lost, so that no lease ends meanwhile.
+/// A connection of this age is replaced at once when a reply is lost, so no lease ends during the reconnect.
 const STEADY: Duration = Duration::from_millis(1_100);
 
 #[derive(Clone, Debug)]
@@ -44,24 +44,24 @@ fn ops() -> impl Strategy<Value = Vec<(Op, bool)>> {
         1 => Just(Op::Delete),
         3 => (1..42_000_u64).prop_map(Op::Wait),
     ];
-    // With each, whether its reply is lost.
+    // The flag means that the reply is lost.
     prop::collection::vec((op, prop::bool::weighted(0.2)), 1..40)
 }
 
-/// A holding in the model.
+/// A hold in the model.
 #[derive(Debug)]
 struct Held {
     seat: Seat,
-    /// One end for each permit that the server still has.
+    /// The end of the lease of each permit that the server still has.
     ends: Vec<i64>,
 }
 
-/// The plain model: two numbers and who holds.
+/// The model: the number of free permits, and the holds.
 #[derive(Debug, Default)]
 struct Model {
     free: Option<i64>,
     held: Vec<Held>,
-    /// Permits whose holders have gone without a release that did anything.
+    /// Permits that the server still has after their holders failed to release them.
     stray: Vec<i64>,
 }
 
@@ -79,7 +79,7 @@ impl Model {
         i64::try_from(held + self.stray.len()).unwrap()
     }
 
-    /// Takes what has ended out of the leases.
+    /// Removes ended leases and frees their permits.
     fn reap(&mut self, now: i64) {
         let mut reaped = 0;
         let leases = self.held.iter_mut().map(|held| &mut held.ends);
@@ -115,7 +115,7 @@ impl Run {
             let lease = Lease::new(Duration::from_millis(LEASE_MS.unsigned_abs())).unwrap();
             seats.push(kind.on(&client).with_lease(lease));
         }
-        // The server knows the script: a lost answer then means that it ran.
+        // Caches the script, so that a lost reply means that the script ran.
         let deleted = match &seats[0] {
             Seats::Plain(plain) => plain.danger().delete().await,
             Seats::Leased(leased) => leased.danger().delete().await,
@@ -147,7 +147,7 @@ impl Run {
         }
     }
 
-    /// The end of a lease that was set just now.
+    /// The ends of the leases of permits that are granted now.
     fn ends(&self, permits: u32) -> Vec<i64> {
         vec![server_ms(&self.world) + LEASE_MS; permits as usize]
     }
@@ -169,7 +169,7 @@ impl Run {
                 }
                 let granted = self.try_acquire(client, permits).await;
                 if leased && lost && self.model.free() < wanted {
-                    // It was sent again, and a lease had ended meanwhile.
+                    // The request was resent, and a lease may have ended before the second run.
                     self.model.reap(server_ms(&self.world));
                 }
                 assert_eq!(granted.is_some(), self.model.free() >= wanted);
@@ -186,7 +186,7 @@ impl Run {
                 let valid = held.seat.is_held();
                 if matches!(op, Op::Release(_)) {
                     let released = held.seat.release().await;
-                    // A second run that finds nothing cannot tell whether the first one did.
+                    // The second run finds no hold, and cannot know that the first run released it.
                     let may = lost && valid;
                     assert!(released.is_ok() == (whole && valid) || may, "{released:?}");
                 } else {
@@ -208,7 +208,7 @@ impl Run {
                 let held = &mut self.model.held[i];
                 assert_eq!(renewed, valid && held.ends.len() == count as usize);
                 if valid {
-                    // What is left of a broken hold is renewed, too, before its holder knows.
+                    // The remaining permits of an incomplete hold are renewed, too, before the loss is noticed.
                     let end = server_ms(&self.world) + LEASE_MS;
                     held.ends.iter_mut().for_each(|old| *old = end);
                 }
@@ -230,7 +230,7 @@ impl Run {
                     (Seats::Leased(leased), Seat::Leased(permit)) => {
                         let id = permit.ids()[0];
                         let given = leased.danger().reclaim(&id).await.unwrap();
-                        // All ends of a hold are equal, so a reaped one is any; only the whole can be told apart.
+                        // All leases of a hold end together: the model does not know which were reaped. Only a complete hold is certain.
                         if before == permit.count() as usize {
                             assert!(given);
                         }
@@ -277,7 +277,7 @@ impl Run {
                         let there = self.model.free.is_some() || self.model.on_server() > 0;
                         assert_eq!(deleted, there);
                     }
-                    // Not sent twice; here it is known to have run.
+                    // The client does not resend a delete. In this test the delete has run.
                     Err(QueryError::Unanswered { .. }) => {}
                     Err(other) => panic!("{other}"),
                 }
@@ -289,7 +289,7 @@ impl Run {
                     .for_each(|held| held.ends.clear());
             }
             Op::Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
-            // There is nothing to do it to.
+            // There is no hold to operate on.
             Op::Release(_) | Op::Drop(_) | Op::Renew(_) | Op::Reclaim(_) => {}
         }
     }
@@ -328,7 +328,7 @@ impl Run {
 async fn run(kind: Kind, ops: Vec<(Op, bool)>) {
     let mut run = Run::new(kind).await;
     for (op, lost) in ops {
-        // A silent loss would take time, and leases with it.
+        // Closes the connection: a silent loss would take time, in which leases end.
         if lost {
             tokio::time::sleep(STEADY).await;
             run.world.as_engine().faults().lose_replies("EVALSHA", 1);
@@ -342,7 +342,7 @@ async fn run(kind: Kind, ops: Vec<(Op, bool)>) {
 }
 
 #[test]
-fn random_operations_agree_with_a_plain_model() {
+fn semaphores_agree_with_a_model_under_random_operations() {
     let cases = ProptestConfig {
         cases: 100,
         failure_persistence: None,

@@ -1,5 +1,4 @@
-//! Seeded storms: clients that take permits in every way while everything goes wrong. Never more are held than there are,
-//! and when the storm is over, every permit is back.
+//! Tests semaphores with random operations under random faults: no more permits are held than exist, and at the end every permit is free.
 //!
 //! `STANCHION_SEEDS=500` runs more seeds, `STANCHION_SEED=17` only that one.
 
@@ -8,18 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stanchion::{AcquireError, Client, Lease, LeasedPermit};
-use stanchion_testkit::{Event, History, Kind as What, Mode, Rules, check, eventually};
+use stanchion_testkit::{Event, History, Kind as EventKind, Mode, Rules, check, eventually};
 use stanchion_tests::World;
 use stanchion_tests::permits::{KINDS, Kind, NAME, Seat, Seats, at_rest};
 use tokio::time::Instant;
 
-/// The length of a storm.
-const STORM: Duration = Duration::from_secs(60);
+/// The duration of a run.
+const DURATION: Duration = Duration::from_secs(60);
 
 /// The default number of seeds.
 const SEEDS: u64 = 12;
 
-struct Storm {
+struct Run {
     kind: Kind,
     limit: u32,
     history: History,
@@ -29,20 +28,20 @@ struct Storm {
 }
 
 /// One task of one client.
-struct Sailor {
-    storm: Arc<Storm>,
+struct Worker {
+    run: Arc<Run>,
     seats: Seats,
-    who: (u32, u32),
+    id: (u32, u32),
     rng: fastrand::Rng,
 }
 
-impl Sailor {
-    fn record(&self, kind: What, permits: u32, valid_for: Option<Duration>) {
-        let at = self.storm.started.elapsed();
-        self.storm.history.record(Event {
+impl Worker {
+    fn record(&self, kind: EventKind, permits: u32, valid_for: Option<Duration>) {
+        let at = self.run.started.elapsed();
+        self.run.history.record(Event {
             at,
-            process: self.who.0,
-            task: self.who.1,
+            process: self.id.0,
+            task: self.id.1,
             name: NAME.to_owned(),
             kind,
             mode: Mode::Permits(permits),
@@ -51,31 +50,31 @@ impl Sailor {
         });
     }
 
-    /// One way or another, what the server gave.
-    async fn ask(&mut self, permits: u32) -> Option<Seat> {
+    /// Acquires in a random way. `None` means that no permit was granted.
+    async fn acquire(&mut self, permits: u32) -> Option<Seat> {
         let patience = Duration::from_millis(self.rng.u64(0..4_000));
-        let asked = match self.rng.u8(0..10) {
+        let result = match self.rng.u8(0..10) {
             0 | 1 => self.seats.try_acquire(permits).await,
             2..=4 => match self.seats.acquire_timeout(permits, patience).await {
                 Ok(seat) => Ok(Some(seat)),
                 Err(AcquireError::TimedOut { .. }) => Ok(None),
                 Err(error) => Err(error),
             },
-            // The caller goes away at any moment.
+            // The caller drops the future at a random time.
             5 => tokio::time::timeout(patience, self.seats.acquire(permits))
                 .await
-                .map_or(Ok(None), |asked| asked.map(Some)),
+                .map_or(Ok(None), |granted| granted.map(Some)),
             _ => self.seats.acquire(permits).await.map(Some),
         };
-        match asked {
+        match result {
             Ok(seat) => seat,
             Err(AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }) => None,
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// Holds for so long, and records what the watchdog adds before the lease would have ended: that of a grant by message is short.
-    /// Returns whether the permit was lost.
+    /// Holds the permit for `hold`, and records renewals before the lease ends, because a grant by message has a short lease.
+    /// Returns true if the permit was lost.
     async fn hold(&self, permit: &LeasedPermit, permits: u32, hold: Duration) -> bool {
         let end = Instant::now() + hold;
         while Instant::now() < end {
@@ -84,30 +83,30 @@ impl Sailor {
             if permit.run(part).await.is_err() {
                 return true;
             }
-            self.record(What::Renewed, permits, Some(permit.remaining()));
+            self.record(EventKind::Renewed, permits, Some(permit.remaining()));
         }
         false
     }
 
-    async fn sail(mut self) {
-        while !self.storm.over.load(Ordering::Relaxed) {
+    async fn work(mut self) {
+        while !self.run.over.load(Ordering::Relaxed) {
             let think = Duration::from_millis(self.rng.u64(0..300));
             tokio::time::sleep(think).await;
             let permits = match self.rng.u8(0..4) {
-                0 => self.rng.u32(1..=self.storm.limit),
+                0 => self.rng.u32(1..=self.run.limit),
                 _ => 1,
             };
-            self.record(What::Invoke, permits, None);
-            let Some(seat) = self.ask(permits).await else {
-                self.record(What::TimedOut, permits, None);
+            self.record(EventKind::Invoke, permits, None);
+            let Some(seat) = self.acquire(permits).await else {
+                self.record(EventKind::TimedOut, permits, None);
                 continue;
             };
-            self.storm.grants.fetch_add(1, Ordering::Relaxed);
+            self.run.grants.fetch_add(1, Ordering::Relaxed);
             let valid_for = match &seat {
                 Seat::Plain(_) => None,
                 Seat::Leased(permit) => Some(permit.remaining()),
             };
-            self.record(What::Granted, permits, valid_for);
+            self.record(EventKind::Granted, permits, valid_for);
             let hold = Duration::from_millis(self.rng.u64(0..500));
             let lost = match &seat {
                 Seat::Plain(_) => {
@@ -117,9 +116,9 @@ impl Sailor {
                 Seat::Leased(permit) => self.hold(permit, permits, hold).await,
             };
             if lost {
-                self.record(What::Lost, permits, None);
+                self.record(EventKind::Lost, permits, None);
             } else {
-                self.record(What::ReleaseInvoke, permits, None);
+                self.record(EventKind::ReleaseInvoke, permits, None);
             }
             match self.rng.u8(0..3) {
                 0 => drop(seat),
@@ -129,10 +128,10 @@ impl Sailor {
     }
 }
 
-/// Breaks one thing after the other.
-async fn blow(world: &World, storm: &Storm, mut rng: fastrand::Rng) {
+/// Injects random faults until the run ends.
+async fn inject_faults(world: &World, run: &Run, mut rng: fastrand::Rng) {
     let faults = world.as_engine().faults();
-    while storm.started.elapsed() < STORM {
+    while run.started.elapsed() < DURATION {
         tokio::time::sleep(Duration::from_millis(rng.u64(0..1_500))).await;
         let label = format!("client-{}", rng.u32(0..3));
         match rng.u8(0..10) {
@@ -154,11 +153,11 @@ async fn blow(world: &World, storm: &Storm, mut rng: fastrand::Rng) {
     faults.clear();
 }
 
-async fn storm(kind: Kind, seed: u64) {
+async fn run_seed(kind: Kind, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let world = World::engine();
     let limit = rng.u32(1..=6);
-    let storm = Arc::new(Storm {
+    let run = Arc::new(Run {
         kind,
         limit,
         history: History::new(),
@@ -167,7 +166,7 @@ async fn storm(kind: Kind, seed: u64) {
         grants: AtomicUsize::new(0),
     });
     let mut clients = Vec::new();
-    let mut sailors = Vec::new();
+    let mut workers = Vec::new();
     for process in 0..3 {
         let config = world
             .config(&format!("client-{process}"))
@@ -175,35 +174,35 @@ async fn storm(kind: Kind, seed: u64) {
             .response_timeout(Duration::from_millis(1_000));
         let client = Client::connect_with(config).await.unwrap();
         let lease = Lease::new(Duration::from_millis(2_500)).unwrap();
-        let seats = storm.kind.on(&client).with_lease(lease);
+        let seats = run.kind.on(&client).with_lease(lease);
         if process == 0 {
             seats.init(limit).await.unwrap();
         }
         for task in 0..4 {
-            let sailor = Sailor {
-                storm: Arc::clone(&storm),
+            let worker = Worker {
+                run: Arc::clone(&run),
                 seats: seats.clone(),
-                who: (process, task),
+                id: (process, task),
                 rng: rng.fork(),
             };
-            sailors.push(tokio::spawn(sailor.sail()));
+            workers.push(tokio::spawn(worker.work()));
         }
         clients.push(client);
     }
-    blow(&world, &storm, rng.fork()).await;
-    storm.over.store(true, Ordering::Relaxed);
-    for sailor in sailors {
-        sailor
+    inject_faults(&world, &run, rng.fork()).await;
+    run.over.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker
             .await
             .unwrap_or_else(|e| panic!("{kind:?}, seed {seed}: {e}"));
     }
-    // Everything that was taken by anybody, known to it or not, is back: once.
-    eventually("nobody waits", || {
+    // Every permit is returned exactly once, also one that was granted without the client's knowledge.
+    eventually("no client has a waiter", || {
         clients.iter().map(Client::waiters).sum::<usize>() == 0
     })
     .await;
-    // P3: a grant whose message was lost ends with its lease. The next request that needs the permit takes it back.
-    let seats = storm.kind.on(&clients[0]);
+    // P3: a grant with a lost message ends with its lease. The next request that needs the permit reclaims it.
+    let seats = run.kind.on(&clients[0]);
     let all = seats.acquire_timeout(limit, Duration::from_secs(10)).await;
     let all = all.unwrap_or_else(|e| panic!("{kind:?}, seed {seed}: {e}"));
     all.release().await.unwrap();
@@ -212,11 +211,11 @@ async fn storm(kind: Kind, seed: u64) {
         .permits(NAME, limit)
         .lost_slack(Duration::from_millis(2))
         .liveness(Duration::from_secs(20));
-    check(&storm.history, &rules).unwrap_or_else(|found| {
+    check(&run.history, &rules).unwrap_or_else(|found| {
         let found: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
         panic!("{kind:?}, seed {seed}, {limit} permits: {found:#?}")
     });
-    let grants = storm.grants.load(Ordering::Relaxed);
+    let grants = run.grants.load(Ordering::Relaxed);
     assert!(
         grants > 50,
         "{kind:?}, seed {seed}: {grants} grants prove little"
@@ -228,7 +227,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn storms_neither_lose_nor_invent_permits() {
+fn random_faults_neither_lose_nor_create_permits() {
     let seeds = match number("STANCHION_SEED") {
         Some(seed) => seed..=seed,
         None => 1..=number("STANCHION_SEEDS").unwrap_or(SEEDS),
@@ -240,7 +239,7 @@ fn storms_neither_lose_nor_invent_permits() {
                 .start_paused(true)
                 .build()
                 .unwrap()
-                .block_on(storm(kind, seed));
+                .block_on(run_seed(kind, seed));
         }
     }
 }

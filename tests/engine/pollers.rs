@@ -1,4 +1,4 @@
-//! Clients that poll, because they may not subscribe, next to clients that are subscribed.
+//! Tests clients that poll, because they may not subscribe, next to clients that are subscribed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use stanchion_tests::World;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// How often a client had the lock, and its longest wait.
+/// The number of grants to a client, and its longest wait.
 type Share = (usize, Duration);
 
 fn taking_turns(client: Client, end: Instant) -> JoinHandle<Share> {
@@ -27,9 +27,9 @@ fn taking_turns(client: Client, end: Instant) -> JoinHandle<Share> {
     })
 }
 
-/// P4: a polling client gets a turn at the latest after 16 turns of the line for each polling client (docs/protocol.md).
+/// P4: a polling client gets a turn after at most 16 turns of the queue for each polling client (docs/protocol.md).
 #[tokio::test(start_paused = true)]
-async fn a_polling_client_gets_its_turns_next_to_a_line() {
+async fn a_polling_client_gets_its_turns_next_to_the_queue() {
     for pollers in [1, 4] {
         let world = World::engine();
         let end = Instant::now() + Duration::from_secs(30);
@@ -48,7 +48,7 @@ async fn a_polling_client_gets_its_turns_next_to_a_line() {
         for poller in polling {
             longest = longest.max(poller.await.unwrap().1);
         }
-        // 20 ms a turn, and the polls' own pauses.
+        // 20 ms for each turn, plus the pauses between polls.
         let limit = Duration::from_millis(20 * 17 * pollers + 200);
         let seen = format!("{pollers} polling clients: one waited {longest:?}");
         expected_failure("W4", longest <= limit, &seen);

@@ -1,4 +1,4 @@
-//! Surveys of a client: for its own process, and for others by way of the server.
+//! Tests of surveys: of a client's own process, and of other clients by the records that they keep on the server.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn with(world: &World, change: impl FnOnce(ClientConfig) -> ClientConfig) 
     Client::connect_with(config).await.unwrap()
 }
 
-/// The keys of records, the list of them among these.
+/// The keys of the records and of the list of clients.
 fn records(world: &World) -> Vec<String> {
     let keys = world.as_engine().keys();
     let mut keys: Vec<String> = keys
@@ -35,7 +35,7 @@ fn records(world: &World) -> Vec<String> {
     keys
 }
 
-/// Counts of the writes of a record, in full or not, and of changes of the list.
+/// The numbers of full writes of a record, of extensions of its TTL, and of changes of the list.
 fn writes(world: &World) -> [u64; 3] {
     let stats = world.as_engine().stats();
     ["SET", "PEXPIRE", "ZADD"].map(|command| stats.count(command))
@@ -72,15 +72,15 @@ async fn an_idle_client_and_one_with_short_holds_write_nothing() {
     assert_eq!(records(&world), [] as [String; 0]);
 }
 
-/// The list of clients was deleted, or has ended: what a client writes next has a TTL.
+/// The list of clients was deleted or has expired. The next write creates it with a TTL.
 #[tokio::test(start_paused = true)]
-async fn a_list_of_clients_that_is_made_again_has_a_ttl() {
+async fn a_list_of_clients_that_is_created_again_has_a_ttl() {
     let world = World::engine();
     let client = world.client().await;
     let _held = lock(&client, "job").acquire().await.unwrap();
     let is_there = || world.admin(&["EXISTS", "stanchion_clients"]) == "1";
     eventually("it is listed", is_there).await;
-    // Not before its first beat has ended.
+    // Wait until the first beat has ended.
     sleep(secs(1)).await;
     assert_eq!(world.admin(&["DEL", "stanchion_clients"]), "1");
     eventually("it is listed again", is_there).await;
@@ -89,7 +89,7 @@ async fn a_list_of_clients_that_is_made_again_has_a_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_shows_within_some_ten_seconds_and_is_gone_as_soon_after_its_end() {
+async fn a_hold_is_listed_within_eleven_seconds_and_removed_within_six() {
     let world = World::engine();
     let (a, b) = (with(&world, |it| it).await, world.client().await);
     let held = lock(&a, "orders").acquire().await.unwrap();
@@ -117,7 +117,7 @@ async fn a_hold_shows_within_some_ten_seconds_and_is_gone_as_soon_after_its_end(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_wait_of_a_second_shows_at_once_and_later_ones_with_the_next_beat() {
+async fn the_first_long_wait_is_listed_at_once_and_later_ones_with_the_next_beat() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
     let _held = [
@@ -152,7 +152,7 @@ async fn the_first_wait_of_a_second_shows_at_once_and_later_ones_with_the_next_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_dies_is_gone_after_thirty_seconds_and_readers_clean_the_list() {
+async fn a_dead_process_is_not_listed_after_thirty_seconds_and_readers_clean_the_list() {
     let world = World::engine();
     let (a, b) = (world.named("dying").await, world.client().await);
     let _held = lock(&a, "orders").acquire().await.unwrap();
@@ -167,7 +167,7 @@ async fn a_process_that_dies_is_gone_after_thirty_seconds_and_readers_clean_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_takes_the_record_along_and_one_without_time_leaves_it_to_its_end() {
+async fn a_shutdown_deletes_the_record_unless_it_has_no_time() {
     let world = World::engine();
     for grace in [secs(1), Duration::ZERO] {
         let client = world.client().await;
@@ -179,7 +179,7 @@ async fn a_shutdown_takes_the_record_along_and_one_without_time_leaves_it_to_its
         assert_eq!(records(&world).is_empty(), !grace.is_zero());
     }
     sleep(secs(31)).await;
-    // The list stays until somebody looks or writes.
+    // The list stays until a client reads or writes it.
     assert_eq!(records(&world), ["stanchion_clients"]);
     let next = world.client().await;
     assert!(next.survey().await.unwrap().clients.is_empty());
@@ -187,7 +187,7 @@ async fn a_shutdown_takes_the_record_along_and_one_without_time_leaves_it_to_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn writers_clean_the_list_where_nobody_looks() {
+async fn writers_remove_dead_clients_from_the_list() {
     let world = World::engine();
     for _ in 0..3 {
         let dead = world.client().await;
@@ -213,13 +213,13 @@ async fn with_presence_off_no_record_is_ever_written() {
     let _waits = tokio::spawn(lock(&other, "orders").acquire());
     sleep(secs(60)).await;
     assert_eq!(writes(&world), [0; 3]);
-    // It still sees itself.
+    // The client still sees its own holds.
     assert_eq!(client.local_survey().holds.len(), 1);
     assert_eq!(client.survey().await.unwrap().clients.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_names_digits_stand_for_them_and_deadlocks_have_them_too() {
+async fn a_record_without_names_shows_digits_instead() {
     let world = World::engine();
     let client = with(&world, |it| it.presence(Presence::WithoutNames)).await;
     let _held = lock(&client, "a-secret-name").acquire().await.unwrap();
@@ -232,7 +232,7 @@ async fn without_names_digits_stand_for_them_and_deadlocks_have_them_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_of_any_bytes_are_told_as_they_are_and_the_prefix_is_kept() {
+async fn names_of_any_bytes_are_listed_unchanged_with_their_prefix() {
     let world = World::engine();
     let (a, b) = (
         with(&world, |it| it.key_prefix("app:")).await,
@@ -252,9 +252,9 @@ async fn names_of_any_bytes_are_told_as_they_are_and_the_prefix_is_kept() {
     }
     sleep(secs(12)).await;
     let seen_a = seen(&b, &a).await.unwrap();
-    let told: Vec<&[u8]> = seen_a.holds.iter().map(|it| it.name.as_bytes()).collect();
+    let listed: Vec<&[u8]> = seen_a.holds.iter().map(|it| it.name.as_bytes()).collect();
     let full: Vec<Vec<u8>> = names.iter().map(|name| [b"app:", *name].concat()).collect();
-    assert_eq!(told, full.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    assert_eq!(listed, full.iter().map(Vec::as_slice).collect::<Vec<_>>());
     assert_eq!(
         records(&world),
         [
@@ -262,12 +262,12 @@ async fn names_of_any_bytes_are_told_as_they_are_and_the_prefix_is_kept() {
             "app:stanchion_clients".to_owned()
         ]
     );
-    // Another prefix is another world.
+    // A client with another prefix does not see the record.
     assert_eq!(seen(&stranger, &a).await, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_holds_are_a_record_of_64_kib_that_counts_the_rest() {
+async fn a_record_is_limited_to_64_kib_and_counts_the_rest() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
     let mut held = Vec::new();
@@ -285,20 +285,20 @@ async fn ten_thousand_holds_are_a_record_of_64_kib_that_counts_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_without_news_is_only_lengthened() {
+async fn an_unchanged_record_only_gets_a_longer_ttl() {
     let world = World::engine();
     let client = world.client().await;
     let _held = lock(&client, "orders").acquire().await.unwrap();
     sleep(secs(11)).await;
-    // The first write lengthened the list's own time.
+    // The first write also extended the TTL of the list.
     let [set, lengthened, listed] = writes(&world);
     assert_eq!((set, lengthened, listed), (1, 1, 1));
     sleep(secs(100)).await;
     let after = writes(&world);
     assert!((9..=11).contains(&(after[2] - listed)), "{after:?}");
-    // The clock of the engine and the client's agree to a microsecond: a rounding may differ now and then.
+    // The clocks of the engine and the client agree to a microsecond, so rounding may change the record once.
     assert!(after[0] - set <= 1, "{after:?}");
-    // Deleted by somebody, it is written anew.
+    // A deleted record is written again.
     let key = format!("stanchion_client:{{{}}}", client.id());
     let _ = world.admin(&["DEL", &key]);
     sleep(secs(11)).await;
@@ -306,14 +306,14 @@ async fn a_record_without_news_is_only_lengthened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_and_outages_of_records_disturb_nobody() {
+async fn failed_writes_of_records_do_not_affect_holds() {
     let world = World::engine();
     let client = world.client().await;
     let held = lock(&client, "orders").acquire().await.unwrap();
     let faults = world.as_engine().faults();
     faults.fail_next("SET", "NOPERM this user has no permissions", 1);
     sleep(secs(60)).await;
-    // Not tried again before the connections have changed.
+    // The client does not retry before its connections have changed.
     assert_eq!(writes(&world)[0], 0);
     faults.kill_connections();
     sleep(secs(12)).await;
@@ -329,7 +329,7 @@ async fn refusals_and_outages_of_records_disturb_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_sees_itself_without_the_network() {
+async fn a_local_survey_sends_no_command() {
     let world = World::engine();
     let (a, b) = (world.client().await, world.client().await);
     let locks = [lock(&a, "x"), lock(&a, "y")];
@@ -405,7 +405,7 @@ async fn a_process_sees_itself_without_the_network() {
     clippy::print_stdout,
     reason = "the figures that stand in docs/operations.md"
 )]
-async fn a_client_with_something_to_tell_sends_two_commands_in_ten_seconds() {
+async fn a_client_with_holds_sends_two_commands_in_ten_seconds() {
     let world = World::engine();
     let clients = world.fleet(100).await;
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! RedLock, exactly: silent, dead and forgetful nodes, every await point, and a storm.
+//! Tests of RedLock: silent and dead nodes, nodes that lose their data, dropped futures, and random faults.
 //!
 //! Long: one suite over one set-up.
 
@@ -15,7 +15,7 @@ use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
 use tokio::time::Instant;
 
-/// The default of the node timeout, and what it may take to tell.
+/// The default node timeout.
 const NODE_TIMEOUT: Duration = Duration::from_millis(100);
 
 struct Nodes(Vec<World>);
@@ -35,7 +35,7 @@ impl Nodes {
 
     async fn lock(&self, name: &str) -> RedLock {
         let lock = RedLock::new(&self.clients(name).await, "job").unwrap();
-        // Every node knows the scripts, so that each request is one round trip and one EVALSHA.
+        // Loads the scripts on every node, so that each request is one round trip and one EVALSHA.
         lock.acquire().await.unwrap().release().await.unwrap();
         self.at_rest().await;
         lock
@@ -67,7 +67,7 @@ fn lease(ms: u64) -> Lease {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_minority_costs_hardly_any_time_and_is_released_too() {
+async fn a_silent_minority_delays_no_call_and_is_released_later() {
     for n in [3, 5] {
         let nodes = Nodes::new(n);
         let lock = nodes.lock("ours").await;
@@ -79,7 +79,7 @@ async fn a_silent_minority_costs_hardly_any_time_and_is_released_too() {
             let guard = lock.acquire().await.unwrap();
             assert!(
                 started.elapsed() <= Duration::from_millis(10),
-                "twice what the others took: {:?}",
+                "a silent minority delayed the acquire: {:?}",
                 started.elapsed()
             );
             assert_eq!(guard.nodes_held(), lock.quorum());
@@ -92,7 +92,7 @@ async fn a_silent_minority_costs_hardly_any_time_and_is_released_too() {
                 started.elapsed()
             );
         }
-        // What was sent into the silence arrives now.
+        // The requests to the silent nodes arrive now.
         nodes.each(silent, |f| f.thaw(None));
         let started = Instant::now();
         nodes.at_rest().await;
@@ -105,7 +105,7 @@ async fn a_silent_minority_costs_hardly_any_time_and_is_released_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_majority_is_told_in_time_with_each_nodes_reason() {
+async fn a_silent_majority_is_reported_in_time_with_the_outcome_of_each_node() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await;
     nodes.each(2, |f| f.freeze(None));
@@ -153,7 +153,7 @@ async fn a_silent_majority_is_told_in_time_with_each_nodes_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_waits_for_a_majority_that_comes_back_and_gives_up_on_one_that_does_not() {
+async fn an_acquire_waits_for_a_majority_and_gives_up_after_thirty_seconds() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await;
     let gone = |f: Faults| {
@@ -231,7 +231,7 @@ async fn a_quorum_stays_held_while_a_minority_is_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_lost_before_anybody_else_can_have_a_quorum() {
+async fn a_hold_is_lost_before_another_client_gets_a_quorum() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await.with_lease(lease(3_000));
     let theirs = nodes.lock("theirs").await;
@@ -257,7 +257,7 @@ async fn it_is_lost_before_anybody_else_can_have_a_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_holder_is_succeeded() {
+async fn the_next_client_acquires_after_a_hold_expires() {
     let nodes = Nodes::new(3);
     let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
     let options = AcquireOptions::new()
@@ -278,7 +278,7 @@ async fn an_expired_holder_is_succeeded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_forgets_does_not_make_a_second_winner() {
+async fn a_node_that_loses_its_data_causes_no_second_holder() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await.with_lease(lease(3_000));
     let theirs = nodes.lock("theirs").await;
@@ -293,9 +293,9 @@ async fn a_node_that_forgets_does_not_make_a_second_winner() {
     nodes.at_rest().await;
 }
 
-/// The documentation's warning: safety ends when a majority forgets within a lease. The holder learns of it.
+/// The documentation warns of this: two clients hold when a majority loses its data within a lease. The first one notices.
 #[tokio::test(start_paused = true)]
-async fn a_majority_that_forgets_is_noticed_at_the_next_renewal() {
+async fn the_next_renewal_notices_that_a_majority_lost_its_data() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await.with_lease(lease(3_000));
     let theirs = nodes.lock("theirs").await;
@@ -306,18 +306,18 @@ async fn a_majority_that_forgets_is_noticed_at_the_next_renewal() {
     assert_eq!(guard.lost().await, LostReason::Gone);
     assert!(started.elapsed() <= Duration::from_millis(1_100));
     assert!(guard.release().await.is_err());
-    assert!(next.is_held(), "nothing of theirs was touched");
+    assert!(next.is_held(), "the second hold is unaffected");
     next.release().await.unwrap();
     nodes.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stepped_clock_of_one_node_does_not_make_a_second_winner() {
+async fn a_stepped_clock_of_one_node_causes_no_second_holder() {
     let nodes = Nodes::new(3);
     let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
     let options = AcquireOptions::new().renewal(Renewal::Manual);
     let guard = ours.acquire_with(options).await.unwrap();
-    // Its lease is over there, for everybody but us.
+    // The lease has ended on that node.
     nodes.faults(1).step_clock(60_000);
     for _ in 0..5 {
         assert!(theirs.try_acquire().await.unwrap().is_none());
@@ -334,7 +334,7 @@ async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
     for contended in [false, true] {
         let nodes = Nodes::new(3);
         let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
-        // Nodes answer one after the other, so that there is a point between any two of them.
+        // Nodes reply one after the other, so that a future can be dropped between any two replies.
         for node in 0..3_u32 {
             let delay = Duration::from_millis(3 + 4 * u64::from(node));
             nodes.faults(node as usize).delay(None, delay);
@@ -384,7 +384,7 @@ async fn a_release_dropped_anywhere_releases_every_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_come_too_late_for_the_lease_are_no_quorum() {
+async fn replies_that_arrive_after_the_lease_are_no_quorum() {
     let nodes = Nodes::new(3);
     let lock = nodes
         .lock("ours")
@@ -398,10 +398,10 @@ async fn answers_that_come_too_late_for_the_lease_are_no_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quorum_that_is_over_when_the_question_ends_is_none() {
+async fn a_quorum_that_expires_before_the_round_ends_does_not_count() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await;
-    // Two grant in time, the second barely; then the silence of the third outlasts them.
+    // Two nodes grant in time. The round then waits for the silent third node, until the leases of 40 ms have ended.
     nodes.faults(0).delay(None, Duration::from_millis(5));
     nodes.faults(1).delay(None, Duration::from_millis(30));
     nodes.faults(2).freeze(None);
@@ -414,9 +414,9 @@ async fn a_quorum_that_is_over_when_the_question_ends_is_none() {
     nodes.at_rest().await;
 }
 
-/// One minority after another fails in every way; somebody always gets the lock, and never two at once.
+/// One minority after another fails. The clients still acquire, and never two at once.
 #[tokio::test(start_paused = true)]
-async fn a_storm_on_a_minority_leaves_no_overlap_and_no_orphan() {
+async fn random_faults_on_a_minority_cause_no_overlap_and_no_orphan() {
     for seed in 0..4 {
         let nodes = Arc::new(Nodes::new(3));
         let locks = [
@@ -471,7 +471,7 @@ async fn a_storm_on_a_minority_leaves_no_overlap_and_no_orphan() {
         for task in tasks {
             tokio::time::timeout(Duration::from_secs(600), task)
                 .await
-                .unwrap_or_else(|_| panic!("seed {seed}: somebody waits for ever"))
+                .unwrap_or_else(|_| panic!("seed {seed}: a task does not end"))
                 .unwrap();
         }
         storm.await.unwrap();
@@ -493,7 +493,7 @@ struct Work<'a>(&'a AtomicU64);
 
 impl<'a> Work<'a> {
     fn begin(holders: &'a AtomicU64) -> Self {
-        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two winners");
+        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
         Self(holders)
     }
 }
@@ -504,9 +504,8 @@ impl Drop for Work<'_> {
     }
 }
 
-/// The patience without a quorum is that of the clients, and the longest of theirs.
 #[tokio::test(start_paused = true)]
-async fn without_a_quorum_it_gives_up_when_its_clients_would() {
+async fn an_acquire_without_a_quorum_gives_up_after_the_longest_outage_tolerance() {
     let nodes = Nodes::new(3);
     let mut clients = Vec::new();
     for (node, tolerance) in nodes.0.iter().zip([2, 5, 3]) {

@@ -1,4 +1,4 @@
-//! P8: what the server refuses becomes a typed error, and what must work when memory is full works.
+//! Tests server errors (P8): a rejected request returns a typed error, and a hold can be renewed and released at maxmemory.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn rejection(error: AcquireError) -> Rejection {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
+async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job")
@@ -42,7 +42,7 @@ async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
         let lock = lock.clone();
         async move { lock.acquire().await.unwrap() }
     });
-    eventually("it waits", || client.waiters() == 1).await;
+    eventually("the next acquire waits", || client.waiters() == 1).await;
     world.quiet().await;
     guard.release().await.unwrap();
     next.await.unwrap().release().await.unwrap();
@@ -50,7 +50,7 @@ async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_loads_or_is_read_only_is_waited_for() {
+async fn an_acquire_waits_for_a_server_that_is_loading_or_read_only() {
     for refuse in [
         |w: &World, s| w.as_engine().faults().loading(s),
         |w: &World, s| w.as_engine().faults().read_only(s),
@@ -123,7 +123,7 @@ async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_and_wrong_passwords_are_told_when_connecting() {
+async fn connecting_with_a_missing_or_wrong_password_fails() {
     let world = World::engine();
     world.as_engine().faults().password(Some("secret"));
     let refused = async |config| match Client::connect_with(config).await.unwrap_err() {
@@ -155,7 +155,7 @@ async fn missing_and_wrong_passwords_are_told_when_connecting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreachable_server_is_told_when_connecting() {
+async fn connecting_to_an_unreachable_server_fails() {
     let world = World::engine();
     world.as_engine().faults().refuse_connections(Switch::On);
     let error = Client::connect_with(world.config("client"))

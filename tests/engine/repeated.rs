@@ -1,4 +1,4 @@
-//! Every message arrives twice, as at a client that is subscribed on two nodes during a failover.
+//! Tests with messages that arrive twice, as they do when a client is subscribed on two nodes during a failover.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,7 +115,7 @@ async fn a_second_copy_of_a_message_lets_no_second_owner_hold_a_lock() {
     }
 }
 
-/// P1: permits beside each other, of both kinds.
+/// P1, for both kinds of permits.
 #[tokio::test(start_paused = true)]
 async fn a_second_copy_of_a_message_is_no_second_permit() {
     for kind in KINDS {
@@ -153,10 +153,10 @@ async fn a_second_copy_of_a_message_is_no_second_permit() {
     }
 }
 
-/// P1: the second copy comes when no call waits any more. To give it back would free the permit of the first.
+/// P1: the second copy arrives when no call waits any more. Returning its permit would free the permit of the first copy.
 #[tokio::test(start_paused = true)]
 async fn a_second_copy_without_a_waiter_frees_nothing() {
-    // After 20 s the first is forgotten.
+    // After 20 s the client has forgotten the first copy.
     for delay in [0, 2, 500, 1600, 9000, 20_000] {
         let world = repeating(delay);
         let [holder, waiter] = [world.named("holder").await, world.named("waiter").await];
@@ -177,9 +177,9 @@ async fn a_second_copy_without_a_waiter_frees_nothing() {
     }
 }
 
-/// Readers beside each other, writers alone.
+/// Readers hold together, writers alone.
 #[tokio::test(start_paused = true)]
-async fn a_second_copy_of_a_message_lets_no_reader_in_beside_a_writer() {
+async fn a_second_copy_of_a_message_lets_no_reader_in_next_to_a_writer() {
     for delay in DELAYS {
         let world = repeating(delay);
         let (readers, writers) = (Arc::new(Inside::default()), Arc::new(Inside::default()));
@@ -215,9 +215,8 @@ async fn a_second_copy_of_a_message_lets_no_reader_in_beside_a_writer() {
     }
 }
 
-/// A fact is of one round: its second copy ends no later round.
 #[tokio::test(start_paused = true)]
-async fn a_second_copy_of_a_fact_ends_no_later_round() {
+async fn a_second_copy_of_a_final_event_ends_no_later_round() {
     for delay in DELAYS {
         let world = repeating(delay);
         let arrived = Arc::new(AtomicUsize::new(0));
@@ -230,7 +229,7 @@ async fn a_second_copy_of_a_fact_ends_no_later_round() {
             let (arrived, inside) = (Arc::clone(&arrived), Arc::clone(&inside));
             all.spawn(async move {
                 for round in 1..=15 {
-                    // At different times, so that copies meet those that wait already.
+                    // At different times, so that copies reach clients that wait already.
                     sleep(ms((n as u64 * 3 + round) % 7)).await;
                     arrived.fetch_add(1, Ordering::SeqCst);
                     cyclic.wait().await.unwrap();

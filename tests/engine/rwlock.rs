@@ -1,4 +1,4 @@
-//! The read-write lock, exactly: every await point, lost replies and messages, refusals, a model, a storm.
+//! Tests the read-write lock: cancellation at every await point, lost replies and messages, refusals, the queue, and two models.
 
 mod cancellation;
 mod line;
@@ -23,7 +23,7 @@ fn preferring(client: &Client) -> RwLock {
     rwlock(client).with_preference(Preference::Writer)
 }
 
-/// The server knows every script afterwards, so that the next EVALSHA is the one that counts.
+/// Caches every script on the server, so that a fault on the next EVALSHA hits the operation under test.
 async fn warm(client: &Client) {
     for lock in [rwlock(client), preferring(client)] {
         let reading = lock.read().await.unwrap();

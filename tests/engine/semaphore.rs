@@ -1,6 +1,6 @@
-//! Semaphores of both kinds: every await point, lost replies, lost messages, refusals, the line.
+//! Tests both kinds of semaphore: cancellation at every await point, lost replies and messages, refusals, and the queue on the server.
 //!
-//! Long: one suite over one set-up.
+//! Long: all tests share one set-up.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use stanchion_tests::{LostReply, World, assert_swept_later, together};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// A client and its semaphore; the server knows all scripts, so that the next EVALSHA is the one that counts.
+/// A client and its semaphore. The server has cached all scripts, so that a fault on the next EVALSHA hits the operation under test.
 async fn warm(world: &World, kind: Kind, permits: u32) -> (Client, Seats) {
     let client = world.client().await;
     let seats = kind.on(&client);
@@ -28,7 +28,7 @@ async fn warm(world: &World, kind: Kind, permits: u32) -> (Client, Seats) {
         leased.renew().await.unwrap();
     }
     let waiting = spawn_acquire(&seats, permits);
-    eventually("it stands in line", || {
+    eventually("the request is queued", || {
         world.admin(&["LLEN", LINE]) != "0" || permits == 1
     })
     .await;
@@ -70,7 +70,7 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
+async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_up_on() {
     for kind in KINDS {
         for wanted in [1, 2] {
             let world = World::slow_engine();
@@ -79,7 +79,7 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
             seats.init(2).await.unwrap();
             let polls = for_each_await_point(async |polls| {
                 let held = kind.on(&other).acquire(2).await.unwrap();
-                // They come free while the doomed waiter is at any point of its wait.
+                // The release falls into any stage of the doomed waiter's wait.
                 let releasing = tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(40)).await;
                     held.release().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
                 let survivor = seats.acquire(2).await.unwrap();
                 assert!(
                     started.elapsed() < Duration::from_secs(1),
-                    "{kind:?} {wanted}: the survivor slept past its wake after {polls} polls"
+                    "{kind:?} {wanted}: the survivor missed its wake-up after {polls} polls"
                 );
                 survivor.release().await.unwrap();
                 releasing.await.unwrap();
@@ -118,7 +118,7 @@ async fn a_release_dropped_anywhere_releases() {
         for_each_await_point(async |polls| {
             let held = seats.acquire(2).await.unwrap();
             let waiting = spawn_acquire(&kind.on(&other), 2);
-            eventually("it waits", || other.waiters() == 1).await;
+            eventually("the other client waits", || other.waiters() == 1).await;
             world.subscribed(CHANNEL).await;
             let covered = cancel_after(held.release(), polls).await.is_some();
             let started = Instant::now();
@@ -172,7 +172,7 @@ fn each_way() -> impl Iterator<Item = (Kind, LostReply)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_takes_permits_once() {
+async fn an_acquire_with_a_lost_reply_takes_permits_once() {
     for (kind, way) in each_way() {
         let world = World::engine();
         let (_client, seats) = warm(&world, kind, 5).await;
@@ -184,8 +184,12 @@ async fn a_lost_reply_takes_permits_once() {
             "{kind:?} {way:?}"
         );
         world.lose_next_reply(way);
-        // The last ones: a second run would find too few.
-        let three = seats.try_acquire(3).await.unwrap().expect("they were free");
+        // The last permits: a second run would find too few.
+        let three = seats
+            .try_acquire(3)
+            .await
+            .unwrap()
+            .expect("three permits are free");
         assert_eq!(
             (free(&world), kind.held(&world)),
             (0, 5),
@@ -206,7 +210,7 @@ async fn a_lost_reply_takes_permits_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_changes_the_number_once_and_its_answer_is_told() {
+async fn an_operation_with_a_lost_reply_takes_effect_once_and_returns_its_result() {
     for (kind, way) in each_way() {
         let world = World::engine();
         let (client, seats) = warm(&world, kind, 5).await;
@@ -220,13 +224,16 @@ async fn a_lost_reply_changes_the_number_once_and_its_answer_is_told() {
         assert_eq!(free(&world), 0);
         let _ = world.admin(&["DEL", NAME]);
         lose();
-        assert!(seats.init(4).await.unwrap(), "it was this call that set it");
+        assert!(
+            seats.init(4).await.unwrap(),
+            "this call initialises the semaphore"
+        );
         if let Seats::Leased(leased) = &seats {
             leased.set_total(9).await.unwrap();
             lose();
             assert_eq!(leased.set_total(4).await.unwrap(), 9);
         }
-        // Whoever died with two permits, their return is counted once.
+        // Reclaiming two permits of a dead holder counts each of them once.
         let dead = seats.acquire(2).await.unwrap();
         match (&seats, &dead) {
             (Seats::Plain(plain), Seat::Plain(dead)) => {
@@ -251,17 +258,17 @@ async fn a_lost_reply_changes_the_number_once_and_its_answer_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn remembered_results_are_forgotten() {
+async fn remembered_results_expire() {
     let world = World::engine();
     let seats = Kind::Plain.on(&world.client().await);
     seats.init(1).await.unwrap();
     seats.add(1).await.unwrap();
     assert_eq!(world.keys().len(), 4);
-    // The operation timeout and twice the response timeout.
+    // Results are kept for the operation timeout plus twice the response timeout.
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(world.keys(), [NAME, TOTAL]);
     let days = world.admin(&["PTTL", TOTAL]).parse::<i64>().unwrap() / 86_400_000;
-    assert_eq!(days, 29, "a month, and it has begun");
+    assert_eq!(days, 29, "30 days, and the first has begun");
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,12 +292,12 @@ async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
+async fn a_request_that_runs_after_its_caller_gave_up_acquires_nothing() {
     for kind in KINDS {
         for held in [0, 1] {
             let world = World::engine();
             let (_client, seats) = warm(&world, kind, 2).await;
-            // With one of two held, a late request would take a place in line instead.
+            // With one of two permits held, a late request would join the queue instead.
             let other = kind.on(&world.named("other").await);
             let held = match held {
                 0 => None,
@@ -302,7 +309,7 @@ async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
             assert!(error.is_err());
             tokio::time::sleep(Duration::from_secs(20)).await;
             faults.thaw(Some("client"));
-            // Whatever ran, ran in this instant.
+            // `thaw` has run the late request.
             let left = if held.is_some() { (1, 1) } else { (2, 0) };
             assert_eq!((free(&world), kind.held(&world)), left, "{kind:?}");
             assert_eq!(world.admin(&["LLEN", LINE]), "0", "{kind:?}");
@@ -313,7 +320,7 @@ async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_that_is_sent_again_stands_in_line_once() {
+async fn a_refused_request_that_is_resent_is_queued_once() {
     for kind in KINDS {
         let world = World::engine();
         let (_client, seats) = warm(&world, kind, 2).await;
@@ -328,7 +335,7 @@ async fn a_refused_request_that_is_sent_again_stands_in_line_once() {
     }
 }
 
-/// All permits are held, and as many waiters of another client wait for one each. The clients must live as long as these do.
+/// One client holds all permits, and as many waiters of another client wait for one each. The clients must outlive the waiters.
 async fn all_wait(
     world: &World,
     kind: Kind,
@@ -345,7 +352,7 @@ async fn all_wait(
     ([ours, theirs], held, waiting)
 }
 
-/// Releases, and returns the time until all waiters have theirs at once.
+/// Releases the permits, and returns the time until every waiter holds one.
 async fn serve_all(held: Seat, waiting: Vec<JoinHandle<Seat>>) -> Duration {
     let started = Instant::now();
     held.release().await.unwrap();
@@ -356,7 +363,7 @@ async fn serve_all(held: Seat, waiting: Vec<JoinHandle<Seat>>) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_wakes_within_a_round_trip() {
+async fn a_message_wakes_all_waiters_within_a_round_trip() {
     for kind in KINDS {
         let world = World::engine();
         world
@@ -365,14 +372,14 @@ async fn a_message_wakes_within_a_round_trip() {
             .delay(None, Duration::from_millis(10));
         let (_clients, held, waiting) = all_wait(&world, kind, 3).await;
         let took = serve_all(held, waiting).await;
-        // Message 10 ms, then requests of 10 ms at once; virtual timers tick in milliseconds.
+        // A message of 10 ms, then concurrent requests of 10 ms; virtual timers tick in milliseconds.
         assert!(took <= Duration::from_millis(25), "{kind:?} {took:?}");
         at_rest(&world, 3).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_message_costs_one_poll_for_all_it_would_have_woken() {
+async fn a_lost_message_delays_all_its_waiters_by_one_poll_interval() {
     for kind in KINDS {
         let world = World::engine();
         let (_clients, held, waiting) = all_wait(&world, kind, 3).await;
@@ -384,7 +391,7 @@ async fn a_lost_message_costs_one_poll_for_all_it_would_have_woken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_behind_one_that_was_served_by_a_poll_has_a_poll_of_its_own() {
+async fn a_waiter_polls_after_the_one_in_front_was_served_by_a_poll() {
     for kind in KINDS {
         let world = World::engine();
         let (_ours, seats) = warm(&world, kind, 1).await;
@@ -416,7 +423,7 @@ async fn a_waiter_behind_one_that_was_served_by_a_poll_has_a_poll_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cut_subscribers_wake_when_they_listen_again() {
+async fn waiters_are_served_when_their_lost_subscription_is_restored() {
     for kind in KINDS {
         let world = World::engine();
         let (_clients, held, waiting) = all_wait(&world, kind, 2).await;
@@ -428,7 +435,7 @@ async fn cut_subscribers_wake_when_they_listen_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
+async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
     for kind in KINDS {
         let world = World::engine();
         let (client, seats) = warm(&world, kind, 3).await;
@@ -449,9 +456,9 @@ async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
             (1, 2),
             "nothing was written"
         );
-        // Who is refused for want of permits waits, without a place in line.
+        // A request that is refused for lack of permits waits without a queue entry.
         let waiting = spawn_acquire(&seats, 2);
-        eventually("it waits", || client.waiters() == 1).await;
+        eventually("the client waits", || client.waiters() == 1).await;
         tokio::time::sleep(Duration::from_secs(9)).await;
         assert!(two.is_held(), "{kind:?}: the watchdog renews");
         assert_eq!(world.admin(&["LLEN", LINE]), "0");
@@ -481,7 +488,7 @@ async fn a_flushed_script_cache_is_filled_again_without_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_clock_that_steps_costs_one_refusal() {
+async fn a_step_of_the_server_clock_costs_one_refusal() {
     for kind in KINDS {
         let world = World::engine();
         let (_client, seats) = warm(&world, kind, 2).await;
@@ -507,7 +514,7 @@ async fn a_plain_permit_outlives_any_outage() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let other = Semaphore::new(&world.client().await, NAME).unwrap();
     assert!(other.try_acquire().await.unwrap().is_none());
-    // The release, too, survives it.
+    // The release also survives an outage.
     drop(permit);
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(free(&world), 0);
@@ -516,7 +523,7 @@ async fn a_plain_permit_outlives_any_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leased_permits_of_a_dead_process_come_back_and_plain_ones_are_shown() {
+async fn leased_permits_of_a_dead_process_expire_and_plain_ones_are_listed() {
     let world = World::engine();
     let dead = world.named("dead").await;
     let alive = world.client().await;
@@ -562,7 +569,7 @@ async fn leased_permits_of_a_dead_process_come_back_and_plain_ones_are_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_first_in_line_costs_three_seconds() {
+async fn a_dead_process_at_the_head_of_the_queue_costs_at_most_three_seconds() {
     for kind in KINDS {
         let world = World::engine();
         let (_ours, seats) = warm(&world, kind, 3).await;
@@ -574,7 +581,10 @@ async fn a_dead_first_in_line_costs_three_seconds() {
             tokio::spawn(async move { drop(seats.acquire(wanted).await) });
             dying.push(client);
         }
-        eventually("they stand in line", || world.admin(&["LLEN", LINE]) == "2").await;
+        eventually("both requests are queued", || {
+            world.admin(&["LLEN", LINE]) == "2"
+        })
+        .await;
         world.as_engine().faults().freeze(Some("dying"));
         let started = Instant::now();
         let one = seats.acquire(1).await.unwrap();
@@ -590,7 +600,7 @@ async fn a_dead_first_in_line_costs_three_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_in_line_is_served_by_the_next_releases() {
+async fn the_first_in_the_queue_gets_the_next_released_permits() {
     for kind in KINDS {
         let world = World::engine();
         let (_ours, seats) = warm(&world, kind, 4).await;
@@ -601,8 +611,11 @@ async fn the_first_in_line_is_served_by_the_next_releases() {
         ];
         let theirs = world.client().await;
         let big = spawn_acquire(&kind.on(&theirs), 3);
-        eventually("it stands in line", || world.admin(&["LLEN", LINE]) == "1").await;
-        // Small ones come and go, and get nothing that it needs, as long as it has its turn.
+        eventually("the request is queued", || {
+            world.admin(&["LLEN", LINE]) == "1"
+        })
+        .await;
+        // During the turn of the big request, small requests get no permit.
         let third = world.client().await;
         let small: Vec<_> = (0..20)
             .map(|_| spawn_acquire(&kind.on(&third), 1))
@@ -629,7 +642,7 @@ async fn the_first_in_line_is_served_by_the_next_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_line_has_sixteen_places() {
+async fn the_queue_has_sixteen_entries() {
     for kind in KINDS {
         let world = World::engine();
         let (_ours, seats) = warm(&world, kind, 2).await;
@@ -641,15 +654,15 @@ async fn the_line_has_sixteen_places() {
             waiting.push(spawn_acquire(&kind.on(&client), 2));
             clients.push(client);
         }
-        eventually("the line is full", || world.admin(&["LLEN", LINE]) == "16").await;
+        eventually("the queue is full", || world.admin(&["LLEN", LINE]) == "16").await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(world.admin(&["LLEN", LINE]), "16");
-        // When the turn of the first is over, nobody is kept waiting for permits that do not come back.
+        // The turns end, and the queue is empty: no request is delayed for permits that may never be released.
         tokio::time::sleep(Duration::from_secs(18)).await;
         assert_eq!(world.admin(&["LLEN", LINE]), "0");
         let started = Instant::now();
         held.release().await.unwrap();
-        // In any order: those that are passed over have none.
+        // In any order: skipped requests have no order among each other.
         let served = waiting
             .into_iter()
             .map(async |waiter| waiter.await.unwrap().release().await.unwrap());
@@ -663,9 +676,9 @@ async fn the_line_has_sixteen_places() {
     }
 }
 
-/// An outage ends the patience of every waiter that it outlasts, also of one that newcomers overtake.
+/// Each waiter gives up after the outage tolerance, also one that new waiters overtake.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_was_passed_over_gives_up_in_time_behind_a_newcomer() {
+async fn a_skipped_request_gives_up_in_time_behind_a_new_waiter() {
     let world = World::engine();
     let semaphore = Semaphore::new(&world.client().await, "seats").unwrap();
     semaphore.init(6).await.unwrap();
@@ -674,7 +687,7 @@ async fn a_request_that_was_passed_over_gives_up_in_time_behind_a_newcomer() {
         let semaphore = semaphore.clone();
         tokio::spawn(async move { semaphore.acquire_many(permits).await.map(drop) })
     };
-    // There are not so many, so those behind it go on without it.
+    // More permits than exist, so the requests behind skip this one.
     let big = wanting(10);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let faults = world.as_engine().faults();
@@ -682,7 +695,7 @@ async fn a_request_that_was_passed_over_gives_up_in_time_behind_a_newcomer() {
     faults.kill_connections();
     let began = Instant::now();
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let newcomer = wanting(1);
+    let new_waiter = wanting(1);
     let error = big.await.unwrap().unwrap_err();
     assert!(
         matches!(
@@ -693,6 +706,6 @@ async fn a_request_that_was_passed_over_gives_up_in_time_behind_a_newcomer() {
     );
     let elapsed = began.elapsed();
     assert!(elapsed < Duration::from_secs(36), "{elapsed:?}");
-    assert!(!newcomer.is_finished());
-    newcomer.abort();
+    assert!(!new_waiter.is_finished());
+    new_waiter.abort();
 }

@@ -1,4 +1,4 @@
-//! Several of one process that may hold together: readers, and parties of a double barrier.
+//! Tests tasks of one process that may hold together: readers, and parties of a double barrier.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -47,9 +47,9 @@ async fn a_reader_that_processes_an_old_refusal_joins_the_readers_of_its_process
     assert!(poll_once(first.as_mut()).await.is_none());
     world.quiet().await;
     let reading = poll_once(first.as_mut()).await;
-    let reading = reading.expect("nobody else holds").unwrap();
+    let reading = reading.expect("the lock is free").unwrap();
     let joined = tokio::time::timeout(Duration::from_millis(50), second).await;
-    let joined = joined.expect("it waits beside a reader of its process");
+    let joined = joined.expect("the second reader waits next to a reader of its process");
     joined.unwrap().release().await.unwrap();
     reading.release().await.unwrap();
     world.at_rest().await;
@@ -102,11 +102,14 @@ async fn readers_of_one_process_read_together_on_several_threads() {
         held.release().await.unwrap();
         let all = async { while readers.join_next().await.is_some() {} };
         let all = tokio::time::timeout(STALL, all).await;
-        assert!(all.is_ok(), "round {round}: a reader waits beside readers");
+        assert!(
+            all.is_ok(),
+            "round {round}: a reader waits next to other readers"
+        );
     }
 }
 
-/// P4, on several threads: both parties of one process that give their places up enter the next round.
+/// P4, on several threads: both parties of one process leave the barrier and enter the next round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn parties_of_one_process_enter_round_after_round_on_several_threads() {
     const ROUNDS: usize = 1500;
@@ -117,7 +120,7 @@ async fn parties_of_one_process_enter_round_after_round_on_several_threads() {
         parties.spawn(async move {
             for round in 0..ROUNDS {
                 let inside = tokio::time::timeout(STALL, barrier.enter()).await;
-                let inside = inside.unwrap_or_else(|_| panic!("round {round}: nobody enters"));
+                let inside = inside.unwrap_or_else(|_| panic!("round {round}: no party enters"));
                 drop(inside.unwrap());
             }
         });

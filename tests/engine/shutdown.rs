@@ -1,4 +1,5 @@
-//! `Client::shutdown` at every moment of a hold: nothing is cut off that could have ended, and a clean report is true.
+//! Tests `Client::shutdown` at every stage of a hold: operations in flight may finish, and a clean report means that nothing is left on the
+//! server.
 
 use std::time::Duration;
 
@@ -22,18 +23,18 @@ fn closing(client: &Client, grace: Duration) -> JoinHandle<ShutdownReport> {
     tokio::spawn(async move { client.shutdown(grace).await })
 }
 
-/// A client whose server falls silent, and its lock.
+/// A client with a frozen connection, and its lock.
 async fn silent(world: &World) -> (Client, Lock) {
     let client = world.named("ours").await;
     let lock = Lock::new(&client, "job").unwrap();
-    // The script is known, so that a request is one round trip.
+    // Caches the scripts, so that a request is one round trip.
     lock.acquire().await.unwrap().release().await.unwrap();
     world.as_engine().faults().freeze(Some("ours"));
     (client, lock)
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_under_way_is_waited_for_and_leaves_nothing() {
+async fn shutdown_waits_for_an_acquire_in_flight_and_leaves_nothing() {
     for tries in [false, true] {
         let world = World::engine();
         let (client, lock) = silent(&world).await;
@@ -47,7 +48,7 @@ async fn an_acquire_under_way_is_waited_for_and_leaves_nothing() {
         tokio::time::sleep(ms(20)).await;
         let closing = closing(&client, GRACE);
         tokio::time::sleep(ms(300)).await;
-        assert!(!closing.is_finished(), "the grace is for it");
+        assert!(!closing.is_finished(), "shutdown waits within its grace");
         world.as_engine().faults().thaw(None);
         let report = closing.await.unwrap();
         assert!(report.is_clean(), "{report:?}");
@@ -58,7 +59,7 @@ async fn an_acquire_under_way_is_waited_for_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_whose_answer_never_comes_is_no_clean_end() {
+async fn an_acquire_without_a_reply_makes_the_report_unclean() {
     let world = World::engine();
     let (client, lock) = silent(&world).await;
     let acquiring = tokio::spawn(async move { lock.acquire().await });
@@ -74,7 +75,7 @@ async fn an_acquire_whose_answer_never_comes_is_no_clean_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_nobody_polls_is_no_clean_end() {
+async fn an_unpolled_acquire_makes_the_report_unclean() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
@@ -87,7 +88,7 @@ async fn an_acquire_that_nobody_polls_is_no_clean_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_awaited_is_waited_for() {
+async fn shutdown_waits_for_a_release_in_flight() {
     let world = World::engine();
     let client = world.named("ours").await;
     let locks = [
@@ -106,7 +107,7 @@ async fn a_release_that_is_awaited_is_waited_for() {
     tokio::time::sleep(ms(20)).await;
     let closing = closing(&client, GRACE);
     tokio::time::sleep(ms(300)).await;
-    assert!(!closing.is_finished(), "the grace is for it");
+    assert!(!closing.is_finished(), "shutdown waits within its grace");
     world.as_engine().faults().thaw(None);
     let report = closing.await.unwrap();
     assert!(report.is_clean(), "{report:?}");
@@ -116,7 +117,7 @@ async fn a_release_that_is_awaited_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_whose_renewal_is_under_way_is_reported_and_told() {
+async fn shutdown_reports_a_hold_with_a_renewal_in_flight_and_marks_it_lost() {
     let world = World::engine();
     let client = world.client().await;
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
@@ -132,13 +133,13 @@ async fn a_hold_whose_renewal_is_under_way_is_reported_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_was_passed_on_and_not_taken_is_released() {
+async fn shutdown_releases_a_hold_that_was_handed_to_an_unpolled_waiter() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
     let mut waiting = Box::pin(lock.acquire());
-    // Until it has subscribed and sleeps.
+    // Polls the waiter until it is subscribed and sleeps.
     for _ in 0..20 {
         assert!(cancel_after(waiting.as_mut(), 1).await.is_none());
         tokio::time::sleep(ms(10)).await;
@@ -147,7 +148,7 @@ async fn a_hold_that_was_passed_on_and_not_taken_is_released() {
     assert_eq!(
         world.keys(),
         ["job", "stanchion_line:{job}"],
-        "passed to the waiter, which does not look"
+        "handed to the waiter, which is not polled"
     );
     let report = client.shutdown(GRACE).await;
     assert!(report.is_clean(), "{report:?}");
@@ -156,9 +157,9 @@ async fn a_hold_that_was_passed_on_and_not_taken_is_released() {
     assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
 }
 
-/// Guards come and go on all sides of the moment: a clean report means that the server has nothing of ours.
+/// Six tasks acquire and release locks while the client shuts down.
 #[tokio::test(start_paused = true)]
-async fn a_clean_report_is_true_at_every_moment() {
+async fn the_report_names_every_hold_that_is_left_on_the_server() {
     for moment in 0..60 {
         let world = World::engine();
         world.as_engine().faults().delay(None, ms(5));
@@ -190,23 +191,26 @@ async fn a_clean_report_is_true_at_every_moment() {
             held.iter().all(|key| names.contains(key)),
             "after {moment} ms: {held:?} are held, {report:?}"
         );
-        eventually("all have ended", || {
+        eventually("all tasks have ended", || {
             tasks.iter().all(JoinHandle::is_finished)
         })
         .await;
     }
 }
 
-/// P8: what a client has told of itself stays for a while if there is no time to remove it.
+/// P8: without time to remove it, the client's record stays on the server for a while.
 #[tokio::test(start_paused = true)]
-async fn a_record_that_was_not_removed_is_no_clean_end() {
+async fn a_remaining_client_record_makes_the_report_unclean() {
     for grace in [Duration::ZERO, Duration::from_secs(1)] {
         let world = World::engine();
         let (holder, waiter) = (world.client().await, world.client().await);
         let guard = Lock::new(&holder, "job").unwrap().acquire().await.unwrap();
         let waiting = tokio::spawn(Lock::new(&waiter, "job").unwrap().acquire());
         let record = format!("stanchion_client:{{{}}}", waiter.id());
-        eventually("it is told", || world.admin(&["EXISTS", &record]) == "1").await;
+        eventually("the record exists", || {
+            world.admin(&["EXISTS", &record]) == "1"
+        })
+        .await;
         guard.release().await.unwrap();
         waiting.await.unwrap().unwrap().release().await.unwrap();
         world.quiet().await;
@@ -217,9 +221,9 @@ async fn a_record_that_was_not_removed_is_no_clean_end() {
     }
 }
 
-/// P8: a hold that was lost at its end, and whose guard lives, is on the server until its lease ends.
+/// P8: a hold that is lost through `max_hold`, with a living guard, stays on the server until its lease ends.
 #[tokio::test(start_paused = true)]
-async fn a_lost_hold_that_the_server_still_has_is_reported() {
+async fn shutdown_reports_a_lost_hold_that_is_still_on_the_server() {
     for (lives, later) in [(true, 0), (false, 0), (true, 30_000)] {
         let world = World::engine();
         let client = world.client().await;
@@ -238,7 +242,10 @@ async fn a_lost_hold_that_the_server_still_has_is_reported() {
         assert_eq!(report.is_clean(), !left, "{report:?}");
         drop(guard);
         let again = client.shutdown(Duration::ZERO).await;
-        assert_eq!(again.abandoned, report.abandoned, "as long as it lasts");
+        assert_eq!(
+            again.abandoned, report.abandoned,
+            "a second shutdown reports the same holds"
+        );
         for hold in &report.abandoned {
             assert_eq!(hold.name.as_bytes(), b"job");
             tokio::time::sleep(hold.free_by.bound().unwrap()).await;
@@ -248,7 +255,7 @@ async fn a_lost_hold_that_the_server_still_has_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_after_the_shutdown_says_so_at_once() {
+async fn queries_after_the_shutdown_fail_at_once() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
@@ -273,13 +280,13 @@ async fn a_question_after_the_shutdown_says_so_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_under_way_ends_with_the_client() {
+async fn shutdown_ends_a_query_in_flight() {
     let world = World::engine();
     let (client, lock) = silent(&world).await;
-    let asking = tokio::spawn(async move { lock.status().await });
+    let querying = tokio::spawn(async move { lock.status().await });
     tokio::time::sleep(ms(20)).await;
     client.shutdown(ms(100)).await;
     let began = Instant::now();
-    assert_eq!(asking.await.unwrap().unwrap_err(), QueryError::Shutdown);
+    assert_eq!(querying.await.unwrap().unwrap_err(), QueryError::Shutdown);
     assert_eq!(began.elapsed(), Duration::ZERO);
 }

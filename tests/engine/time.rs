@@ -1,4 +1,4 @@
-//! P5, P9, P10 to the millisecond, in virtual time.
+//! Tests leases (P5), deadlines (P9) and renewals (P10) to the millisecond, in virtual time.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn lost_resolves_at_the_conservative_end_and_not_before() {
     assert_eq!(
         world.keys(),
         ["job"],
-        "the server still has it: nobody else can hold yet"
+        "the lock is still held on the server"
     );
 }
 
@@ -39,7 +39,7 @@ async fn is_held_turns_false_by_the_clock_alone() {
         .with_lease(seconds(3));
     let guard = lock.acquire().await.unwrap();
     world.as_engine().faults().freeze(None);
-    // No timer of the library runs between these two lines: time jumps, and the next look is right.
+    // Time jumps, and no timer of the library runs between these two lines: `is_held` must read the clock.
     tokio::time::advance(Duration::from_millis(2969)).await;
     assert!(guard.is_held());
     tokio::time::advance(Duration::from_millis(2)).await;
@@ -48,13 +48,13 @@ async fn is_held_turns_false_by_the_clock_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_go_every_third_of_the_lease_and_stop_with_the_release() {
+async fn a_hold_is_renewed_every_third_of_its_lease_until_the_release() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
         .with_lease(seconds(3));
     let guard = lock.acquire().await.unwrap();
-    // Makes the script known to the server, so that each renewal is one command.
+    // Caches the script on the server, so that each renewal is one command.
     guard.renew().await.unwrap();
     let before = world.scripts_run();
     tokio::time::sleep(Duration::from_millis(30_500)).await;
@@ -85,7 +85,7 @@ async fn a_hold_survives_an_outage_shorter_than_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_lost_in_time_when_the_outage_is_longer() {
+async fn a_hold_is_lost_before_another_client_gets_the_lock() {
     let world = World::engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let guard = Lock::new(&ours, "job")
@@ -99,7 +99,7 @@ async fn a_hold_is_lost_in_time_when_the_outage_is_longer() {
     let next = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
     assert!(theirs.now() >= valid_until && !guard.is_held());
     world.as_engine().faults().thaw(Some("ours"));
-    // Late renewals and the late release of the old owner touch nothing of the new one.
+    // Late renewals and the late release of the old owner do not affect the new one.
     drop(guard);
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(next.is_held());
@@ -206,7 +206,7 @@ async fn an_acquire_without_a_deadline_gives_up_after_the_outage_tolerance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_clock_that_steps_forward_costs_one_refusal() {
+async fn a_step_of_the_server_clock_costs_one_refusal() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job").unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -235,9 +235,9 @@ async fn tokens_grow_when_the_server_clock_steps_back() {
     }
 }
 
-/// A try whose options give it no time still asks once, as the options say: it was answered by its own deadline on any network.
+/// Guards against a defect: the deadline of such a call ended it before any reply could arrive.
 #[tokio::test(start_paused = true)]
-async fn a_try_without_any_time_asks_once() {
+async fn a_try_with_a_zero_timeout_sends_one_request() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job").unwrap();
     world
@@ -250,11 +250,11 @@ async fn a_try_without_any_time_asks_once() {
     guard.release().await.unwrap();
 }
 
-/// P4: the watchdog looks again when `max_hold` ends the hold, not only when the next renewal would be due.
+/// P4: the watchdog runs when `max_hold` ends the hold, not only when the next renewal is due.
 #[tokio::test(start_paused = true)]
-async fn a_local_waiter_is_called_when_max_hold_ends_a_hold_that_was_renewed_late() {
+async fn a_local_waiter_is_woken_when_max_hold_ends_a_hold_that_was_renewed_late() {
     let world = World::engine();
-    // No poll comes to the waiter's help.
+    // The waiter must be served without a poll.
     let config = world.config("one").poll_interval(Duration::from_secs(600));
     let lock = Lock::new(&Client::connect_with(config).await.unwrap(), "job").unwrap();
     // The server keeps the hold beyond `max_hold`, so the waiter is refused.
@@ -266,7 +266,7 @@ async fn a_local_waiter_is_called_when_max_hold_ends_a_hold_that_was_renewed_lat
         let lock = lock.clone();
         async move { lock.acquire().await.unwrap() }
     });
-    // The renewals at 10 s and after are not answered until 25 s.
+    // The renewals at 10 s and after get no reply until 25 s.
     tokio::time::sleep(Duration::from_secs(9)).await;
     world.as_engine().faults().refuse_connections(Switch::On);
     world.as_engine().faults().kill_connections();
@@ -281,7 +281,7 @@ async fn a_local_waiter_is_called_when_max_hold_ends_a_hold_that_was_renewed_lat
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_rests_when_its_holder_was_cut_off() {
+async fn a_lock_rests_after_its_holder_is_cut_off() {
     let world = World::engine();
     let (holder, other) = (world.named("holder").await, world.client().await);
     let [lock, there] = [&holder, &other].map(|client| Lock::new(client, "job").unwrap());
@@ -292,7 +292,7 @@ async fn a_name_rests_when_its_holder_was_cut_off() {
     world.as_engine().faults().freeze(Some("holder"));
     let started = other.now();
     assert_eq!(guard.lost().await, LostReason::Expired);
-    // P5: by its own lease.
+    // P5: the holder reports the loss within its own lease.
     assert!(other.now().since(started) <= Duration::from_secs(1));
     let _next = there.acquire().await.unwrap();
     let waited = other.now().since(started);
@@ -303,7 +303,7 @@ async fn a_name_rests_when_its_holder_was_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_answers_others_does_not_extend_a_deadline() {
+async fn replies_to_other_requests_do_not_extend_a_deadline() {
     let world = World::engine();
     let timeout = Duration::from_secs(3);
     let config = world.config("ours").operation_timeout(timeout);
@@ -313,7 +313,7 @@ async fn a_connection_that_answers_others_does_not_extend_a_deadline() {
         lock.with_lease(seconds(600)).acquire().await.unwrap()
     };
     let (renewed, released) = (hold("renewed").await, hold("released").await);
-    // Each reply comes later than the one before by more than its request does, so the connection is never silent.
+    // The delay of the replies grows more slowly than time passes, so the connection is never silent.
     let (engine, others) = (world.as_engine().clone(), client.clone());
     let busy = tokio::spawn(async move {
         let mut lag = Duration::ZERO;
@@ -325,7 +325,7 @@ async fn a_connection_that_answers_others_does_not_extend_a_deadline() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
-    // By now a reply takes twice the timeout.
+    // By now a reply takes more than twice the timeout.
     tokio::time::sleep(Duration::from_secs(12)).await;
     let began = Instant::now();
     let (renewed, released) = tokio::join!(

@@ -1,6 +1,6 @@
-//! Scripts that free something and meet more dead processes than they look at in one run: their client runs `tend` for the rest.
+//! Tests scripts that free something and find more dead processes than they check in one run: the client runs `tend` for the rest.
 //!
-//! Each scenario puts a thousand dead processes in front of a living one, and measures how long what was freed stays idle.
+//! Each scenario puts a thousand dead processes in front of a living one, and measures how long the lock or permit stays idle.
 
 use std::time::Duration;
 
@@ -16,27 +16,27 @@ const fn ms(millis: u64) -> Duration {
 }
 
 const DEAD: usize = 1000;
-/// The bound of the book.
+/// The limit for the idle time.
 const BOUND: Duration = ms(250);
 const LINE: &str = "stanchion_line:{job}";
 const WAKE: &str = "stanchion_wake:{job}";
 const RW_LINE: &str = "stanchion_rwlock_line:{job}";
 const RW_CROWD: &str = "stanchion_rwlock_crowd:{job}";
 
-/// The score of the first in a line or wait set.
+/// The arrival score of the first process in a queue or wait set.
 fn arrival(world: &World, key: &str) -> f64 {
     let script = "return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]";
     world.admin(&["EVAL", script, "1", key]).parse().unwrap()
 }
 
-/// Puts dead processes into a line or wait set, as processes that arrived at `score`.
-fn bury(world: &World, key: &str, score: f64, member: impl Fn(usize) -> String) {
+/// Adds dead processes to a queue or wait set, as processes that arrived at `score`.
+fn add_dead(world: &World, key: &str, score: f64, member: impl Fn(usize) -> String) {
     for n in 0..DEAD {
         let _ = world.admin(&["ZADD", key, &format!("{score:.0}"), &member(n)]);
     }
 }
 
-fn place(n: usize) -> String {
+fn entry(n: usize) -> String {
     format!("00000000-0000-8000-8000-{n:012}:1")
 }
 
@@ -44,17 +44,17 @@ fn client(n: usize) -> String {
     format!("00000000-0000-8000-8000-{n:012}")
 }
 
-/// A waiter, whose task ends with the moment of its grant. Returns once it has a place in `key`, which then has so many.
-async fn placed<F>(world: &World, key: &str, count: usize, acquires: F) -> JoinHandle<Instant>
+/// Spawns a waiter that returns the time of its grant. Returns when the waiter is queued in `key`, which then has `count` entries.
+async fn queued<F>(world: &World, key: &str, count: usize, acquires: F) -> JoinHandle<Instant>
 where
     F: Future<Output = Instant> + Send + 'static,
 {
     let waiter = tokio::spawn(acquires);
-    eventually("it has a place", || {
+    eventually("the waiter is queued", || {
         world.admin(&["ZCARD", key]) == count.to_string()
     })
     .await;
-    // The poll that it planned before it was subscribed has passed.
+    // Lets the poll pass that was scheduled before the subscription.
     tokio::time::sleep(ms(1000)).await;
     world.quiet().await;
     waiter
@@ -85,40 +85,40 @@ fn joined(client: &Client) -> MultiLock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_of_a_lock_passes_all_the_dead() {
+async fn a_release_of_a_lock_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
-    let waiter = placed(&world, LINE, 1, locks(&b, "job")).await;
-    bury(&world, LINE, 1.0, place);
+    let waiter = queued(&world, LINE, 1, locks(&b, "job")).await;
+    add_dead(&world, LINE, 1.0, entry);
     let began = Instant::now();
     guard.release().await.unwrap();
     in_time("release", began, waiter).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_passes_all_the_dead() {
+async fn a_forced_release_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let lock = Lock::new(&a, "job").unwrap();
     let _guard = lock.acquire().await.unwrap();
-    let waiter = placed(&world, LINE, 1, locks(&b, "job")).await;
-    bury(&world, LINE, 1.0, place);
+    let waiter = queued(&world, LINE, 1, locks(&b, "job")).await;
+    add_dead(&world, LINE, 1.0, entry);
     let began = Instant::now();
     assert!(lock.danger().force_release().await.unwrap());
     in_time("forced release", began, waiter).await;
 }
 
-/// After eight hand-offs inside a process, the lock goes to the line.
+/// After eight hand-offs inside a process, the lock goes to the queue.
 #[tokio::test(start_paused = true)]
-async fn a_hand_off_whose_turn_is_over_passes_all_the_dead() {
+async fn a_hand_off_at_the_end_of_a_turn_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
     let mut waiters: Vec<_> = (0..20).map(|_| tokio::spawn(locks(&a, "job"))).collect();
-    eventually("they wait", || a.waiters() == 20).await;
-    waiters.push(placed(&world, LINE, 2, locks(&b, "job")).await);
-    bury(&world, LINE, 1.0, place);
+    eventually("all tasks wait", || a.waiters() == 20).await;
+    waiters.push(queued(&world, LINE, 2, locks(&b, "job")).await);
+    add_dead(&world, LINE, 1.0, entry);
     let mut last = Instant::now();
     guard.release().await.unwrap();
     let mut grants = Vec::new();
@@ -132,45 +132,45 @@ async fn a_hand_off_whose_turn_is_over_passes_all_the_dead() {
     }
 }
 
-/// The lock is left to a client that polls, which has left; the head of the line is to look soon, and is dead.
+/// The lock is left free for a polling client, which no longer waits. The head of the queue, which should send a request soon, is dead.
 #[tokio::test(start_paused = true)]
-async fn a_turn_of_those_outside_the_line_passes_all_the_dead() {
+async fn a_turn_of_a_missing_polling_client_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let polling = Client::connect_with(world.config("polling").wake(Wake::Poll))
         .await
         .unwrap();
     let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
-    let waiter = placed(&world, LINE, 1, locks(&b, "job")).await;
-    bury(&world, LINE, 1.0, place);
+    let waiter = queued(&world, LINE, 1, locks(&b, "job")).await;
+    add_dead(&world, LINE, 1.0, entry);
     let _ = world.admin(&["HSET", WAKE, "turn", "15"]);
     let poller = tokio::spawn(locks(&polling, "job"));
-    eventually("it polls", || {
+    eventually("the client polls", || {
         world.admin(&["HEXISTS", WAKE, "polled"]) == "1"
     })
     .await;
     poller.abort();
-    eventually("it has left", || polling.waiters() == 0).await;
+    eventually("the polling client has left", || polling.waiters() == 0).await;
     let began = Instant::now();
     guard.release().await.unwrap();
     in_time("public release", began, waiter).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_of_a_multi_lock_passes_all_the_dead() {
+async fn a_release_of_a_multi_lock_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let guard = joined(&a).acquire().await.unwrap();
-    let waiter = placed(&world, LINE, 1, locks(&b, "job")).await;
-    bury(&world, LINE, 1.0, place);
+    let waiter = queued(&world, LINE, 1, locks(&b, "job")).await;
+    add_dead(&world, LINE, 1.0, entry);
     let began = Instant::now();
     guard.release().await.unwrap();
     in_time("release of a multi-lock", began, waiter).await;
 }
 
-/// One of its locks was taken away, so the hand-off frees the other.
+/// The key of one lock was deleted, so the hand-off fails and frees the other lock.
 #[tokio::test(start_paused = true)]
-async fn a_failed_hand_off_of_a_multi_lock_passes_all_the_dead() {
+async fn a_failed_hand_off_of_a_multi_lock_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let both = joined(&a);
@@ -179,20 +179,20 @@ async fn a_failed_hand_off_of_a_multi_lock_passes_all_the_dead() {
         let both = both.clone();
         async move { both.acquire().await.unwrap().release().await }
     });
-    eventually("it waits", || a.waiters() == 1).await;
-    let waiter = placed(&world, "stanchion_line:{tob}", 1, locks(&b, "tob")).await;
-    bury(&world, "stanchion_line:{tob}", 1.0, place);
+    eventually("the next task waits", || a.waiters() == 1).await;
+    let waiter = queued(&world, "stanchion_line:{tob}", 1, locks(&b, "tob")).await;
+    add_dead(&world, "stanchion_line:{tob}", 1.0, entry);
     let _ = world.admin(&["DEL", "job"]);
     let began = Instant::now();
     guard.release().await.unwrap_err();
     in_time("failed hand-off", began, waiter).await;
     let local = tokio::time::timeout(Duration::from_secs(20), local).await;
-    assert!(local.is_ok(), "the next task of the process waits on");
+    assert!(local.is_ok(), "the next task of the process still waits");
 }
 
-/// It was told to try one lock, finds another held, and leaves the first to the line.
+/// A multi-lock is woken for one lock, finds the other held, and leaves the first to the queue.
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_of_a_multi_lock_passes_all_the_dead() {
+async fn a_refused_request_of_a_multi_lock_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b, c) = (
         world.named("a").await,
@@ -203,11 +203,14 @@ async fn a_refused_request_of_a_multi_lock_passes_all_the_dead() {
     let _other = Lock::new(&a, "tob").unwrap().acquire().await.unwrap();
     let both = joined(&c);
     let joint = tokio::spawn(async move { both.acquire().await.map(drop) });
-    eventually("it has a place", || world.admin(&["ZCARD", LINE]) == "1").await;
+    eventually("the waiter is queued", || {
+        world.admin(&["ZCARD", LINE]) == "1"
+    })
+    .await;
     let arrived = arrival(&world, LINE);
     tokio::time::sleep(ms(1)).await;
-    let waiter = placed(&world, LINE, 2, locks(&b, "job")).await;
-    bury(&world, LINE, arrived + 1.0, place);
+    let waiter = queued(&world, LINE, 2, locks(&b, "job")).await;
+    add_dead(&world, LINE, arrived + 1.0, entry);
     let began = Instant::now();
     guard.release().await.unwrap();
     in_time("refused request", began, waiter).await;
@@ -225,11 +228,11 @@ async fn rw_waiter(world: &World, client: &Client, writes: bool) -> JoinHandle<I
         }
         Instant::now()
     };
-    placed(world, key, 1, acquires).await
+    queued(world, key, 1, acquires).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_of_a_read_write_lock_passes_all_the_dead() {
+async fn a_forced_release_of_a_read_write_lock_skips_all_dead_processes() {
     for writes in [true, false] {
         for key in [RW_LINE, RW_CROWD] {
             let world = World::engine();
@@ -237,7 +240,7 @@ async fn a_forced_release_of_a_read_write_lock_passes_all_the_dead() {
             let lock = RwLock::new(&a, "job").unwrap();
             let _guard = lock.write().await.unwrap();
             let waiter = rw_waiter(&world, &b, writes).await;
-            bury(&world, key, 1.0, place);
+            add_dead(&world, key, 1.0, entry);
             let began = Instant::now();
             assert!(lock.danger().force_release().await.unwrap());
             in_time(&format!("forced: {writes}, {key}"), began, waiter).await;
@@ -246,18 +249,18 @@ async fn a_forced_release_of_a_read_write_lock_passes_all_the_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_downgrade_passes_all_the_dead() {
+async fn a_downgrade_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b) = (world.named("a").await, world.named("b").await);
     let guard = RwLock::new(&a, "job").unwrap().write().await.unwrap();
     let waiter = rw_waiter(&world, &b, false).await;
-    bury(&world, RW_CROWD, 1.0, place);
+    add_dead(&world, RW_CROWD, 1.0, entry);
     let began = Instant::now();
     let _reading = guard.downgrade().await.unwrap();
     in_time("downgrade", began, waiter).await;
 }
 
-/// A permit is held, and a living process waits behind the dead.
+/// One process holds the only permit, and a living process waits behind dead ones.
 async fn permits(
     world: &World,
     kind: Kind,
@@ -272,13 +275,13 @@ async fn permits(
         permit.release().await.unwrap();
         at
     };
-    let waiter = placed(world, CROWD, 1, acquires).await;
-    bury(world, CROWD, 1.0, client);
+    let waiter = queued(world, CROWD, 1, acquires).await;
+    add_dead(world, CROWD, 1.0, client);
     (a, held, waiter)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_of_a_permit_passes_all_the_dead() {
+async fn a_release_of_a_permit_skips_all_dead_processes() {
     for kind in KINDS {
         let world = World::engine();
         let (_a, held, waiter) = permits(&world, kind).await;
@@ -288,9 +291,8 @@ async fn a_release_of_a_permit_passes_all_the_dead() {
     }
 }
 
-/// Nobody releases: permits are added.
 #[tokio::test(start_paused = true)]
-async fn added_permits_pass_all_the_dead() {
+async fn added_permits_skip_all_dead_processes() {
     for kind in KINDS {
         let world = World::engine();
         let (a, _held, waiter) = permits(&world, kind).await;
@@ -300,9 +302,9 @@ async fn added_permits_pass_all_the_dead() {
     }
 }
 
-/// A process of the wait set that was notified dies: the next living one asks a moment later.
+/// A notified process is frozen: after a delay, the next living process sends a request.
 #[tokio::test(start_paused = true)]
-async fn the_watch_over_a_notified_process_passes_all_the_dead() {
+async fn the_wake_up_behind_a_frozen_process_skips_all_dead_processes() {
     let world = World::engine();
     let (a, b, c) = (
         world.named("a").await,
@@ -322,11 +324,11 @@ async fn the_watch_over_a_notified_process_passes_all_the_dead() {
             at
         }
     });
-    let silent = placed(&world, CROWD, 1, silent).await;
+    let silent = queued(&world, CROWD, 1, silent).await;
     let first = arrival(&world, CROWD);
     tokio::time::sleep(ms(1)).await;
-    let living = placed(&world, CROWD, 2, living).await;
-    bury(&world, CROWD, first + 1.0, client);
+    let living = queued(&world, CROWD, 2, living).await;
+    add_dead(&world, CROWD, first + 1.0, client);
     world.as_engine().faults().freeze(Some("b"));
     let began = Instant::now();
     held.release().await.unwrap();

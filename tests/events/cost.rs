@@ -1,4 +1,4 @@
-//! The cost of listening, and its end.
+//! The number of commands that event listeners send, and when they stop sending them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn commands(world: &World) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_listens_and_nothing_is_sent() {
+async fn a_client_without_listeners_sends_no_event_commands() {
     let world = engine();
     let ours = world.client().await;
     sleep(LONG).await;
@@ -25,7 +25,7 @@ async fn nobody_listens_and_nothing_is_sent() {
     drop(events);
     let idle = commands(&world) - before;
     let mut events = lock(&ours).events();
-    // Polled once, and dropped.
+    // A zero timeout polls the stream once.
     assert!(timeout(Duration::ZERO, events.next()).await.is_err());
     drop(events);
     sleep(Duration::from_secs(1)).await;
@@ -34,18 +34,18 @@ async fn nobody_listens_and_nothing_is_sent() {
     assert_eq!(
         commands(&world) - before,
         idle,
-        "what the links send anyway"
+        "the same number as with a stream that was never polled"
     );
     let stats = world.as_engine().stats();
-    assert!(stats.count("EXISTS") <= 1, "one look at most");
+    assert!(stats.count("EXISTS") <= 1, "at most one EXISTS");
 }
 
-/// The figures of `docs/events.md`.
+/// Checks the costs that `docs/events.md` states.
 #[tokio::test(start_paused = true)]
-async fn a_change_costs_two_commands_however_many_listen() {
+async fn a_change_costs_two_commands_for_any_number_of_listeners() {
     let world = engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
-    // The server knows the scripts from here on.
+    // Loads the scripts into the server, so that no later call is sent twice.
     drop(lock(&theirs).acquire().await.unwrap().release().await);
     let mut all: Vec<_> = (0..50).map(|_| lock(&ours).events()).collect();
     for events in &mut all {
@@ -53,32 +53,32 @@ async fn a_change_costs_two_commands_however_many_listen() {
     }
     world.quiet().await;
     let stats = || world.as_engine().stats();
-    let asked = |stats: stanchion::embedded::Stats| {
+    let counts = |stats: stanchion::embedded::Stats| {
         (
             stats.count("EXISTS"),
             stats.count("EVALSHA") + stats.count("EVAL"),
         )
     };
-    let before = asked(stats());
+    let before = counts(stats());
     let started = tokio::time::Instant::now();
     let guard = lock(&theirs).acquire().await.unwrap();
     for events in &mut all {
         assert_eq!(word(&next(events).await), "taken");
     }
-    // After a quiet time nobody rests before the look.
+    // The rate limit of 100 reads per second does not delay the first read after a quiet period.
     assert!(started.elapsed() <= Duration::from_millis(2));
-    // The acquire, and the look.
-    let after = asked(stats());
+    // One EXISTS and two scripts: the acquire and the read of the state.
+    let after = counts(stats());
     assert_eq!((after.0 - before.0, after.1 - before.1), (1, 2));
-    // Quiet: polls, each of one script.
+    // Without changes, each poll costs one script.
     guard.release().await.unwrap();
     for events in &mut all {
         assert_eq!(words(events, "free").await, ["released", "free"]);
     }
     world.quiet().await;
-    let before = asked(stats());
+    let before = counts(stats());
     sleep(10 * POLL).await;
-    let after = asked(stats());
+    let after = counts(stats());
     assert!(
         (10..=12).contains(&(after.1 - before.1)),
         "{before:?} {after:?}"
@@ -87,7 +87,7 @@ async fn a_change_costs_two_commands_however_many_listen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_looks_end_with_the_last_listener_and_begin_again() {
+async fn polling_stops_with_the_last_listener_and_restarts_with_the_next() {
     let world = engine();
     let ours = world.client().await;
     let scripts = async || {
@@ -100,7 +100,7 @@ async fn the_looks_end_with_the_last_listener_and_begin_again() {
         now(&mut one).await;
         now(&mut two).await;
         drop(one);
-        assert!(scripts().await >= 9, "one listens still");
+        assert!(scripts().await >= 9, "one listener is left");
         let guard = lock(&ours).acquire().await.unwrap();
         assert_eq!(word(&next(&mut two).await), "taken");
         drop(two);
@@ -109,9 +109,9 @@ async fn the_looks_end_with_the_last_listener_and_begin_again() {
     }
 }
 
-/// A look for it, and not at the next poll.
+/// The second listener triggers a read of its own and does not wait for the next poll.
 #[tokio::test(start_paused = true)]
-async fn a_second_listener_is_told_the_state_at_once() {
+async fn a_second_listener_receives_the_state_at_once() {
     let world = engine();
     let ours = world.client().await;
     let mut one = lock(&ours).events();
@@ -125,7 +125,7 @@ async fn a_second_listener_is_told_the_state_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_taken_all_the_time_costs_at_most_a_hundred_looks_a_second() {
+async fn a_busy_lock_is_read_at_most_a_hundred_times_a_second() {
     let world = engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut events = lock(&ours).events();
@@ -140,39 +140,38 @@ async fn a_lock_that_is_taken_all_the_time_costs_at_most_a_hundred_looks_a_secon
     });
     let before = world.as_engine().stats().count("EXISTS");
     let started = tokio::time::Instant::now();
-    let mut told = 0;
+    let mut received = 0;
     while !busy.is_finished() {
         if timeout(Duration::from_millis(20), events.next())
             .await
             .is_ok()
         {
-            told += 1;
+            received += 1;
         }
     }
-    let looks = world.as_engine().stats().count("EXISTS") - before;
+    let reads = world.as_engine().stats().count("EXISTS") - before;
     let most = started.elapsed().as_millis() / 10 + 2;
-    assert!(u128::from(looks) <= most, "{looks} looks, {most} allowed");
+    assert!(u128::from(reads) <= most, "{reads} reads, {most} allowed");
     busy.await.unwrap();
-    assert!(told > 100, "{told}");
+    assert!(received > 100, "{received}");
 }
 
-/// A listener that lags gets what has changed, and no more.
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_lags_is_told_the_difference() {
+async fn a_slow_listener_receives_only_the_difference() {
     let world = engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
-    let mut lags = lock(&ours).events();
+    let mut slow = lock(&ours).events();
     let mut other = lock(&ours).events();
-    now(&mut lags).await;
+    now(&mut slow).await;
     now(&mut other).await;
     let first = lock(&theirs).acquire().await.unwrap();
-    assert_eq!(word(&next(&mut lags).await), "taken");
+    assert_eq!(word(&next(&mut slow).await), "taken");
     let watching = tokio::spawn(async move {
         while let Some(event) = other.next().await {
             drop(event);
         }
     });
-    // Renewed for longer than its lease, as the listener has read it.
+    // The renewals outlast the lease that the slow listener has read. The listener must still report a release, not an expiry.
     sleep(LONG).await;
     first.release().await.unwrap();
     for _ in 0..500 {
@@ -182,14 +181,14 @@ async fn a_listener_that_lags_is_told_the_difference() {
     }
     let last = lock(&theirs).acquire().await.unwrap();
     sleep(SOON).await;
-    assert_eq!(words(&mut lags, "taken").await, ["released", "taken"]);
-    quiet(&mut lags, SOON).await;
+    assert_eq!(words(&mut slow, "taken").await, ["released", "taken"]);
+    quiet(&mut slow, SOON).await;
     drop(last);
     watching.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_lags_is_told_of_the_end_of_a_lease() {
+async fn a_slow_listener_receives_the_expiry_of_a_lease() {
     let world = engine();
     let ours = world.client().await;
     let mut events = lock(&ours).events();
@@ -201,9 +200,8 @@ async fn a_listener_that_lags_is_told_of_the_end_of_a_lease() {
     assert_eq!(words(&mut events, "free").await, ["expired", "free"]);
 }
 
-/// As many names as a process may know: each is told of its own.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_names_do_not_wake_each_other() {
+async fn a_change_of_one_of_a_thousand_names_wakes_only_its_listener() {
     let world = engine();
     let ours: Client = world.client().await;
     let named = |n: usize| stanchion::Lock::new(&ours, format!("order:{n}")).unwrap();

@@ -1,4 +1,4 @@
-//! Outages, refusals, lost messages, shutdowns: in virtual time.
+//! Event streams during outages, refusals, lost connections and shutdowns, in virtual time.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn where_the_server_does_not_tell_polls_find_it() {
+async fn polls_find_changes_when_tracking_is_refused() {
     let world = engine();
     let theirs = world.named("theirs").await;
     let ours = world.named("ours").await;
@@ -23,15 +23,19 @@ async fn where_the_server_does_not_tell_polls_find_it() {
     let took = started.elapsed();
     assert!(took > SOON && took <= POLL + SOON, "{took:?}");
     sleep(LONG).await;
-    assert_eq!(world.as_engine().stats().count("EXISTS"), 0, "refused once");
-    // The end of a lease needs no message.
+    assert_eq!(
+        world.as_engine().stats().count("EXISTS"),
+        0,
+        "no EXISTS after the refusal"
+    );
+    // The listener finds the expiry of a lease without a message.
     world.as_engine().faults().freeze(Some("theirs"));
     assert_eq!(words(&mut events, "free").await, ["expired", "free"]);
     drop(guard);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_polls_asks_for_no_messages() {
+async fn a_client_with_wake_poll_uses_no_tracking() {
     let world = engine();
     let config = world.config("ours").wake(Wake::Poll);
     let ours = Client::connect_with(config).await.unwrap();
@@ -45,7 +49,7 @@ async fn a_client_that_polls_asks_for_no_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_told_and_the_state_after_it() {
+async fn an_outage_is_reported_and_then_the_new_state() {
     let world = engine();
     let ours = world.client().await;
     let mut events = lock(&ours).events();
@@ -61,15 +65,14 @@ async fn an_outage_is_told_and_the_state_after_it() {
     assert!(now(&mut events).await.holders.is_empty());
     let guard = lock(&ours).acquire().await.unwrap();
     assert_eq!(word(&next(&mut events).await), "taken");
-    // All is gone: a restart without data.
     faults.restart(Data::Lost);
     assert!(now(&mut events).await.holders.is_empty());
     drop(guard);
 }
 
-/// Nobody tells of a write while the connection for messages is away.
+/// While the connection for messages is down, the server reports no writes to this client.
 #[tokio::test(start_paused = true)]
-async fn a_new_connection_for_messages_is_a_gap() {
+async fn a_new_connection_for_messages_is_reported_as_a_gap() {
     let world = engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut events = lock(&ours).events();
@@ -79,17 +82,20 @@ async fn a_new_connection_for_messages_is_a_gap() {
     let id = line.and_then(|line| line[3..].split(' ').next());
     let id = id.unwrap_or_else(|| panic!("{list}"));
     drop(world.admin(&["CLIENT", "KILL", "ID", id]));
-    // Lost, and there again.
+    // One state for the lost connection, one for the new connection.
     now(&mut events).await;
     now(&mut events).await;
     let started = Instant::now();
     let _guard = lock(&theirs).acquire().await.unwrap();
     assert_eq!(word(&next(&mut events).await), "taken");
-    assert!(started.elapsed() <= SOON, "told on the new connection");
+    assert!(
+        started.elapsed() <= SOON,
+        "the new connection receives messages"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flush_is_told() {
+async fn a_flush_is_reported_as_a_release() {
     let world = engine();
     let ours = world.client().await;
     let guard = lock(&ours).acquire().await.unwrap();
@@ -103,7 +109,7 @@ async fn a_flush_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_belongs_to_something_else_ends_the_stream() {
+async fn a_key_of_another_type_ends_the_stream() {
     let world = engine();
     let ours = world.client().await;
     drop(world.admin(&["SET", "orders", "x"]));
@@ -113,7 +119,7 @@ async fn a_name_that_belongs_to_something_else_ends_the_stream() {
     assert!(refused, "{seen:?}");
     assert_eq!(events.next().await, None);
     assert_eq!(events.next().await, None);
-    // It is another's no longer: a new listener begins anew.
+    // A new listener works after the foreign key is deleted.
     drop(world.admin(&["DEL", "orders"]));
     now(&mut lock(&ours).events()).await;
 }
@@ -134,29 +140,29 @@ async fn a_shutdown_ends_the_stream() {
     assert_eq!(unpolled.next().await, None);
 }
 
-/// At every await of a listener: what was not told is told by the next call.
+/// The pauses drop the calls at every await point of a listener. The next call must return the event.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_loses_no_event() {
     let world = slow_engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut events = lock(&ours).events();
-    let mut told = Vec::new();
-    let mut hear = async |pause: u64, told: &mut Vec<String>| {
+    let mut received = Vec::new();
+    let mut receive = async |pause: u64, received: &mut Vec<String>| {
         let pause = Duration::from_millis(pause);
         if let Ok(event) = timeout(pause, events.next()).await {
-            told.push(word(&event.unwrap()));
+            received.push(word(&event.unwrap()));
         }
     };
     for pause in 0..60 {
-        hear(pause % 4, &mut told).await;
+        receive(pause % 4, &mut received).await;
     }
     let guard = lock(&theirs).acquire().await.unwrap();
     for pause in 0..60 {
-        hear(pause % 4, &mut told).await;
+        receive(pause % 4, &mut received).await;
     }
     guard.release().await.unwrap();
     for pause in 0..60 {
-        hear(pause % 4, &mut told).await;
+        receive(pause % 4, &mut received).await;
     }
-    assert_eq!(told, ["now", "taken", "released", "free"]);
+    assert_eq!(received, ["now", "taken", "released", "free"]);
 }

@@ -1,4 +1,4 @@
-//! The events of each kind of name, on the engine and on a real server.
+//! The events of each kind of synchronizer, on the engine and on a real server.
 
 use std::time::Duration;
 
@@ -13,34 +13,34 @@ use crate::support::*;
 
 suite! {
     in crate::support::engine;
-    a_lock_tells_who_takes_it_and_gives_it_back,
-    a_hand_off_inside_a_process_is_told,
-    the_end_of_a_lease_is_told_when_it_ends,
-    what_is_taken_by_force_is_released,
-    the_first_event_is_the_state_of_now,
-    a_fair_lock_tells_of_its_grants,
-    readers_and_writers_are_told_apart,
-    the_end_of_one_readers_lease_is_told_when_it_ends,
-    permits_are_told_with_their_number,
-    permits_with_leases_come_back_when_these_end,
-    a_semaphore_that_is_deleted_exists_no_longer,
-    a_latch_is_armed_counted_down_opened_and_deleted,
-    names_of_any_bytes_are_told_apart,
+    a_lock_reports_its_holder_and_its_release,
+    a_hand_off_inside_a_process_is_reported,
+    an_expiry_is_reported_when_the_lease_ends,
+    a_forced_release_is_reported_as_a_release,
+    the_first_event_is_the_current_state,
+    a_fair_lock_reports_its_grants,
+    readers_and_writers_are_reported_with_their_mode,
+    the_expiry_of_one_reader_is_reported_when_its_lease_ends,
+    permits_are_reported_with_their_number,
+    leased_permits_are_free_when_their_leases_end,
+    a_deleted_semaphore_is_reported_as_deleted,
+    a_latch_reports_arm_count_down_open_and_delete,
+    names_of_any_bytes_have_separate_events,
 }
 
-/// Returns whether a client has it.
+/// Returns whether the holder belongs to `client`.
 fn is_of(holder: &NameHolder, client: &Client) -> bool {
     holder.holder.starts_with(&client.id().to_string())
 }
 
-async fn a_lock_tells_who_takes_it_and_gives_it_back(world: &World) {
+async fn a_lock_reports_its_holder_and_its_release(world: &World) {
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut events = lock(&ours).events();
     assert!(now(&mut events).await.holders.is_empty());
     let started = Instant::now();
     let guard = lock(&theirs).acquire().await.unwrap();
     let Event::Taken(holder) = next(&mut events).await else {
-        panic!("it is taken")
+        panic!("expected Event::Taken")
     };
     assert!(is_of(&holder, &theirs));
     assert_eq!((holder.mode, holder.count), (HoldMode::Exclusive, 1));
@@ -49,11 +49,14 @@ async fn a_lock_tells_who_takes_it_and_gives_it_back(world: &World) {
     again.release().await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(words(&mut events, "free").await, ["released", "free"]);
-    assert!(started.elapsed() <= world.limit(SOON), "it was told");
+    assert!(
+        started.elapsed() <= world.limit(SOON),
+        "by message, not by a poll"
+    );
     quiet(&mut events, 3 * POLL).await;
 }
 
-async fn a_hand_off_inside_a_process_is_told(world: &World) {
+async fn a_hand_off_inside_a_process_is_reported(world: &World) {
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let first = lock(&theirs).acquire().await.unwrap();
     let mut events = lock(&ours).events();
@@ -67,17 +70,17 @@ async fn a_hand_off_inside_a_process_is_told(world: &World) {
     let second = second.await.unwrap().unwrap();
     assert_eq!(word(&next(&mut events).await), "released");
     let Event::Taken(holder) = next(&mut events).await else {
-        panic!("it is taken")
+        panic!("expected Event::Taken")
     };
     assert!(is_of(&holder, &theirs) && holder.holder != first_holder.holder);
     second.release().await.unwrap();
 }
 
-async fn the_end_of_a_lease_is_told_when_it_ends(world: &World) {
+async fn an_expiry_is_reported_when_the_lease_ends(world: &World) {
     let ours = world.client().await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
-    // A holder that nobody renews.
+    // A Redisson holder without renewals.
     drop(world.admin(&["HSET", "orders", JAVA, "1"]));
     drop(world.admin(&["PEXPIRE", "orders", "600"]));
     let started = Instant::now();
@@ -88,7 +91,7 @@ async fn the_end_of_a_lease_is_told_when_it_ends(world: &World) {
     assert!(took <= world.limit(Duration::from_millis(650)), "{took:?}");
 }
 
-async fn what_is_taken_by_force_is_released(world: &World) {
+async fn a_forced_release_is_reported_as_a_release(world: &World) {
     let ours = world.client().await;
     let guard = lock(&ours).acquire().await.unwrap();
     let mut events = lock(&ours).events();
@@ -98,13 +101,13 @@ async fn what_is_taken_by_force_is_released(world: &World) {
     drop(guard);
 }
 
-async fn the_first_event_is_the_state_of_now(world: &World) {
+async fn the_first_event_is_the_current_state(world: &World) {
     let ours = world.client().await;
     let mut before = lock(&ours).events();
     now(&mut before).await;
     for _ in 0..20 {
         let guard = lock(&ours).acquire().await.unwrap();
-        // Another listener of this process may not have been told yet.
+        // The first listener may not have received the change yet. The new listener must see the current state.
         let state = now(&mut lock(&ours).events()).await;
         assert_eq!(state.holders.len(), 1);
         assert!(is_of(&state.holders[0], &ours));
@@ -113,7 +116,7 @@ async fn the_first_event_is_the_state_of_now(world: &World) {
     }
 }
 
-async fn a_fair_lock_tells_of_its_grants(world: &World) {
+async fn a_fair_lock_reports_its_grants(world: &World) {
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let fair = |client| FairLock::new(client, "tickets").unwrap();
     let mut events = fair(&ours).events();
@@ -122,7 +125,7 @@ async fn a_fair_lock_tells_of_its_grants(world: &World) {
     assert_eq!(word(&next(&mut events).await), "taken");
     let second = tokio::spawn(fair(&theirs).acquire());
     let queue = fair(&ours);
-    stanchion_testkit::eventually_async("it queues", async || {
+    stanchion_testkit::eventually_async("the waiter is queued", async || {
         queue.queue_len().await.unwrap() == 1
     })
     .await;
@@ -133,7 +136,7 @@ async fn a_fair_lock_tells_of_its_grants(world: &World) {
     assert_eq!(words(&mut events, "free").await, ["released", "free"]);
 }
 
-async fn readers_and_writers_are_told_apart(world: &World) {
+async fn readers_and_writers_are_reported_with_their_mode(world: &World) {
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let prices = |client| RwLock::new(client, "prices").unwrap();
     let mut events = prices(&ours).events();
@@ -162,14 +165,14 @@ async fn readers_and_writers_are_told_apart(world: &World) {
     reading.release().await.unwrap();
 }
 
-async fn the_end_of_one_readers_lease_is_told_when_it_ends(world: &World) {
+async fn the_expiry_of_one_reader_is_reported_when_its_lease_ends(world: &World) {
     let ours = world.client().await;
     let prices = RwLock::new(&ours, "prices").unwrap();
     let reading = prices.read().await.unwrap();
     let mut events = prices.events();
     let state = now(&mut events).await;
     assert!(state.holders[0].remaining > Some(Duration::from_secs(25)));
-    // A process of Java reads, and dies.
+    // A Redisson reader whose lease of 600 ms is not renewed.
     drop(world.admin(&["HSET", "prices", JAVA, "1"]));
     let hold = format!("{{prices}}:{JAVA}:rwlock_timeout:1");
     drop(world.admin(&["SET", &hold, "1", "PX", "600"]));
@@ -187,7 +190,7 @@ async fn the_end_of_one_readers_lease_is_told_when_it_ends(world: &World) {
     assert_eq!(words(&mut events, "free").await, ["released", "free"]);
 }
 
-async fn permits_are_told_with_their_number(world: &World) {
+async fn permits_are_reported_with_their_number(world: &World) {
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let licences = |client| Semaphore::new(client, "licences").unwrap();
     let mut events = licences(&ours).events();
@@ -196,18 +199,18 @@ async fn permits_are_told_with_their_number(world: &World) {
     assert_eq!(next(&mut events).await, Event::Available(3));
     let two = licences(&theirs).acquire_many(2).await.unwrap();
     let Event::Taken(holder) = next(&mut events).await else {
-        panic!("they are taken")
+        panic!("expected Event::Taken")
     };
     assert_eq!((holder.mode, holder.count), (HoldMode::Permits, 2));
     assert_eq!(next(&mut events).await, Event::Available(1));
     two.release().await.unwrap();
     assert_eq!(words(&mut events, "3 free").await, ["released", "3 free"]);
-    // As a process of Java takes one.
+    // Redisson acquires a permit with DECRBY.
     drop(world.admin(&["DECRBY", "licences", "1"]));
     assert_eq!(next(&mut events).await, Event::Available(2));
 }
 
-async fn permits_with_leases_come_back_when_these_end(world: &World) {
+async fn leased_permits_are_free_when_their_leases_end(world: &World) {
     let ours = world.client().await;
     let licences = LeasedSemaphore::new(&ours, "licences").unwrap();
     licences.init(2).await.unwrap();
@@ -215,11 +218,11 @@ async fn permits_with_leases_come_back_when_these_end(world: &World) {
     assert_eq!(now(&mut events).await.available, Some(2));
     let permit = licences.acquire().await.unwrap();
     let Event::Taken(holder) = next(&mut events).await else {
-        panic!("it is taken")
+        panic!("expected Event::Taken")
     };
     assert_eq!(holder.holder, permit.ids()[0].to_string());
     assert_eq!(next(&mut events).await, Event::Available(1));
-    // Nobody takes it out: it has ended, and stays until a request needs it.
+    // An expired permit stays in the sorted set until a request removes it.
     let key = "{licences}:timeout";
     let time = "local time = redis.call('TIME') return time[1] * 1000";
     let time: u64 = world.admin(&["EVAL", time, "0"]).parse().unwrap();
@@ -237,7 +240,7 @@ async fn permits_with_leases_come_back_when_these_end(world: &World) {
     );
 }
 
-async fn a_semaphore_that_is_deleted_exists_no_longer(world: &World) {
+async fn a_deleted_semaphore_is_reported_as_deleted(world: &World) {
     let ours = world.client().await;
     let licences = Semaphore::new(&ours, "licences").unwrap();
     licences.init(2).await.unwrap();
@@ -247,7 +250,7 @@ async fn a_semaphore_that_is_deleted_exists_no_longer(world: &World) {
     assert_eq!(next(&mut events).await, Event::Deleted);
 }
 
-async fn a_latch_is_armed_counted_down_opened_and_deleted(world: &World) {
+async fn a_latch_reports_arm_count_down_open_and_delete(world: &World) {
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let latch = |client| CountDownLatch::new(client, "import").unwrap();
     let mut events = latch(&ours).events();
@@ -268,7 +271,7 @@ async fn a_latch_is_armed_counted_down_opened_and_deleted(world: &World) {
     assert_eq!(next(&mut events).await, Event::Opened);
 }
 
-async fn names_of_any_bytes_are_told_apart(world: &World) {
+async fn names_of_any_bytes_have_separate_events(world: &World) {
     let ours = world.client().await;
     let names: [&[u8]; 6] = [b"x", b"{x}", b"x\n", b"\xff\x00", b"{", b"x y"];
     let locks = names.map(|name| stanchion::Lock::new(&ours, name).unwrap());

@@ -1,4 +1,4 @@
-//! Events of names, for listeners: see `docs/events.md`.
+//! Tests of the event streams of `docs/events.md`.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Real servers: rights, restarts, failovers, slots that move.
+//! Event streams on real servers: missing rights, restarts, failovers, slots that move.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::*;
 
-/// A poll comes too late to be taken for a message.
+/// The poll interval is [`LONG`], so an event within half of [`LONG`] was not found by a poll.
 fn config(url: &str) -> ClientConfig {
     ClientConfig::new(url)
         .response_timeout(Duration::from_millis(500))
@@ -20,7 +20,7 @@ async fn connect(url: &str) -> Client {
     Client::connect_with(config(url)).await.unwrap()
 }
 
-/// Waits until the listener is told that it is held, or free; after a gap the state tells.
+/// Waits for the event that the lock is held or free. After a gap this is a state event.
 async fn until(events: &mut Events, held: bool) {
     loop {
         match next(events).await {
@@ -32,8 +32,8 @@ async fn until(events: &mut Events, held: bool) {
     }
 }
 
-/// Takes the lock as another client, until the listener is told of it.
-async fn told(events: &mut Events, lock: &Lock) {
+/// Acquires and releases the lock. The listener must report both changes within half of [`LONG`].
+async fn assert_reported(events: &mut Events, lock: &Lock) {
     let started = Instant::now();
     let guard = lock.acquire().await.unwrap();
     until(events, true).await;
@@ -43,8 +43,8 @@ async fn told(events: &mut Events, lock: &Lock) {
 }
 
 #[tokio::test]
-async fn without_the_right_it_polls_and_says_nothing_wrong() {
-    let Some(server) = RedisServer::or_skip("without_the_right_it_polls") else {
+async fn a_listener_without_the_right_to_track_polls() {
+    let Some(server) = RedisServer::or_skip("a_listener_without_the_right") else {
         return;
     };
     let rules = "on >pw ~* &* +@all -client|tracking";
@@ -58,12 +58,12 @@ async fn without_the_right_it_polls_and_says_nothing_wrong() {
     let ours = Client::connect_with(polls).await.unwrap();
     let mut events = lock(&ours).events();
     now(&mut events).await;
-    told(&mut events, &lock(&ours)).await;
+    assert_reported(&mut events, &lock(&ours)).await;
 }
 
 #[tokio::test]
-async fn the_server_tells_also_when_a_lease_ends() {
-    let Some(server) = RedisServer::or_skip("the_server_tells_also_when_a_lease_ends") else {
+async fn an_expiry_is_reported_on_a_real_server() {
+    let Some(server) = RedisServer::or_skip("an_expiry_is_reported_on_a_real_server") else {
         return;
     };
     let ours = connect(&server.url()).await;
@@ -75,7 +75,7 @@ async fn the_server_tells_also_when_a_lease_ends() {
         let words = timeout(LONG / 2, words(&mut events, "free")).await.unwrap();
         assert_eq!(words, ["taken", "expired", "free"]);
     }
-    // Listening is no waiting.
+    // A listener does not count as a waiter.
     assert_eq!(server.subscribers("redisson_lock__channel:{orders}"), 0);
     assert_eq!(
         lock(&ours).status().await.unwrap().waiting_processes,
@@ -84,8 +84,8 @@ async fn the_server_tells_also_when_a_lease_ends() {
 }
 
 #[tokio::test]
-async fn a_restart_is_told() {
-    let Some(mut server) = RedisServer::or_skip("a_restart_is_told") else {
+async fn a_restart_is_reported() {
+    let Some(mut server) = RedisServer::or_skip("a_restart_is_reported") else {
         return;
     };
     let ours = Client::connect_with(config(&server.url()).poll_interval(POLL))
@@ -100,15 +100,15 @@ async fn a_restart_is_told() {
     server.restart();
     assert!(
         now(&mut events).await.holders.is_empty(),
-        "without its data"
+        "the restarted server has no data"
     );
     drop(guard);
-    told(&mut events, &lock(&ours)).await;
+    assert_reported(&mut events, &lock(&ours)).await;
 }
 
 #[tokio::test]
-async fn a_killed_connection_is_a_gap() {
-    let Some(server) = RedisServer::or_skip("a_killed_connection_is_a_gap") else {
+async fn a_killed_connection_is_reported_as_a_gap() {
+    let Some(server) = RedisServer::or_skip("a_killed_connection_is_reported_as_a_gap") else {
         return;
     };
     let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -119,41 +119,41 @@ async fn a_killed_connection_is_a_gap() {
         drop(server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]));
         let state = timeout(LONG / 2, now(&mut events)).await.unwrap();
         assert!(state.holders.is_empty());
-        told(&mut events, &lock(&theirs)).await;
+        assert_reported(&mut events, &lock(&theirs)).await;
     }
 }
 
 #[tokio::test]
-async fn in_a_cluster_it_follows_the_slot() {
-    let Some(cluster) = Cluster::or_skip("in_a_cluster_it_follows_the_slot") else {
+async fn a_listener_in_a_cluster_follows_the_slot() {
+    let Some(cluster) = Cluster::or_skip("a_listener_in_a_cluster_follows_the_slot") else {
         return;
     };
     let (ours, theirs) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let mut events = lock(&ours).events();
     now(&mut events).await;
-    told(&mut events, &lock(&theirs)).await;
+    assert_reported(&mut events, &lock(&theirs)).await;
     let slot = cluster.slot("orders");
     let before = cluster.master_of(slot);
     cluster.move_slot(slot, (before + 1) % 3);
-    // Nobody has told the client yet: its own requests find out.
-    told(&mut events, &lock(&ours)).await;
-    told(&mut events, &lock(&theirs)).await;
+    // The client still has the old slot map, which its own requests correct.
+    assert_reported(&mut events, &lock(&ours)).await;
+    assert_reported(&mut events, &lock(&theirs)).await;
     let after = cluster.master_of(slot);
     assert_ne!(before, after);
     let _ = cluster.fail_over(after);
-    told(&mut events, &lock(&ours)).await;
-    told(&mut events, &lock(&theirs)).await;
+    assert_reported(&mut events, &lock(&ours)).await;
+    assert_reported(&mut events, &lock(&theirs)).await;
 }
 
 #[tokio::test]
-async fn behind_sentinel_it_follows_the_master() {
-    let Some(set) = SentinelSet::or_skip("behind_sentinel_it_follows_the_master") else {
+async fn a_listener_behind_sentinel_follows_the_master() {
+    let Some(set) = SentinelSet::or_skip("a_listener_behind_sentinel_follows_the_master") else {
         return;
     };
     let (ours, theirs) = (connect(&set.url()).await, connect(&set.url()).await);
     let mut events = lock(&ours).events();
     now(&mut events).await;
-    told(&mut events, &lock(&theirs)).await;
+    assert_reported(&mut events, &lock(&theirs)).await;
     let _ = set.fail_over();
     let gap = async {
         loop {
@@ -165,5 +165,5 @@ async fn behind_sentinel_it_follows_the_master() {
         }
     };
     timeout(LONG, gap).await.unwrap();
-    told(&mut events, &lock(&theirs)).await;
+    assert_reported(&mut events, &lock(&theirs)).await;
 }

@@ -1,4 +1,4 @@
-//! Helpers of the tests of events.
+//! Helpers for the event tests.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use stanchion::{Client, Event, Events, Lock, NameState};
 use stanchion_tests::World;
 use tokio::time::timeout;
 
-/// More than anything takes.
+/// A timeout far above the duration of any step.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The default poll interval.
 pub(crate) const POLL: Duration = Duration::from_secs(5);
-/// The time within which a change that a message tells of is an event, in virtual time.
+/// The time from a change to its event when a message reports the change, in virtual time.
 pub(crate) const SOON: Duration = Duration::from_millis(50);
 
-/// Ends long after every test.
+/// An engine whose network ends after far more virtual time than any test needs.
 pub(crate) fn engine() -> World {
     World::engine().ends_after(LONG * 120)
 }
@@ -25,11 +25,11 @@ pub(crate) fn slow_engine() -> World {
 pub(crate) async fn next(events: &mut Events) -> Event {
     timeout(LONG, events.next())
         .await
-        .expect("something happens")
-        .expect("the stream goes on")
+        .expect("an event arrives")
+        .expect("the stream has not ended")
 }
 
-/// The events until the first of `last`, which comes last, in short: `taken`, `released`, …
+/// The short names (`taken`, `released`, …) of the events up to the first `last`.
 pub(crate) async fn words(events: &mut Events, last: &str) -> Vec<String> {
     let mut words = Vec::new();
     while words.last().is_none_or(|word| word != last) {
@@ -55,15 +55,15 @@ pub(crate) fn word(event: &Event) -> String {
     }
 }
 
-/// The state of now, which is the first event.
+/// Returns the next event, which must be a state.
 pub(crate) async fn now(events: &mut Events) -> NameState {
     match next(events).await {
         Event::Now(state) => state,
-        other => panic!("no state: {other:?}"),
+        other => panic!("expected Event::Now: {other:?}"),
     }
 }
 
-/// Asserts that nothing happens for a while.
+/// Asserts that no event arrives within `pause`.
 pub(crate) async fn quiet(events: &mut Events, pause: Duration) {
     let nothing = timeout(pause, events.next()).await;
     assert!(nothing.is_err(), "{nothing:?}");

@@ -1,4 +1,4 @@
-//! The server's clock is stepped (P2 stands, P1 is told to be over) and requests arrive late.
+//! Tests steps of the server's clock: tokens still grow (P2), a holder detects the loss of its lock, and late requests are sent again.
 
 use stanchion::{Client, LostReason, ReleaseError, RenewError};
 use stanchion_testkit::{Proxy, RedisServer};
@@ -10,7 +10,7 @@ fn steppable() -> Option<RedisServer> {
 }
 
 #[tokio::test]
-async fn a_step_forward_over_the_lease_frees_the_lock_and_the_holder_is_told() {
+async fn a_step_forward_over_the_lease_frees_the_lock_and_the_holder_detects_the_loss() {
     let Some(server) = steppable() else { return };
     let guard = acquired(server.url(), "orders", LONG).await;
     server.step_clock(31_000);
@@ -21,7 +21,7 @@ async fn a_step_forward_over_the_lease_frees_the_lock_and_the_holder_is_told() {
     .await
     .unwrap();
     assert!(token(&next) > token(&guard), "P2");
-    // By the client's clock the lease runs on; the next renewal brings the news.
+    // By the client's clock the lease is still valid. The next renewal detects the loss.
     let error = guard.renew().await.unwrap_err();
     assert!(
         matches!(&error, RenewError::Lost(lost) if lost.reason == LostReason::Gone),
@@ -32,14 +32,14 @@ async fn a_step_forward_over_the_lease_frees_the_lock_and_the_holder_is_told() {
     assert_eq!(
         hold_count(&server, "orders"),
         1,
-        "the next holder is not touched"
+        "the next holder is not affected"
     );
     next.release().await.unwrap();
     nothing_left(&server).await;
 }
 
 #[tokio::test]
-async fn the_watchdog_notices_a_step_forward() {
+async fn the_watchdog_detects_a_step_forward() {
     let Some(server) = steppable() else { return };
     let guard = acquired(server.url(), "orders", ms(1500)).await;
     server.step_clock(31_000);
@@ -47,11 +47,11 @@ async fn the_watchdog_notices_a_step_forward() {
 }
 
 #[tokio::test]
-async fn a_step_forward_below_the_lease_is_made_up_for_by_the_next_renewal() {
+async fn the_next_renewal_restores_the_lease_after_a_step_forward_below_it() {
     let Some(server) = steppable() else { return };
     let guard = acquired(server.url(), "orders", LONG).await;
     server.step_clock(10_000);
-    // The first request comes too late by the server's new clock, and is sent again.
+    // By the server's new clock the first request is late. The client sends it again.
     guard.renew().await.unwrap();
     assert!(server.cli(&["PTTL", "orders"]).as_int() > 25_000);
     let again = guard.reenter().await.unwrap();
@@ -65,7 +65,7 @@ async fn after_a_step_forward_a_refused_request_is_sent_again() {
     let Some(server) = steppable() else { return };
     let scripts = Scripts::load(&server);
     let proxy = Proxy::start(server.addr());
-    // No idle connection is probed during the test, which would tell the client the new time.
+    // A long response timeout, so that no probe of an idle connection shows the client the new time.
     let client = Client::connect_with(config(proxy.url()).response_timeout(ms(5000)))
         .await
         .unwrap();
@@ -82,7 +82,7 @@ async fn after_a_step_forward_a_refused_request_is_sent_again() {
     let other = soon(LONG / 3, lock(&client, "other", LONG).try_acquire())
         .await
         .unwrap();
-    assert!(other.is_some(), "late is not busy");
+    assert!(other.is_some(), "a late request does not count as busy");
     assert_eq!(
         proxy.count(&run_of(&scripts.acquire, "other")),
         2,
@@ -94,13 +94,13 @@ async fn after_a_step_forward_a_refused_request_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_hand_off_that_is_late_by_a_step_forward_wakes_its_waiter() {
+async fn a_hand_off_that_a_step_forward_makes_late_wakes_its_waiter() {
     let Some(server) = steppable() else { return };
     let client = connect(server.url()).await;
     let lock = lock(&client, "orders", LONG);
     let guard = lock.acquire().await.unwrap();
     let waiter = waiting(&lock);
-    stanchion_testkit::eventually("it waits", || client.waiters() == 1).await;
+    stanchion_testkit::eventually("the call waits", || client.waiters() == 1).await;
     server.step_clock(10_000);
     guard.release().await.unwrap();
     served(waiter, LONG / 3).await;
@@ -108,7 +108,7 @@ async fn a_hand_off_that_is_late_by_a_step_forward_wakes_its_waiter() {
 }
 
 #[tokio::test]
-async fn after_a_step_back_tokens_still_grow_and_holds_stand() {
+async fn after_a_step_back_tokens_still_grow_and_holds_survive() {
     let Some(server) = steppable() else { return };
     let lock_a = lock_of(server.url(), "orders", ms(1500)).await;
     let lock_b = lock_of(server.url(), "orders", LONG).await;
@@ -123,7 +123,7 @@ async fn after_a_step_back_tokens_still_grow_and_holds_stand() {
     second.release().await.unwrap();
     let third = lock_a.acquire().await.unwrap();
     assert!(token(&third) > before, "P2");
-    // And also after the client has seen the new time.
+    // The reply to the renewal has shown the client the new time.
     renewed(&third).await;
     third.release().await.unwrap();
     nothing_left(&server).await;

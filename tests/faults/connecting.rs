@@ -1,4 +1,4 @@
-//! Connects that fail: a typed error within the connect timeout, and never a panic.
+//! Tests connects that fail: they return a typed error within the connect timeout, and never panic.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use stanchion_testkit::{Certificate, Proxy, RedisServer, machine_clock};
 
 use crate::support::*;
 
-/// The error of a connect, which must come within its timeout.
+/// Returns the error of a connect, which must fail within its timeout.
 async fn refused(config: ClientConfig) -> ConnectError {
     let (began, timeout) = (machine_clock(), config.connect_timeout);
     let error = Client::connect_with(config).await.unwrap_err();
@@ -31,18 +31,18 @@ fn tls(error: &ConnectError) -> bool {
     matches!(error, ConnectError::Tls { .. })
 }
 
-/// A port that answers each connection with `answer` after the first bytes, or never.
+/// Opens a port that replies `answer` to the first bytes of each connection, or never replies.
 fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let addr = listener.local_addr().unwrap();
-    // Ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || {
         let mut open = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             if let Some(answer) = answer {
                 let mut some = [0; 512];
-                // A client that has gone is none of our business.
+                // The client may have closed the connection.
                 let _ = stream.read(&mut some);
                 let _ = stream.write_all(answer);
             }
@@ -53,8 +53,8 @@ fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn nobody_at_the_port_is_unreachable() {
-    // Bound and dropped: free, and nobody listens.
+async fn a_closed_port_is_unreachable() {
+    // Bound and dropped: no process listens on the port.
     let addr = TcpListener::bind(("127.0.0.1", 0))
         .unwrap()
         .local_addr()
@@ -102,7 +102,7 @@ async fn a_frozen_network_is_unreachable_within_the_timeout() {
 }
 
 #[tokio::test]
-async fn a_port_that_speaks_something_else_is_an_error() {
+async fn a_port_with_another_protocol_is_an_error() {
     for answer in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
         b"+OK\r\n+OK\r\n",
@@ -125,7 +125,7 @@ async fn a_port_that_speaks_something_else_is_an_error() {
 #[tokio::test]
 async fn tls_on_a_plain_port_is_a_tls_error() {
     let Some(server) = server() else { return };
-    // A Redis that waits for the end of a line says nothing.
+    // Redis waits for the end of a line and sends no reply, so the connect may also time out.
     let error =
         refused(config(format!("rediss://{}/", server.addr())).connect_timeout(ms(500))).await;
     assert!(tls(&error) || unreachable(&error), "{error:?}");
@@ -140,16 +140,16 @@ async fn a_plain_client_on_a_tls_port_is_refused() {
     assert!(unreachable(&error), "{error:?}");
 }
 
-/// The authority a server's clients must trust, as a file.
+/// Writes the authority that a server's clients must trust to a file.
 pub(crate) fn ca_file(server: &RedisServer) -> PathBuf {
-    // Next to the server's own files, which go with it.
+    // Next to the server's own files, which are removed with the server.
     let path = server.unix_path().with_file_name("trusted.crt");
     std::fs::write(&path, server.ca_pem()).unwrap();
     path
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_good_is_a_tls_error() {
+async fn a_bad_certificate_is_a_tls_error() {
     for (kind, word) in [
         (Certificate::OtherCa, "UnknownIssuer"),
         (Certificate::Expired, "xpired"),
@@ -169,13 +169,13 @@ async fn an_authority_that_is_not_trusted_is_a_tls_error() {
     let Some(server) = start(RedisServer::builder().tls()) else {
         return;
     };
-    // The platform's authorities.
+    // The client trusts the platform's authorities only.
     let error = refused(config(server.url())).await;
     assert!(tls(&error), "{error:?}");
 }
 
 #[tokio::test]
-async fn an_authority_file_that_is_not_one_is_a_configuration_error() {
+async fn a_bad_authority_file_is_a_configuration_error() {
     let Some(server) = start(RedisServer::builder().tls()) else {
         return;
     };
@@ -211,12 +211,12 @@ async fn a_database_that_does_not_exist_is_a_rejection() {
 }
 
 #[tokio::test]
-async fn a_reply_without_an_end_is_not_read_on() {
+async fn a_huge_reply_is_refused_without_reading_it() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let addr = listener.local_addr().unwrap();
     let most = Arc::new(AtomicUsize::new(0));
     let sent = Arc::clone(&most);
-    // Ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || {
         for stream in listener.incoming() {
             let (mut stream, most) = (stream.unwrap(), Arc::clone(&most));
@@ -234,13 +234,13 @@ async fn a_reply_without_an_end_is_not_read_on() {
     let error = refused(config(format!("redis://{addr}/"))).await;
     assert!(unreachable(&error), "{error:?}");
     assert!(error.to_string().contains("too long"), "{error}");
-    // What a client has not read is in the buffers of the two sockets.
+    // Bytes that the client does not read fill the buffers of the two sockets.
     let sent = sent.load(Ordering::Relaxed);
     assert!(sent < 32 * 1024 * 1024, "{sent} bytes");
 }
 
 #[tokio::test]
-async fn a_client_that_connects_later_serves_when_its_server_starts() {
+async fn a_lazy_client_serves_calls_when_its_server_starts() {
     let Some(mut server) = server() else { return };
     server.kill();
     let config = config(server.url()).operation_timeout(LONG);
@@ -254,20 +254,20 @@ async fn a_client_that_connects_later_serves_when_its_server_starts() {
         matches!(error, AcquireError::Unavailable { .. }),
         "P8: {error}"
     );
-    // Calls of all kinds that begin before the server does: one that is sent again, one that has an end on the server, a wait.
+    // Calls that begin before the server starts: a query, which is sent again; an `init`, which has a deadline on the server; and a wait.
     let permits = Semaphore::new(&client, "permits").unwrap();
-    let asking = tokio::spawn(async move { (permits.available().await, permits.init(3).await) });
+    let querying = tokio::spawn(async move { (permits.available().await, permits.init(3).await) });
     let waiter = waiting(&orders);
     server.restart();
     granted(waiter, LONG).await.release().await.unwrap();
-    let (available, made) = soon(LONG, asking).await.unwrap();
+    let (available, made) = soon(LONG, querying).await.unwrap();
     assert_eq!((available.unwrap(), made.unwrap()), (0, true));
     assert!(client.is_connected());
     assert_ne!(client.server().version, "unknown");
 }
 
 #[tokio::test]
-async fn a_client_that_connects_later_is_checked_before_its_first_call() {
+async fn a_lazy_client_checks_its_server_before_its_first_call() {
     let Some(server) = start(RedisServer::builder().cluster_enabled()) else {
         return;
     };
@@ -281,7 +281,7 @@ async fn a_client_that_connects_later_is_checked_before_its_first_call() {
         .unwrap_err();
     assert!(error.to_string().contains("redis+cluster://"), "{error}");
     assert!(!server.commands_processed().contains_key("evalsha"));
-    // What is wrong without a server is found at once.
+    // A bad URL is an error without a server.
     let error = Client::connect_lazy("redis://h:port").await.unwrap_err();
     assert!(matches!(error, ConnectError::Config(_)), "{error}");
 }

@@ -1,4 +1,6 @@
-//! P11, P10: work that must not grow with what merely waits. Counted in processor time of one thread, as a ratio within one run.
+//! Tests that the cost of a wait does not grow with the number of other waiting names (P10, P11).
+//!
+//! The cost is the processor time of one thread. The test compares two measurements of one run.
 
 use std::time::Duration;
 
@@ -7,24 +9,24 @@ use tokio::runtime::Builder;
 
 use crate::support::*;
 
-/// A time so long that nothing is renewed and nobody polls while the test runs.
-const AGES: Duration = Duration::from_secs(3_600);
+/// A lease and a poll interval that are too long for a renewal or a poll during the test.
+const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Holds `names`, with one waiter at each.
+/// Acquires `names`, and starts one waiter for each.
 async fn park(client: &Client, names: std::ops::Range<usize>) -> Vec<LockGuard> {
     let mut held = Vec::new();
     for i in names {
-        let lock = lock(client, &format!("parked-{i}"), AGES);
+        let lock = lock(client, &format!("parked-{i}"), HOUR);
         held.push(lock.acquire().await.unwrap());
         tokio::spawn(async move { drop(lock.acquire().await) });
     }
     held
 }
 
-/// Contends for names of their own, one after the other: each channel is wanted once and forgotten once.
+/// Contends for 600 new names, one after the other: the client subscribes to each channel once and unsubscribes once.
 async fn churn(client: &Client, run: &str) {
     for i in 0..600 {
-        let lock = lock(client, &format!("{run}-{i}"), AGES);
+        let lock = lock(client, &format!("{run}-{i}"), HOUR);
         let first = lock.acquire().await.unwrap();
         let second = tokio::spawn(lock.acquire());
         tokio::task::yield_now().await;
@@ -44,13 +46,13 @@ fn used() -> u64 {
     not(target_os = "linux"),
     ignore = "the processor time of a thread is read from /proc"
 )]
-fn what_a_wait_costs_does_not_grow_with_the_names_that_others_wait_for() {
+fn the_cost_of_a_wait_does_not_grow_with_the_number_of_other_waiting_names() {
     let Some(server) = server() else { return };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let config = config(server.url())
             .background(Background::CurrentRuntime)
-            .poll_interval(AGES);
+            .poll_interval(HOUR);
         let client = Client::connect_with(config).await.unwrap();
         let mut held = park(&client, 0..100).await;
         churn(&client, "warm").await;
@@ -63,10 +65,7 @@ fn what_a_wait_costs_does_not_grow_with_the_names_that_others_wait_for() {
         churn(&client, "many").await;
         let many = used() - before;
         let ratio = u32::try_from(many * 100 / few).unwrap();
-        assert!(
-            ratio < 400,
-            "{ratio} % of the time that it takes beside 100 names"
-        );
+        assert!(ratio < 400, "{ratio} % of the time with 100 waiting names");
         drop(held);
     });
 }

@@ -1,4 +1,4 @@
-//! Four processes with 64 tasks each count to a number with a counter that only the lock protects.
+//! Tests exclusion between processes: four processes with 64 tasks each increment a counter that only the lock protects.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -19,7 +19,7 @@ fn history_of(server: &RedisServer, process: u32) -> PathBuf {
 }
 
 #[test]
-fn an_unguarded_counter_comes_out_exact_and_every_history_is_clean() {
+fn four_processes_lose_no_increment_and_their_histories_are_valid() {
     let Some(server) = server() else { return };
     assert_eq!(server.cli(&["SET", "counter", "0"]).as_text(), "OK");
     let mut workers: Vec<Process> = (0..PROCESSES)

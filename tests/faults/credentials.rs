@@ -1,4 +1,4 @@
-//! Users, passwords and rights: refused at once, told by type, and survived when they change.
+//! Tests users, passwords and rights: a bad login is a typed error, and a client survives changes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,7 +45,10 @@ async fn missing_and_wrong_passwords_are_refused_at_once_by_type() {
         let error = Client::connect_with(config).await.unwrap_err();
         assert!(unauthenticated(&error), "P8: {error:?}");
         assert!(!error.to_string().contains("right"), "{error}");
-        assert!(machine_clock() - began < timeout, "it does not try again");
+        assert!(
+            machine_clock() - began < timeout,
+            "the client does not retry"
+        );
     }
     let lock = lock_of(server.url(), "orders", LONG).await;
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -81,11 +84,14 @@ async fn a_password_that_changes_under_a_client_is_reported_and_its_hold_lost_in
     user("new");
     assert!(server.cli(&["CLIENT", "KILL", "USER", "app"]).as_int() >= 3);
     // A request on a connection that is already dead would be ambiguous.
-    eventually("the client knows", || !client.is_connected()).await;
+    eventually("the client detects the disconnect", || {
+        !client.is_connected()
+    })
+    .await;
     let error = soon(LONG / 3, lock(&client, "other", LONG).acquire())
         .await
         .unwrap_err();
-    let told = match &error {
+    let reported = match &error {
         AcquireError::Unavailable {
             outage: Outage::Disconnected { detail, .. },
             ..
@@ -96,9 +102,9 @@ async fn a_password_that_changes_under_a_client_is_reported_and_its_hold_lost_in
         } => true,
         _ => false,
     };
-    assert!(told, "P8: {error:?}");
+    assert!(reported, "P8: {error:?}");
     assert_eq!(loss(&guard).await, LostReason::Expired);
-    // The old password is valid again: the client has not given up.
+    // The old password is valid again: the client must reconnect.
     user("old");
     drop(guard);
     let again = soon(LONG / 3, async {
@@ -115,7 +121,7 @@ async fn a_password_that_changes_under_a_client_is_reported_and_its_hold_lost_in
 #[tokio::test]
 async fn a_missing_right_is_a_rejection_and_leaves_nothing() {
     let Some(server) = server() else { return };
-    // No right on other keys, and later none to set a TTL.
+    // The user has no right on other keys, and later none to set a TTL.
     admin(
         &server,
         &[
@@ -163,7 +169,7 @@ async fn a_missing_right_is_a_rejection_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_taken_away_costs_its_own_hold_alone() {
+async fn a_revoked_right_loses_only_the_hold_that_needs_it() {
     let Some(server) = server() else { return };
     let rights = |keys: &[&str]| {
         let mut line = vec!["ACL", "SETUSER", "app", "reset", "on", ">pw", "&*", "+@all"];
@@ -180,7 +186,7 @@ async fn a_right_that_is_taken_away_costs_its_own_hold_alone() {
         .username("app".to_owned())
         .password(Secret::new("pw"));
     let client = Client::connect_with(config).await.unwrap();
-    // Renewed in one request.
+    // One request renews both holds.
     let kept = lock(&client, "kept", ms(1200)).acquire().await.unwrap();
     let taken = lock(&client, "taken", ms(1200)).acquire().await.unwrap();
     rights(&["~kept"]);
@@ -190,7 +196,7 @@ async fn a_right_that_is_taken_away_costs_its_own_hold_alone() {
 }
 
 #[tokio::test]
-async fn a_server_whose_info_is_forbidden_can_be_used() {
+async fn a_user_without_the_right_to_info_can_lock() {
     let Some(server) = server() else { return };
     admin(
         &server,
@@ -212,28 +218,28 @@ async fn a_server_whose_info_is_forbidden_can_be_used() {
         .unwrap();
 }
 
-/// The behaviour of a provider that is asked.
+/// The behaviour of a provider when it is called.
 #[derive(Clone)]
 enum Answer {
-    /// This user and password, for so long.
+    /// A user, a password, and the time for which they are valid.
     Login(&'static str, &'static str, Option<Duration>),
     Fails,
     Panics,
     Hangs,
 }
 
-/// A provider whose answer a test sets.
+/// A provider with an answer that the test sets.
 #[derive(Clone)]
 struct Vault {
     answer: Arc<Mutex<Answer>>,
-    asked: Arc<AtomicU32>,
+    calls: Arc<AtomicU32>,
 }
 
 impl Vault {
     fn new(answer: Answer) -> Self {
         Self {
             answer: Arc::new(Mutex::new(answer)),
-            asked: Arc::default(),
+            calls: Arc::default(),
         }
     }
 
@@ -241,14 +247,17 @@ impl Vault {
         *self.answer.lock().unwrap() = answer;
     }
 
-    fn asked(&self) -> u32 {
-        self.asked.load(Ordering::SeqCst)
+    fn calls(&self) -> u32 {
+        self.calls.load(Ordering::SeqCst)
     }
 
-    /// Waits until it has been asked again by every connection.
-    async fn asked_again(&self) {
-        let before = self.asked();
-        eventually("all ask again", || self.asked() >= before + 6).await;
+    /// Waits until every connection has called the provider again.
+    async fn called_again(&self) {
+        let before = self.calls();
+        eventually("every connection calls the provider", || {
+            self.calls() >= before + 6
+        })
+        .await;
     }
 }
 
@@ -257,7 +266,7 @@ impl CredentialsProvider for Vault {
     async fn credentials(
         &self,
     ) -> Result<Credentials, Box<dyn std::error::Error + Send + Sync + 'static>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
         let answer = self.answer.lock().unwrap().clone();
         match answer {
             Answer::Login(user, password, valid_for) => {
@@ -274,7 +283,7 @@ impl CredentialsProvider for Vault {
     }
 }
 
-/// A user who may do everything, with this password alone.
+/// Creates a user with all rights and one password.
 fn user(server: &RedisServer, name: &str, password: &str) {
     let password = format!(">{password}");
     admin(
@@ -295,7 +304,7 @@ fn connections(server: &RedisServer, user: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_login_that_ends_is_renewed_in_its_place() {
+async fn an_expiring_login_is_renewed_on_the_same_connections() {
     let Some(server) = server() else { return };
     user(&server, "monday", "one");
     user(&server, "tuesday", "two");
@@ -311,28 +320,27 @@ async fn a_login_that_ends_is_renewed_in_its_place() {
     assert_eq!(before.len(), 3);
 
     vault.set(Answer::Login("tuesday", "two", Some(ms(1000))));
-    eventually("all connections log in anew", || {
+    eventually("all connections log in again", || {
         connections(&server, "tuesday") == before
     })
     .await;
     assert_eq!(connections(&server, "monday"), BTreeSet::new());
-    // And again, with the same.
-    vault.asked_again().await;
+    // The next renewal has the same user and password.
+    vault.called_again().await;
     assert_eq!(
         connections(&server, "tuesday"),
         before,
-        "none was made anew"
+        "no connection was replaced"
     );
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    // One of them by the message that the subscription brought.
     served(waiter, LONG / 3).await;
     served(elsewhere, LONG / 3).await;
     nothing_left(&server).await;
 }
 
 #[tokio::test]
-async fn a_provider_is_asked_at_each_connect() {
+async fn each_connect_calls_the_provider() {
     let Some(server) = server() else { return };
     user(&server, "app", "old");
     let vault = Vault::new(Answer::Login("app", "old", None));
@@ -343,21 +351,24 @@ async fn a_provider_is_asked_at_each_connect() {
     user(&server, "app", "new");
     vault.set(Answer::Login("app", "new", None));
     assert_eq!(server.cli(&["CLIENT", "KILL", "USER", "app"]).as_int(), 3);
-    eventually("it is back", || connections(&server, "app").len() == 3).await;
+    eventually("the client has reconnected", || {
+        connections(&server, "app").len() == 3
+    })
+    .await;
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
     nothing_left(&server).await;
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_is_told_by_type_and_asked_again() {
+async fn a_failing_provider_is_a_typed_error_and_is_called_again() {
     let Some(server) = server() else { return };
     user(&server, "app", "pw");
     let vault = Vault::new(Answer::Fails);
     let with = || config(server.url()).credentials(vault.clone());
     let error = Client::connect_with(with()).await.unwrap_err();
-    let told = matches!(&error, ConnectError::Credentials { detail, .. } if detail == "the vault is sealed");
-    assert!(told, "{error:?}");
+    let reported = matches!(&error, ConnectError::Credentials { detail, .. } if detail == "the vault is sealed");
+    assert!(reported, "{error:?}");
     vault.set(Answer::Hangs);
     let error = Client::connect_with(with().connect_timeout(ms(300)))
         .await
@@ -383,7 +394,7 @@ async fn a_provider_that_fails_is_told_by_type_and_asked_again() {
         .unwrap();
     let guard = lock(&client, "orders", ms(1500)).acquire().await.unwrap();
     let before = connections(&server, "app");
-    // Whatever goes wrong, what is connected stays.
+    // A failing renewal closes no connection.
     for answer in [
         Answer::Fails,
         Answer::Hangs,
@@ -392,17 +403,20 @@ async fn a_provider_that_fails_is_told_by_type_and_asked_again() {
         Answer::Login("nobody", "pw", None),
     ] {
         vault.set(answer);
-        vault.asked_again().await;
+        vault.called_again().await;
         renewed(&guard).await;
         assert_eq!(connections(&server, "app"), before);
     }
-    // And what is lost comes back as soon as there is something to log in with.
+    // Closed connections return as soon as the provider returns a valid login.
     vault.set(Answer::Panics);
     assert_eq!(server.cli(&["CLIENT", "KILL", "USER", "app"]).as_int(), 3);
-    vault.asked_again().await;
+    vault.called_again().await;
     assert!(!client.is_connected());
     vault.set(Answer::Login("app", "pw", Some(ms(500))));
-    eventually("it is back", || connections(&server, "app").len() == 3).await;
+    eventually("the client has reconnected", || {
+        connections(&server, "app").len() == 3
+    })
+    .await;
     drop(guard);
     nothing_left(&server).await;
 }

@@ -1,4 +1,4 @@
-//! P9 and P3 on a network that has stopped: calls end in time, and nothing stays behind.
+//! Tests calls on a frozen network: they end at their deadlines (P9) and leave nothing (P3).
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Frozen {
     client: Client,
 }
 
-/// A client behind a proxy that can freeze. `None` where there is no server.
+/// Connects a client through a proxy that can freeze. Returns `None` without a server.
 async fn world(response_timeout: Duration) -> Option<Frozen> {
     let server = server()?;
     let scripts = Scripts::load(&server);
@@ -68,7 +68,7 @@ fn gave_up(error: &AcquireError) -> bool {
 
 #[tokio::test]
 async fn an_acquire_with_a_deadline_ends_on_a_frozen_network_and_its_late_request_takes_nothing() {
-    // The request is still valid when it comes through (5 s), or has refused itself (25 ms).
+    // With 2.5 s the request is still valid when the network thaws. With 25 ms it is late, and the script refuses it.
     for response_timeout in [ms(2500), ms(25)] {
         let Some(world) = world(response_timeout).await else {
             return;
@@ -81,7 +81,7 @@ async fn an_acquire_with_a_deadline_ends_on_a_frozen_network_and_its_late_reques
         assert_eq!(
             leftovers(&world.server),
             [] as [String; 0],
-            "nothing came through"
+            "no request arrived"
         );
         world.proxy.thaw();
         world.clean().await;
@@ -89,7 +89,7 @@ async fn an_acquire_with_a_deadline_ends_on_a_frozen_network_and_its_late_reques
 }
 
 #[tokio::test]
-async fn an_acquire_that_was_granted_behind_a_frozen_network_is_taken_back() {
+async fn a_grant_whose_reply_is_frozen_is_released() {
     let Some(world) = world(ms(500)).await else {
         return;
     };
@@ -111,7 +111,7 @@ async fn an_acquire_that_was_granted_behind_a_frozen_network_is_taken_back() {
         world.proxy.count(&run_of(&world.scripts.acquire, "orders")),
         1
     );
-    // Over new connections, though the old ones stay frozen.
+    // The clean-up uses new connections: the old ones stay frozen.
     world.clean().await;
 }
 
@@ -132,7 +132,7 @@ async fn a_try_ends_on_a_frozen_network_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_release_ends_on_a_frozen_network_and_goes_on_behind_it() {
+async fn a_release_ends_on_a_frozen_network_and_completes_in_the_background() {
     for response_timeout in [ms(2500), ms(25)] {
         let Some(world) = world(response_timeout).await else {
             return;
@@ -151,7 +151,7 @@ async fn a_release_ends_on_a_frozen_network_and_goes_on_behind_it() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_is_frozen_is_ambiguous_and_done() {
+async fn a_release_whose_reply_is_frozen_is_ambiguous_and_done() {
     let Some(world) = world(ms(2500)).await else {
         return;
     };
@@ -168,7 +168,7 @@ async fn a_release_whose_answer_is_frozen_is_ambiguous_and_done() {
 }
 
 #[tokio::test]
-async fn a_renewal_and_a_reentry_end_on_a_frozen_network_and_the_hold_stands() {
+async fn a_renewal_and_a_reentry_end_on_a_frozen_network_and_the_hold_survives() {
     let Some(world) = world(ms(300)).await else {
         return;
     };
@@ -186,7 +186,7 @@ async fn a_renewal_and_a_reentry_end_on_a_frozen_network_and_the_hold_stands() {
     );
     assert!(guard.is_held());
     world.proxy.thaw();
-    // The re-entry that nobody waits for ends and is taken back.
+    // The abandoned re-entry completes, and is then released.
     quiet(&world.server).await;
     eventually("one hold", || hold_count(&world.server, "orders") == 1).await;
     guard.release().await.unwrap();
@@ -194,7 +194,7 @@ async fn a_renewal_and_a_reentry_end_on_a_frozen_network_and_the_hold_stands() {
 }
 
 #[tokio::test]
-async fn a_look_at_the_status_ends_on_a_frozen_network() {
+async fn a_status_request_ends_on_a_frozen_network() {
     let Some(world) = world(ms(300)).await else {
         return;
     };
@@ -216,7 +216,7 @@ async fn a_look_at_the_status_ends_on_a_frozen_network() {
 }
 
 #[tokio::test]
-async fn a_waiter_with_a_deadline_ends_when_the_network_freezes_under_it() {
+async fn a_waiter_with_a_deadline_ends_when_the_network_freezes() {
     let Some(world) = world(ms(2500)).await else {
         return;
     };
@@ -242,7 +242,7 @@ async fn a_dropped_acquire_leaves_nothing_when_the_network_comes_back() {
         world.proxy.freeze_all();
         let lock = lock(&world.client, "orders", LONG);
         let options = AcquireOptions::new();
-        // Dropped at its deadline, as in a `select!`.
+        // The future is dropped at its deadline, as in a `select!`.
         assert!(
             tokio::time::timeout(DEADLINE, lock.acquire_with(options))
                 .await

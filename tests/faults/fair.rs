@@ -1,4 +1,4 @@
-//! The fair lock between real processes: their order, and those that are killed, stopped or stalled.
+//! Tests the fair lock between real processes: the order of grants, and processes that are killed, stopped or stalled.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn queued(server: &RedisServer) -> i64 {
 }
 
 async fn queue_of(server: &RedisServer, length: i64) {
-    eventually("they are in the queue", || queued(server) == length).await;
+    eventually("the calls are queued", || queued(server) == length).await;
 }
 
 fn acquiring(client: &Client) -> JoinHandle<FairLockGuard> {
@@ -52,7 +52,7 @@ fn acquiring(client: &Client) -> JoinHandle<FairLockGuard> {
     tokio::spawn(async move { lock.acquire().await.unwrap() })
 }
 
-/// The history of a queue as MONITOR tells it: who came, who was taken out of it, and who held.
+/// The history of a queue as MONITOR shows it: new waiters, removed waiters, and holders.
 #[derive(Default)]
 struct Order {
     queue: VecDeque<String>,
@@ -74,10 +74,17 @@ impl Order {
                 self.popped = Some(self.queue.pop_front().unwrap());
             }
             ["HSET", "orders", owner, "1"] => {
-                assert_eq!(self.holder, None, "P1: {owner} beside the holder");
+                assert_eq!(
+                    self.holder, None,
+                    "P1: {owner} holds next to another holder"
+                );
                 match self.popped.take() {
                     Some(head) => assert_eq!(head, *owner, "P7"),
-                    None => assert!(self.queue.is_empty(), "P7: {owner} passed {:?}", self.queue),
+                    None => assert!(
+                        self.queue.is_empty(),
+                        "P7: {owner} overtook {:?}",
+                        self.queue
+                    ),
                 }
                 self.holder = Some((*owner).to_owned());
                 self.grants += 1;
@@ -94,7 +101,7 @@ impl Order {
 }
 
 #[test]
-fn a_thousand_rounds_over_four_processes_without_an_overtake() {
+fn no_waiter_overtakes_in_a_thousand_rounds_of_four_processes() {
     let Some(server) = server() else { return };
     let monitor = server.monitor();
     let mut workers: Vec<Process> = (0..4).map(|_| worker(&server, 30_000, 5, 50)).collect();
@@ -163,7 +170,7 @@ async fn processes_that_are_killed_with_fifty_waiters_delay_the_others_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_stopped_for_a_while_keeps_its_places() {
+async fn a_process_that_is_stopped_briefly_keeps_its_queue_entries() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let held = fair(&client).acquire().await.unwrap();
@@ -174,12 +181,12 @@ async fn a_process_that_is_stopped_for_a_while_keeps_its_places() {
     queue_of(&server, 4).await;
     stopped.signal(Signal::Stop);
     held.release().await.unwrap();
-    // Less than a mark lasts, as seen from its last heartbeat.
+    // Shorter than the grace of 2 s, which begins with the last heartbeat.
     tokio::time::sleep(ms(700)).await;
     stopped.signal(Signal::Cont);
     finish(&mut stopped);
     let held = |line: &String| line.starts_with("HELD");
-    eventually("what it printed has been read", || {
+    eventually("the worker's output has been read", || {
         stopped.lines().iter().filter(|line| held(line)).count() == 3
     })
     .await;
@@ -196,7 +203,7 @@ async fn a_process_that_is_stopped_for_a_while_keeps_its_places() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_executor_keeps_its_places_and_its_grant() {
+async fn a_stalled_executor_keeps_its_queue_entries_and_its_grant() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let held = fair(&client).acquire().await.unwrap();
@@ -207,11 +214,11 @@ async fn a_stalled_executor_keeps_its_places_and_its_grant() {
     queue_of(&server, 3).await;
     stalled.send_line("stall");
     line(&mut stalled, "STALLING");
-    // Longer than a process may be silent.
+    // Longer than the grace of 2 s, in which a live process sends a heartbeat.
     tokio::time::sleep(ms(2300)).await;
-    assert_eq!(queued(&server), 3, "P7: nobody is evicted");
+    assert_eq!(queued(&server), 3, "P7: no waiter is evicted");
     held.release().await.unwrap();
-    eventually("it is granted and renewed, whoever sleeps", || {
+    eventually("the stalled process is granted and renews", || {
         server.cli(&["PTTL", "orders"]).as_int() > 2000
     })
     .await;
@@ -229,7 +236,7 @@ async fn a_killed_holder_blocks_the_queue_for_its_lease_at_most() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let held = fair(&client).acquire().await.unwrap();
-    // Stopped with a grant it cannot release.
+    // The process is stopped before it is granted, and cannot release.
     let mut doomed = worker(&server, 1200, 1, 1);
     doomed.send_line("go");
     queue_of(&server, 1).await;
@@ -237,7 +244,7 @@ async fn a_killed_holder_blocks_the_queue_for_its_lease_at_most() {
     queue_of(&server, 2).await;
     doomed.signal(Signal::Stop);
     held.release().await.unwrap();
-    eventually("it holds", || queued(&server) == 1).await;
+    eventually("the stopped process holds", || queued(&server) == 1).await;
     doomed.signal(Signal::Kill);
     doomed.wait(LONG);
     let started = Instant::now();
@@ -248,7 +255,7 @@ async fn a_killed_holder_blocks_the_queue_for_its_lease_at_most() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_server_gets_its_queue_back() {
+async fn waiters_restore_the_queue_of_a_restarted_server() {
     let Some(mut server) = server() else { return };
     let clients = [connect(server.url()).await, connect(server.url()).await];
     let held = fair(&clients[0]).acquire().await.unwrap();
@@ -270,7 +277,7 @@ async fn a_restarted_server_gets_its_queue_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_not_publish_releases_and_its_grants_are_found() {
+async fn a_user_without_channel_rights_releases_and_acquires() {
     let Some(server) = server() else { return };
     let mute = [
         "ACL",
@@ -293,9 +300,9 @@ async fn a_user_who_may_not_publish_releases_and_its_grants_are_found() {
     let guard = soon(LONG, next).await.unwrap();
     assert!(
         started.elapsed() < ms(500) + SLACK,
-        "the next beat finds it"
+        "the next heartbeat finds the free lock"
     );
-    // And the other way round: who may not listen finds its own.
+    // Conversely, a waiter that may not subscribe finds its grant with a heartbeat.
     let next = acquiring(&mute);
     queue_of(&server, 1).await;
     guard.release().await.unwrap();
@@ -307,7 +314,7 @@ async fn a_user_who_may_not_publish_releases_and_its_grants_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_costs_two_commands_a_second_and_process() {
+async fn a_waiting_process_costs_two_commands_a_second() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let held = fair(&client).acquire().await.unwrap();

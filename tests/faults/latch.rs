@@ -1,4 +1,4 @@
-//! The latch on real servers: restarts, lost replies, and what a Redisson neighbour hears.
+//! Tests the latch on real servers: restarts, lost replies, broken connections, and the messages to Redisson's clients.
 
 use stanchion::{AcquireError, Client, CountDownLatch, QueryError, Rejection};
 use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
@@ -22,7 +22,7 @@ async fn waiting_for(server: &RedisServer, latch: &CountDownLatch) -> Waiting {
         let latch = latch.clone();
         async move { latch.wait().await }
     });
-    eventually("somebody subscribes", || server.subscribers(CHANNEL) > 0).await;
+    eventually("a client subscribes", || server.subscribers(CHANNEL) > 0).await;
     waiter
 }
 
@@ -30,7 +30,7 @@ async fn opened(waiter: Waiting) {
     soon(LONG / 3, waiter).await.unwrap().unwrap();
 }
 
-/// Nothing is left but the marks of operations, which end by themselves.
+/// Waits until only marks of operations are left, and checks that they have TTLs.
 async fn only_marks_left(server: &RedisServer) {
     eventually("only marks are left", || {
         leftovers(server)
@@ -49,7 +49,7 @@ fn script(server: &RedisServer, text: &str) -> Matcher {
 }
 
 #[tokio::test]
-async fn redisson_hears_what_it_knows() {
+async fn a_latch_publishes_redissons_messages() {
     let Some(server) = server() else { return };
     let latch = latch_of(&server).await;
     let monitor = server.monitor();
@@ -65,7 +65,7 @@ async fn redisson_hears_what_it_knows() {
         .filter_map(|line| Some(line.split_once("lua] \"PUBLISH\" ")?.1.to_owned()))
         .collect();
     let message = |payload| format!("\"{CHANNEL}\" \"{payload}\"");
-    // Armed, open, armed, deleted: each once.
+    // One message each: armed, opened, armed, deleted.
     let expected = [message("1"), message("0"), message("1"), message("1")];
     assert_eq!(published, expected);
 }
@@ -80,7 +80,10 @@ async fn a_waiter_outlives_a_restart_of_the_server() {
     let waiter = waiting_for(&server, &theirs).await;
     assert_eq!(ours.count_down().await.unwrap(), 1);
     server.restart();
-    eventually("it subscribes again", || server.subscribers(CHANNEL) > 0).await;
+    eventually("the client subscribes again", || {
+        server.subscribers(CHANNEL) > 0
+    })
+    .await;
     assert!(!waiter.is_finished());
     assert_eq!(ours.count_down().await.unwrap(), 0);
     opened(waiter).await;
@@ -107,7 +110,7 @@ async fn a_wait_ends_with_its_deadline_when_the_server_is_gone() {
         let latch = latch.clone();
         async move { latch.wait_timeout(ms(800)).await }
     });
-    eventually("it waits", || server.subscribers(CHANNEL) > 0).await;
+    eventually("the call waits", || server.subscribers(CHANNEL) > 0).await;
     server.kill();
     match soon(ms(800) + SLACK, waiter).await.unwrap().unwrap_err() {
         AcquireError::TimedOut { free_by: None, .. } | AcquireError::Unavailable { .. } => {}
@@ -158,7 +161,7 @@ async fn many_processes_count_exactly_while_their_connections_break() {
     let waiter = waiting_for(&server, &watcher).await;
     let mut tasks = Vec::new();
     for _ in 0..4 {
-        // So often broken, a busy machine's connections may serve nothing for some seconds.
+        // On a busy machine, connections that are reset this often may serve no call for some seconds.
         let config = config(proxy.url()).operation_timeout(ms(15_000));
         let latch = latch(&Client::connect_with(config).await.unwrap());
         tasks.push(tokio::spawn(async move {

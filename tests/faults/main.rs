@@ -1,7 +1,7 @@
-//! Faults of the real world: real servers, real sockets, real processes and signals.
+//! Tests faults of real servers, sockets, processes and signals.
 //!
-//! Each test breaks one thing and names the promise (P1 to P11) that must survive it. Tests wait for events, never for
-//! a guess, and are skipped loudly where there is no server.
+//! Each test causes one fault and names the promise (P1 to P11) that must hold. Tests wait for events, not for fixed times. Without an
+//! installed server they are skipped, with a message.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests fail by panicking, as tests do"

@@ -1,4 +1,4 @@
-//! A server without memory, and one that forgets its scripts.
+//! Tests a server at its memory limit, and a server that flushes its scripts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,7 +37,7 @@ async fn without_memory_holds_are_renewed_reentered_passed_on_and_released() {
     let lock = lock(&client, "orders", ms(1500));
     let guard = lock.acquire().await.unwrap();
     let waiter = waiting(&lock);
-    eventually("it waits", || client.waiters() == 1).await;
+    eventually("the call waits", || client.waiters() == 1).await;
     fill_up(&server);
     let again = guard.reenter().await.unwrap();
     assert_eq!(hold_count(&server, "orders"), 2);
@@ -63,7 +63,7 @@ async fn without_memory_a_dropped_guard_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_forgets_its_scripts_all_the_time_is_no_trouble() {
+async fn calls_succeed_while_the_server_flushes_its_scripts() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let stop = AtomicBool::new(false);

@@ -1,11 +1,11 @@
-//! P4: messages are hints. Lost, late or forbidden, they cost a poll and never a wake.
+//! Tests wake-ups without reliable messages (P4): a lost, late or forbidden message delays a waiter until its next poll.
 
 use stanchion::{Client, Secret};
 use stanchion_testkit::{Matcher, Proxy, RedisServer, Switch, eventually, machine_clock};
 
 use crate::support::*;
 
-/// A user who may do all but use channels.
+/// Connects a client of a user with all rights except on channels.
 async fn without_channels(server: &RedisServer) -> Client {
     admin(
         server,
@@ -36,7 +36,7 @@ async fn a_message_to_a_killed_subscriber_costs_at_most_a_poll() {
     let guard = lock_a.acquire().await.unwrap();
     let waiter = waiting(&lock_b);
     subscribed(&server, "orders").await;
-    // It does not get a new connection either: only its asking is left.
+    // New connections are refused, so only the poll is left.
     proxy.refuse_new(Switch::On);
     assert!(server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]).as_int() > 0);
     guard.release().await.unwrap();
@@ -67,23 +67,23 @@ async fn a_release_between_the_attempt_and_the_subscription_is_not_missed() {
     let scripts = Scripts::load(&server);
     let proxy = Proxy::start(server.addr());
     let lock_a = lock_of(server.url(), "orders", LONG).await;
-    // Slow to notice a silent connection, and to ask by itself.
+    // Long timeouts, so that neither a reconnect nor a regular poll wakes the waiter.
     let config = config(proxy.url())
         .response_timeout(LONG)
         .poll_interval(LONG)
         .subscription_linger(ms(10));
     let lock_b = lock(&Client::connect_with(config).await.unwrap(), "orders", LONG);
-    let asked = run_of(&scripts.acquire, "orders");
+    let attempt = run_of(&scripts.acquire, "orders");
     let mut fastest = LONG;
     for _ in 0..5 {
         let guard = lock_a.acquire().await.unwrap();
         let held = proxy.hold_requests(Matcher::command("SUBSCRIBE"));
         let waiter = waiting(&lock_b);
         held.wait(1).await;
-        // Without a subscription it asks every 250 ms, and has done so just now.
-        let before = proxy.count(&asked);
+        // Without a subscription the waiter polls every 250 ms. The release comes just after a poll.
+        let before = proxy.count(&attempt);
         proxy
-            .wait_for("it asks", |p| p.count(&asked) > before)
+            .wait_for("the waiter polls", |p| p.count(&attempt) > before)
             .await;
         guard.release().await.unwrap();
         let began = machine_clock();
@@ -99,7 +99,7 @@ async fn a_release_between_the_attempt_and_the_subscription_is_not_missed() {
     }
     assert!(
         fastest < ms(150),
-        "the confirmation made it try, not the next poll: {fastest:?}"
+        "woken by the confirmation, not by the next poll: {fastest:?}"
     );
 }
 
@@ -128,7 +128,7 @@ async fn a_waiter_that_may_not_subscribe_polls() {
         waiting(&lock(&mute, "orders", LONG)),
         waiting(&lock(&mute, "orders", LONG)),
     );
-    eventually("two wait", || mute.waiters() == 2).await;
+    eventually("both calls wait", || mute.waiters() == 2).await;
     guard.release().await.unwrap();
     let guard = granted(first, ms(500) + SLACK).await;
     guard.release().await.unwrap();
@@ -143,7 +143,7 @@ async fn a_wake_reaches_the_waiters_of_every_process() {
     let guard = acquired(server.url(), "orders", LONG).await;
     let mut waiters = Vec::new();
     for _ in 0..5 {
-        // Their own asking would come far too late.
+        // The poll interval is too long to wake a waiter in time.
         let client = Client::connect_with(
             config(server.url())
                 .poll_interval(LONG)
@@ -153,17 +153,17 @@ async fn a_wake_reaches_the_waiters_of_every_process() {
         .unwrap();
         waiters.push(waiting(&lock(&client, "orders", LONG)));
     }
-    eventually("all listen", || {
+    eventually("all clients are subscribed", || {
         server.subscribers("redisson_lock__channel:{orders}") == 5
     })
     .await;
     guard.release().await.unwrap();
     for waiter in waiters {
-        // In whatever order: each one that has it releases it at once.
+        // The order is not fixed: each waiter releases as soon as it is granted.
         tokio::spawn(async move { waiter.await.unwrap().unwrap().release().await.unwrap() });
     }
     nothing_left(&server).await;
-    eventually("all had their turn", || {
+    eventually("no client waits", || {
         server.subscribers("redisson_lock__channel:{orders}") == 0
     })
     .await;
@@ -193,19 +193,26 @@ async fn a_channel_is_subscribed_to_again_only_after_its_subscription_has_ended(
     let before = sent("EVALSHA", "orders");
     let own = format!("redisson_lock__channel:{{orders}}:{}", client.id());
     assert_eq!(server.cli(&["PUBLISH", &own, "0"]).as_int(), 1);
-    eventually("it tries again", || sent("EVALSHA", "orders") > before).await;
+    eventually("the waiter retries", || sent("EVALSHA", "orders") > before).await;
     orders.status().await.unwrap();
     // The server unsubscribes, and its confirmation does not reach the client.
     proxy.freeze_replies();
     waiter.abort();
-    eventually("it unsubscribes", || sent("UNSUBSCRIBE", "orders") == 1).await;
+    eventually("the client unsubscribes", || {
+        sent("UNSUBSCRIBE", "orders") == 1
+    })
+    .await;
     // Channels are subscribed to in the order in which they are wanted.
     let waiters = [waiting(&orders), waiting(&other)];
     eventually("the other is subscribed to", || {
         sent("SUBSCRIBE", "other") == 1
     })
     .await;
-    assert_eq!(sent("SUBSCRIBE", "orders"), 1, "not before the answer");
+    assert_eq!(
+        sent("SUBSCRIBE", "orders"),
+        1,
+        "not before the confirmation"
+    );
     proxy.thaw();
     eventually("subscribed again", || sent("SUBSCRIBE", "orders") == 2).await;
     for guard in guards {

@@ -1,4 +1,4 @@
-//! The multi-lock on real servers: lost replies, a server that dies in the middle, members on two servers.
+//! Tests the multi-lock on real servers: lost replies, a killed server, and members on two servers.
 
 use stanchion::{AcquireError, Client, Lock, Lockable, LostReason, MultiLock};
 use stanchion_client::primitive::LuaPart;
@@ -25,7 +25,7 @@ fn script(server: &RedisServer, text: &str) -> Matcher {
 }
 
 #[tokio::test]
-async fn lost_replies_have_the_effect_of_once() {
+async fn a_script_whose_reply_is_lost_takes_effect_once() {
     for then in [Then::Reset, Then::Freeze] {
         let Some(server) = server() else { return };
         let acquire = script(
@@ -60,7 +60,7 @@ async fn lost_replies_have_the_effect_of_once() {
 }
 
 #[tokio::test]
-async fn a_restart_without_data_loses_all_and_nothing_is_made_anew() {
+async fn a_restart_without_data_loses_the_hold_and_recreates_nothing() {
     let Some(mut server) = server() else { return };
     let client = connect(server.url()).await;
     let lease = stanchion::Lease::new(ms(900)).unwrap();
@@ -92,7 +92,7 @@ async fn a_dead_second_server_rolls_the_first_back() {
     let error = soon(ms(400) + SLACK, multi.acquire_timeout(ms(400)))
         .await
         .unwrap_err();
-    // P8: a request that went out before the client had seen the end of the connection may have run, for all it knows.
+    // P8: a request that was sent before the client detected the disconnect may have run.
     assert!(
         matches!(
             &error,
@@ -104,7 +104,7 @@ async fn a_dead_second_server_rolls_the_first_back() {
         "{error}"
     );
     nothing_left(&first).await;
-    // By now it has seen it, and sends nothing that could have run.
+    // The client has detected the disconnect, and sends no request that could run.
     let error = soon(ms(400) + SLACK, multi.acquire_timeout(ms(400)))
         .await
         .unwrap_err();
@@ -125,7 +125,7 @@ async fn a_dead_second_server_rolls_the_first_back() {
 }
 
 #[tokio::test]
-async fn the_loss_of_one_server_loses_the_whole() {
+async fn the_loss_of_one_server_loses_the_multi_lock() {
     let (Some(first), Some(second)) = (server(), server()) else {
         return;
     };
@@ -161,7 +161,7 @@ async fn a_waiter_outlives_the_reset_of_its_connections() {
             let multi = multi.clone();
             async move { multi.acquire().await.unwrap() }
         });
-        eventually("it waits for what is held", || {
+        eventually("the call waits for the held member", || {
             client.waiters() == 1
                 && server.subscribers(&format!("redisson_lock__channel:{{{held}}}")) > 0
         })

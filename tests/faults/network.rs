@@ -1,4 +1,4 @@
-//! Connections that break, freeze or are refused. Only the clients under test go through the proxy.
+//! Tests connections that break, freeze or are refused. Only the clients under test connect through the proxy.
 
 use stanchion::LostReason;
 use stanchion_testkit::{Matcher, Proxy, Switch, Then};
@@ -16,7 +16,7 @@ async fn a_waiter_outlives_the_reset_of_its_connections() {
         let waiter = waiting(&lock_b);
         subscribed(&server, "orders").await;
         proxy.reset_all();
-        // The message of this release finds nobody.
+        // The message of this release has no subscriber.
         guard.release().await.unwrap();
         served(waiter, LONG / 3).await;
     }
@@ -40,7 +40,7 @@ async fn a_holder_outlives_the_reset_of_its_connections() {
 }
 
 #[tokio::test]
-async fn an_acquire_whose_request_was_lost_with_its_connection_asks_again() {
+async fn an_acquire_whose_request_was_lost_with_its_connection_retries() {
     let Some(server) = server() else { return };
     let scripts = Scripts::load(&server);
     let proxy = Proxy::start(server.addr());
@@ -76,7 +76,7 @@ async fn black_holed_connections_are_replaced_by_new_ones() {
     renewed(&guard).await;
     assert_eq!(holder(&server, "orders"), owner);
     assert!(proxy.accepted() > before, "on a new connection");
-    // What drains from the old connections now is late.
+    // Requests that arrive over the old connections now are late.
     proxy.thaw();
     renewed(&guard).await;
     other.release().await.unwrap();
@@ -99,7 +99,7 @@ async fn a_waiter_behind_a_black_hole_still_gets_the_lock() {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_cut_off_knows_before_the_next_one_is_granted() {
+async fn a_disconnected_holder_detects_the_loss_before_the_next_grant() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
     let guard = acquired(proxy.url(), "orders", ms(600)).await;
@@ -114,7 +114,7 @@ async fn a_holder_that_is_cut_off_knows_before_the_next_one_is_granted() {
     let next = granted(waiter, LONG / 3).await;
     assert!(guard.valid_until() < client.now(), "P5");
     assert!(token(&next) > token(&guard), "P2");
-    // Whatever the old holder sent meanwhile comes now, and changes nothing.
+    // Requests that the old holder sent during the freeze arrive now, and change nothing.
     let owner = holder(&server, "orders");
     drop(guard);
     proxy.thaw();
@@ -123,11 +123,11 @@ async fn a_holder_that_is_cut_off_knows_before_the_next_one_is_granted() {
 }
 
 #[tokio::test]
-async fn a_deaf_subscriber_costs_at_most_a_poll() {
+async fn a_frozen_subscription_delays_a_waiter_until_its_poll_at_most() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
     let lock_a = lock_of(server.url(), "orders", LONG).await;
-    // The client must not find out by itself during this test.
+    // A long response timeout, so that the client does not replace the frozen connection during this test.
     let config = config(proxy.url())
         .response_timeout(LONG)
         .poll_interval(ms(700));
@@ -135,12 +135,12 @@ async fn a_deaf_subscriber_costs_at_most_a_poll() {
     let guard = lock_a.acquire().await.unwrap();
     let waiter = waiting(&lock(&client, "orders", LONG));
     subscribed(&server, "orders").await;
-    // The next confirmation on that connection never comes, and nothing after it.
+    // The proxy swallows the next confirmation on that connection, and everything after it.
     proxy.swallow_next_reply(Matcher::command("SUBSCRIBE"), Then::Freeze);
     let _other = acquired(server.url(), "other", LONG).await;
     let _other_waiter = waiting(&lock(&client, "other", LONG));
     proxy
-        .wait_for("the subscriber is deaf", |p| p.swallowed() == 1)
+        .wait_for("the subscription is frozen", |p| p.swallowed() == 1)
         .await;
     let connections = proxy.accepted();
     guard.release().await.unwrap();
@@ -153,7 +153,7 @@ async fn a_deaf_subscriber_costs_at_most_a_poll() {
 }
 
 #[tokio::test]
-async fn a_client_reconnects_however_often_it_was_refused() {
+async fn a_client_reconnects_after_many_refusals() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
     let client = connect(proxy.url()).await;
@@ -161,7 +161,7 @@ async fn a_client_reconnects_however_often_it_was_refused() {
     proxy.refuse_new(Switch::On);
     proxy.reset_all();
     let waiter = waiting(&lock(&client, "orders", LONG));
-    // More than six tries for each of the three connections, in all.
+    // More than six attempts for each of the three connections.
     proxy
         .wait_for("many tries", |p| p.accepted() > before + 20)
         .await;
@@ -169,7 +169,7 @@ async fn a_client_reconnects_however_often_it_was_refused() {
     assert!(!waiter.is_finished());
     proxy.refuse_new(Switch::Off);
     let guard = granted(waiter, LONG / 3).await;
-    // The subscriber comes back too.
+    // The subscription connection returns, too.
     let waiter = waiting(&lock(&client, "taken", LONG));
     served(waiter, LONG / 3).await;
     let taken = acquired(server.url(), "taken", LONG).await;
@@ -182,13 +182,13 @@ async fn a_client_reconnects_however_often_it_was_refused() {
 }
 
 #[tokio::test]
-async fn a_slow_link_gives_no_hold_that_is_nearly_over() {
+async fn a_slow_link_shortens_the_validity_of_a_hold() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
     let lock = lock_of(proxy.url(), "orders", ms(2000)).await;
     proxy.delay(ms(80));
     let guard = lock.acquire().await.unwrap();
-    // Counted from before the request was sent: two delays are gone.
+    // The validity counts from before the request was sent: two delays of 80 ms are subtracted.
     assert!(guard.remaining() < ms(2000 - 160), "P1");
     renewed(&guard).await;
     guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Other processes: paused, killed, and late to notice.
+//! Tests other processes: paused, killed, and shut down.
 
 use stanchion_testkit::{Process, RedisServer, Signal};
 
@@ -23,14 +23,14 @@ fn number(line: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() {
+async fn a_process_paused_beyond_its_lease_detects_the_loss_before_it_writes() {
     let Some(server) = server() else { return };
     let mut holder = worker("hold", &server, 600);
     let stale = number(&line(&mut holder, "HELD"));
-    // It writes whenever it is told to, at an await inside `guard.run`.
+    // The worker writes on command, at an await inside `guard.run`.
     holder.send_line("write");
     assert_eq!(line(&mut holder, "WROTE"), "WROTE accepted");
-    // And it is about to write again, when its timer rings.
+    // The worker will write again when its timer fires.
     holder.send_line("write later");
     line(&mut holder, "WAITING");
     holder.signal(Signal::Stop);
@@ -40,12 +40,12 @@ async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() 
     let wrote = server.cli(&["SET", RESOURCE, &token(&guard).to_string(), "GET"]);
     assert_eq!(wrote.as_int(), i64::try_from(stale).unwrap());
     let seen = holder.lines().len();
-    // When it wakes up, its timer has rung and its lease is over: the loss must come first.
+    // When the process continues, its timer has fired and its lease has ended. The loss must come first.
     holder.signal(Signal::Cont);
     let lost = line(&mut holder, "LOST");
     assert_eq!(lost, "LOST Expired");
     assert_eq!(holder.lines()[seen], lost, "P5: nothing was written before");
-    // Work that ignores the loss is stopped by the resource.
+    // The resource refuses a write that ignores the loss.
     holder.send_line("write anyway");
     assert_eq!(line(&mut holder, "WROTE"), "WROTE refused");
     holder.send_line("release");
@@ -54,7 +54,7 @@ async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() 
     assert_eq!(
         hold_count(&server, "orders"),
         1,
-        "its release touched nobody"
+        "the late release affects no other hold"
     );
     guard.release().await.unwrap();
     nothing_left_but_the_resource(&server);
@@ -65,7 +65,7 @@ fn nothing_left_but_the_resource(server: &RedisServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_paused_for_less_than_its_lease_goes_on() {
+async fn a_process_paused_for_less_than_its_lease_keeps_its_hold() {
     let Some(server) = server() else { return };
     let mut worker = worker("hold", &server, 3000);
     line(&mut worker, "HELD");
@@ -76,7 +76,7 @@ async fn a_process_paused_for_less_than_its_lease_goes_on() {
     })
     .await;
     worker.signal(Signal::Cont);
-    stanchion_testkit::eventually("it renews", || {
+    stanchion_testkit::eventually("the watchdog renews", || {
         server.cli(&["PTTL", "orders"]).as_int() > 1700
     })
     .await;
@@ -92,7 +92,7 @@ async fn a_killed_process_blocks_the_others_for_its_lease_at_most() {
     let Some(server) = server() else { return };
     let mut holder = worker("hold", &server, 900);
     let stale = number(&line(&mut holder, "HELD"));
-    // It waits 30 s for a message that will never come.
+    // A killed holder publishes no message, and the poll interval is 30 s.
     let client = stanchion::Client::connect_with(config(server.url()).poll_interval(LONG))
         .await
         .unwrap();
@@ -106,19 +106,19 @@ async fn a_killed_process_blocks_the_others_for_its_lease_at_most() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_waiters_leave_nothing_and_delay_nobody() {
+async fn killed_waiters_leave_nothing_and_delay_no_other_waiter() {
     let Some(server) = server() else { return };
     let guard = acquired(server.url(), "orders", LONG).await;
     let mut killed: Vec<Process> = (0..3).map(|_| worker("hold", &server, 900)).collect();
     for process in &mut killed {
         line(process, "CONNECTED");
     }
-    stanchion_testkit::eventually("they wait", || {
+    stanchion_testkit::eventually("the calls wait", || {
         server.subscribers("redisson_lock__channel:{orders}") == 3
     })
     .await;
     let waiter = waiting(&lock_of(server.url(), "orders", LONG).await);
-    stanchion_testkit::eventually("we wait too", || {
+    stanchion_testkit::eventually("the last call waits", || {
         server.subscribers("redisson_lock__channel:{orders}") == 4
     })
     .await;
@@ -131,19 +131,19 @@ async fn killed_waiters_leave_nothing_and_delay_nobody() {
     nothing_left(&server).await;
 }
 
-/// Rule L13 of the line: a grant by message lasts for 1.5 s. The stopped process comes back to a grant that is over.
+/// Rule L13 of docs/protocol.md: a grant by message lasts for 1.5 s. The stopped process continues after the end of its grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_waiter_at_the_head_costs_one_short_grant() {
     let Some(server) = server() else { return };
     let guard = acquired(server.url(), "orders", LONG).await;
     let mut stopped = worker("hold", &server, 30_000);
     line(&mut stopped, "CONNECTED");
-    let places = |count: &str| {
+    let entries = |count: &str| {
         server.cli(&["ZCARD", "stanchion_line:{orders}"]).as_int() == count.parse::<i64>().unwrap()
     };
-    stanchion_testkit::eventually("it stands in line", || places("1")).await;
+    stanchion_testkit::eventually("the worker is queued", || entries("1")).await;
     let waiter = waiting(&lock_of(server.url(), "orders", LONG).await);
-    stanchion_testkit::eventually("we stand behind it", || places("2")).await;
+    stanchion_testkit::eventually("the second call is queued behind it", || entries("2")).await;
     quiet(&server).await;
     stopped.signal(Signal::Stop);
     let released = tokio::time::Instant::now();
@@ -159,11 +159,11 @@ async fn a_stopped_waiter_at_the_head_costs_one_short_grant() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_ends_in_order_leaves_nothing() {
+async fn a_process_that_shuts_down_leaves_nothing() {
     let Some(server) = server() else { return };
     let mut worker = worker("hold", &server, 30_000);
     line(&mut worker, "HELD");
-    // Its main returns after `Client::shutdown`, with the guard dropped just before.
+    // The worker drops its guard, calls `Client::shutdown`, and returns from `main`.
     worker.close_stdin();
     assert!(worker.wait(LONG / 3).success());
     assert_eq!(leftovers(&server), [] as [String; 0]);

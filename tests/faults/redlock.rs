@@ -1,4 +1,4 @@
-//! RedLock over real servers that are killed, silenced and restarted.
+//! Tests RedLock over real servers that are killed, frozen and restarted.
 
 use std::time::Duration;
 
@@ -35,9 +35,9 @@ impl Nodes {
 
     async fn lock_with(&self, clients: &[Client]) -> RedLock {
         let lock = RedLock::new(clients, "orders").unwrap();
-        // A grant that came too late to be counted, and a release that was not needed for a quorum, are undone and done in the
-        // background; until then that node is busy. If another one fell silent meanwhile, neither a quorum nor contention
-        // could be known before the node timeout. After a hold on all nodes nothing earlier is under way, only its release.
+        // A late grant is undone, and a release beyond the quorum is completed, in the background. Until then that node is busy. If a test
+        // froze another node before that, neither a quorum nor contention would be known before the node timeout. Therefore all nodes are
+        // held once: after that no earlier request is in flight.
         self.everywhere(&lock).await.release().await.unwrap();
         self.nothing_left().await;
         lock
@@ -49,7 +49,7 @@ impl Nodes {
         }
     }
 
-    /// A hold on all nodes: on a busy machine the last to answer may be too late to be counted.
+    /// Acquires until all nodes are held: on a busy machine the last node's reply may be too late to be counted.
     async fn everywhere(&self, lock: &RedLock) -> RedGuard {
         loop {
             let guard = lock.acquire().await.unwrap();
@@ -83,7 +83,7 @@ async fn renewed_quorum(guard: &RedGuard) {
 }
 
 #[tokio::test]
-async fn a_killed_minority_is_done_without() {
+async fn a_redlock_works_without_a_killed_minority() {
     for n in [3, 5] {
         let Some(mut nodes) = Nodes::start(n, RedisServer::builder) else {
             return;
@@ -108,7 +108,7 @@ async fn a_killed_minority_is_done_without() {
 }
 
 #[tokio::test]
-async fn a_killed_majority_is_told_with_reasons_and_waited_for() {
+async fn a_killed_majority_is_reported_with_reasons_and_waited_for() {
     let Some(mut nodes) = Nodes::start(3, RedisServer::builder) else {
         return;
     };
@@ -116,13 +116,13 @@ async fn a_killed_majority_is_told_with_reasons_and_waited_for() {
     let lock = nodes.lock_with(&clients).await;
     nodes.servers[0].kill();
     nodes.servers[2].kill();
-    // Until then a node that has not answered is as good a reason.
-    eventually("both are known to be gone", || {
+    // Before the disconnects the reported reason may be a missing reply.
+    eventually("the client detects both disconnects", || {
         !clients[0].is_connected() && !clients[2].is_connected()
     })
     .await;
-    // While the client connects to a node, the only reason is the silence of the node.
-    eventually_async("both give their reasons", async || {
+    // While the client connects to a node, the only reason is the missing reply of the node.
+    eventually_async("both nodes report a failure", async || {
         let started = Instant::now();
         let error = lock.try_acquire().await.unwrap_err();
         assert!(started.elapsed() < ms(100) + SLACK);
@@ -149,14 +149,14 @@ async fn a_killed_majority_is_told_with_reasons_and_waited_for() {
 }
 
 #[tokio::test]
-async fn a_black_hole_costs_no_more_than_the_others_took_and_keeps_nothing() {
+async fn a_frozen_node_delays_no_acquire_and_keeps_no_hold() {
     let Some(nodes) = Nodes::start(3, RedisServer::builder) else {
         return;
     };
     let lock = nodes.lock().await.with_node_timeout(LONG);
     nodes.proxies[1].freeze_all();
     for _ in 0..10 {
-        // Far below the node timeout, which is what it would cost to wait for the third.
+        // Far below the node timeout, which a wait for the third node would take.
         let guard = soon(LONG / 3, lock.acquire()).await.unwrap();
         assert_eq!(guard.nodes_held(), 2);
         soon(LONG / 3, guard.release()).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_black_hole_costs_no_more_than_the_others_took_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn a_quorum_cut_off_is_lost_in_time_and_had_by_somebody_else() {
+async fn a_disconnected_quorum_is_lost_before_another_process_acquires() {
     let Some(nodes) = Nodes::start(3, RedisServer::builder) else {
         return;
     };
@@ -202,7 +202,7 @@ async fn a_quorum_cut_off_is_lost_in_time_and_had_by_somebody_else() {
 }
 
 #[tokio::test]
-async fn a_node_that_restarts_empty_does_not_make_a_second_winner() {
+async fn a_node_that_restarts_without_data_allows_no_second_holder() {
     let Some(mut nodes) = Nodes::start(3, RedisServer::builder) else {
         return;
     };
@@ -242,15 +242,15 @@ async fn a_node_that_keeps_its_data_over_a_restart_takes_part_again() {
     nodes.nothing_left().await;
 }
 
-/// Four processes and restarting nodes, never a majority at once within a lease: never two winners.
+/// Four processes compete while nodes restart with their data, one at a time.
 #[tokio::test]
-async fn a_storm_of_restarts_never_makes_two_winners() {
+async fn many_restarts_never_allow_two_holders() {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
     let Some(mut nodes) = Nodes::start(3, || RedisServer::builder().append_only()) else {
         return;
     };
-    // Until when the last winner counts on it, or has given it up.
+    // The end of the validity of the last hold, or the time of its release.
     let last = Arc::new(Mutex::new(Moment::from_origin(Duration::ZERO)));
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
@@ -265,7 +265,7 @@ async fn a_storm_of_restarts_never_makes_two_winners() {
                     continue;
                 };
                 let before = std::mem::replace(&mut *last.lock().unwrap(), guard.valid_until());
-                assert!(before <= clients[0].now(), "P1: two winners");
+                assert!(before <= clients[0].now(), "P1: two holders");
                 tokio::time::sleep(ms(1)).await;
                 if guard.is_held() {
                     *last.lock().unwrap() = clients[0].now();
@@ -305,7 +305,7 @@ async fn a_process_starts_while_a_minority_of_the_servers_is_down() {
     let guard = soon(LONG, lock.acquire()).await.unwrap();
     assert_eq!(guard.nodes_held(), 2);
     guard.release().await.unwrap();
-    // It counts from the moment at which it is reached.
+    // The restarted node takes part once it is connected.
     nodes.servers[2].restart();
     let guard = soon(LONG, nodes.everywhere(&lock)).await;
     guard.release().await.unwrap();
@@ -313,7 +313,7 @@ async fn a_process_starts_while_a_minority_of_the_servers_is_down() {
 }
 
 #[tokio::test]
-async fn one_server_twice_is_refused_once_it_is_known() {
+async fn a_duplicate_server_is_refused_once_it_is_known() {
     let Some(nodes) = Nodes::start(2, RedisServer::builder) else {
         return;
     };
@@ -323,7 +323,10 @@ async fn one_server_twice_is_refused_once_it_is_known() {
         clients.push(client.await.unwrap());
     }
     let lock = RedLock::new(&clients, "orders").unwrap();
-    eventually("connected", || clients.iter().all(Client::is_connected)).await;
+    eventually("all clients are connected", || {
+        clients.iter().all(Client::is_connected)
+    })
+    .await;
     let error = lock.acquire().await.unwrap_err();
     assert!(
         error

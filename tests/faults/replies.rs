@@ -1,4 +1,4 @@
-//! P6: the script ran and its reply was lost. It runs again and has the effect of once.
+//! Tests lost replies (P6): the client runs the script again, and both runs together take effect once.
 
 use stanchion::Client;
 use stanchion_testkit::{Proxy, RedisServer, Then, eventually};
@@ -33,7 +33,7 @@ impl World {
             .swallow_next_reply(run_of(script, "orders"), then);
     }
 
-    /// The reply was lost, and whatever follows from that has ended.
+    /// Asserts that the reply was lost, and waits until retries and clean-ups have ended.
     async fn settled(&self) {
         assert_eq!(self.proxy.swallowed(), 1, "the fault happened");
         self.proxy.thaw();
@@ -151,7 +151,7 @@ async fn a_renewal_whose_reply_is_lost_is_done_again() {
 }
 
 #[tokio::test]
-async fn a_watchdogs_renewal_whose_reply_is_lost_costs_nothing() {
+async fn a_watchdogs_renewal_whose_reply_is_lost_is_done_again() {
     for then in HOW {
         let Some(world) = world().await else { return };
         let guard = lock(&world.client, "orders", ms(2400))
@@ -200,7 +200,7 @@ async fn a_release_whose_reply_is_lost_does_not_free_the_next_holder() {
 }
 
 #[tokio::test]
-async fn a_dropped_guard_whose_release_goes_unanswered_is_released() {
+async fn a_dropped_guard_whose_release_reply_is_lost_is_released() {
     for then in HOW {
         let Some(world) = world().await else { return };
         let guard = lock(&world.client, "orders", LONG).acquire().await.unwrap();
@@ -223,8 +223,8 @@ async fn a_hand_off_whose_reply_is_lost_gives_exactly_one_successor() {
         let lock = lock(&world.client, "orders", LONG);
         let guard = lock.acquire().await.unwrap();
         let (second, third) = (waiting(&lock), waiting(&lock));
-        eventually("two wait", || world.client.waiters() == 2).await;
-        // The first of them asks once more when its subscription is confirmed; who asks is not handed anything.
+        eventually("both calls wait", || world.client.waiters() == 2).await;
+        // The first waiter retries after its subscription is confirmed. A waiter with a request in flight gets no hand-off.
         subscribed(&world.server, "orders").await;
         quiet(&world.server).await;
         let first = token(&guard);

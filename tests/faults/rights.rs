@@ -1,4 +1,4 @@
-//! The user with the least rights: the ACL line of `docs/operations.md`, given to a client.
+//! Tests that the ACL line of `docs/operations.md` gives a client the rights that it needs, and no others.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,19 +13,19 @@ use stanchion_tests::rights;
 
 use crate::support::*;
 
-/// A client with that user, and a lease that is soon renewed.
+/// Connects a client as the user of the ACL line.
 pub(crate) async fn client(server: &RedisServer) -> Client {
     admin(server, &rights::the_line());
     let config = rights::as_app(config(server.url()));
     Client::connect_with(config).await.unwrap()
 }
 
-/// Nothing that the client sent was refused.
+/// Asserts that the server refused no command.
 pub(crate) fn nothing_refused(server: &RedisServer) {
     assert_eq!(rights::refused(server), [""; 0]);
 }
 
-/// Two clients, so that waiters are woken by messages; leases that are renewed several times.
+/// Connects two clients, so that waiters are woken by messages.
 async fn users(server: &RedisServer) -> (Client, Client) {
     (client(server).await, client(server).await)
 }
@@ -49,7 +49,7 @@ async fn a_lock_needs_no_more_rights_than_the_line_gives() {
 }
 
 #[tokio::test]
-async fn without_the_rights_to_look_around_only_the_looks_are_refused() {
+async fn without_the_rights_to_inspect_clients_only_inspection_fails() {
     let Some(server) = server() else { return };
     let (a, _b) = users(&server).await;
     admin(
@@ -70,7 +70,7 @@ async fn without_the_rights_to_look_around_only_the_looks_are_refused() {
     assert_eq!(status.waiting_processes, None);
     let latch = CountDownLatch::new(&c, "app:done").unwrap();
     assert_eq!(latch.waiting_processes().await, None);
-    // `CLIENT LIST` is no right of an application's.
+    // The ACL line does not include `CLIENT LIST`.
     assert_eq!(a.processes().await.unwrap(), None);
     admin(&server, &["ACL", "SETUSER", "app", "+client|list"]);
     let shown = a.processes().await.unwrap().unwrap();
@@ -96,9 +96,9 @@ async fn a_read_write_lock_needs_no_more_rights_than_the_line_gives() {
         let theirs = theirs.clone();
         async move { theirs.write().await.unwrap() }
     });
-    eventually("it waits", || b.waiters() == 1).await;
+    eventually("the call waits", || b.waiters() == 1).await;
     let before = first.valid_until();
-    eventually("it is renewed", || first.valid_until() > before).await;
+    eventually("the hold is renewed", || first.valid_until() > before).await;
     first.reenter().await.unwrap().release().await.unwrap();
     first.release().await.unwrap();
     second.release().await.unwrap();
@@ -121,7 +121,7 @@ async fn a_latch_and_a_multilock_need_no_more_rights_than_the_line_gives() {
     assert!(latch.arm(1).await.unwrap());
     let theirs = CountDownLatch::new(&b, "app:done").unwrap();
     let opened = tokio::spawn(async move { theirs.wait().await });
-    eventually("it waits", || b.waiters() == 1).await;
+    eventually("the call waits", || b.waiters() == 1).await;
     latch.count_down().await.unwrap();
     opened.await.unwrap().unwrap();
     assert!(latch.arm(1).await.unwrap());
@@ -150,7 +150,7 @@ async fn a_fair_lock_needs_no_more_rights_than_the_line_gives() {
         tokio::time::sleep(ms(5)).await;
     }
     assert_eq!(second.position().await.unwrap(), Some(0));
-    // Longer than a heartbeat and a renewal take.
+    // Longer than the intervals of heartbeats (500 ms) and renewals (200 ms).
     tokio::time::sleep(ms(700)).await;
     held.reenter().await.unwrap().release().await.unwrap();
     held.release().await.unwrap();
@@ -187,7 +187,7 @@ async fn semaphores_need_no_more_rights_than_the_line_gives() {
     assert!(leased.init(2).await.unwrap());
     let held = leased.acquire_many(2).await.unwrap();
     let waiting = tokio::spawn(async move { theirs.acquire_many(2).await });
-    eventually("it waits", || b.waiters() == 1).await;
+    eventually("the call waits", || b.waiters() == 1).await;
     tokio::time::sleep(ms(300)).await;
     held.release().await.unwrap();
     let held = waiting.await.unwrap().unwrap();
@@ -201,7 +201,7 @@ async fn semaphores_need_no_more_rights_than_the_line_gives() {
 }
 
 #[tokio::test]
-async fn semaphores_that_end_need_no_more_rights_than_the_line_gives() {
+async fn ephemeral_semaphores_need_no_more_rights_than_the_line_gives() {
     let Some(server) = server() else { return };
     let (a, b) = users(&server).await;
     let hour = IdleExpiry::after(ms(3_600_000)).unwrap();
@@ -232,12 +232,12 @@ fn leased(client: &Client) -> LeasedSemaphore {
 
 async fn renewed_permit(permit: &LeasedPermit) {
     let before = permit.valid_until();
-    eventually("it is renewed", || permit.valid_until() > before).await;
+    eventually("the hold is renewed", || permit.valid_until() > before).await;
 }
 
-/// The key that keeps a semaphore is refused: then nothing is taken, nothing lost that is held, and no lease outlasts the semaphore.
+/// Without the right to set a TTL no permit is granted, no held permit is lost, and no lease outlasts the semaphore.
 #[tokio::test]
-async fn a_semaphore_that_cannot_be_kept_gives_no_permits() {
+async fn a_semaphore_whose_ttl_cannot_be_set_gives_no_permits() {
     let Some(server) = server() else { return };
     let (a, _b) = users(&server).await;
     let set = |rights: &[&str]| {
@@ -264,16 +264,16 @@ async fn a_semaphore_that_cannot_be_kept_gives_no_permits() {
         (free("app:plain"), free("app:leased")),
         ("2".into(), "1".into())
     );
-    // Nor is what is refused after that kept for ever.
+    // A refused acquire must not leave the TTL of a held semaphore, which is years.
     set(&["+pexpire", "-decrby"]);
     assert!(plain.acquire().await.is_err());
     assert!(server.cli(&["PTTL", "app:plain"]).as_int() <= 3_600_000);
     set(&["-pexpire", "+decrby"]);
-    // P1: a lease that would outlast the semaphore is not lengthened.
+    // P1: a lease that would outlast the semaphore is not renewed.
     assert!(held.renew().await.is_err());
     set(&["+pexpire"]);
     held.renew().await.unwrap();
-    // Without the right on the key beside it a hold is renewed all the same, as long as the semaphore lives.
+    // Without the right on the semaphore's idle key a permit is still renewed, as long as the semaphore exists.
     set(&["resetkeys", "~app:*", "~{app:*", "~stanchion_once:*"]);
     held.renew().await.unwrap();
     assert!(plain.acquire().await.is_err());
@@ -292,7 +292,7 @@ async fn limiters_need_no_more_rights_than_the_line_gives() {
         let api = api.scope(scope);
         let grant = api.acquire().await.unwrap();
         let waiting = tokio::spawn(api.acquire());
-        eventually("it listens", || {
+        eventually("the client is subscribed", || {
             server.subscribers("stanchion_limiter:{app:api}") == 1
         })
         .await;
@@ -343,13 +343,13 @@ fn called_in(folder: &Path, called: &mut BTreeSet<String>) {
     }
 }
 
-/// The commands that the scripts of the family call.
+/// Returns the commands that the scripts of all crates call.
 fn called_by_scripts() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     let mut called = BTreeSet::new();
     for folder in std::fs::read_dir(crates).unwrap() {
         let folder = folder.unwrap().path().join("lua");
-        // The command line looks for similar names where it may, and does without where it may not.
+        // The command line searches for similar names only if its user has the rights.
         if folder
             .parent()
             .is_some_and(|it| it.ends_with("stanchion-cli"))
@@ -364,7 +364,7 @@ fn called_by_scripts() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_line_allows_what_clients_and_scripts_use_and_nothing_else() {
+fn the_line_allows_exactly_the_commands_of_clients_and_scripts() {
     let own = [
         "hello",
         "auth",

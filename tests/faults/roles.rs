@@ -1,11 +1,11 @@
-//! Servers that refuse for now: replicas (READONLY) and servers that are loading (LOADING).
+//! Tests servers that refuse calls temporarily: replicas (READONLY), and servers that load their data (LOADING).
 
 use stanchion::{AcquireError, Outage};
 use stanchion_testkit::{RedisServer, eventually, machine_clock};
 
 use crate::support::*;
 
-/// Makes the server a replica of a master that is not there.
+/// Makes the server a replica of a master that does not exist.
 fn demote(server: &RedisServer) {
     admin(server, &["REPLICAOF", "127.0.0.1", "1"]);
 }
@@ -27,7 +27,7 @@ async fn an_acquire_waits_for_a_replica_to_become_master() {
     demote(&server);
     let waiter = waiting(&lock);
     proxy
-        .wait_for("it asks again and again", |p| {
+        .wait_for("the waiter retries", |p| {
             p.count(&run_of(&scripts.acquire, "orders")) > 3
         })
         .await;
@@ -38,7 +38,7 @@ async fn an_acquire_waits_for_a_replica_to_become_master() {
 }
 
 #[tokio::test]
-async fn a_deadline_holds_on_a_replica_and_the_error_says_what_it_is() {
+async fn a_deadline_holds_on_a_replica_and_the_error_names_the_refusal() {
     let Some(server) = server() else { return };
     let client = stanchion::Client::connect_with(config(server.url()).operation_timeout(ms(400)))
         .await
@@ -52,14 +52,14 @@ async fn a_deadline_holds_on_a_replica_and_the_error_says_what_it_is() {
         refused_with(&error, "READONLY") || matches!(error, AcquireError::TimedOut { .. }),
         "P8: {error:?}"
     );
-    // A request that is under way at the deadline is ambiguous. On a slow machine that is often so, but not always.
-    let mut told = false;
+    // A request in flight at the deadline is ambiguous. On a slow machine this is frequent, so the test tries up to 40 times.
+    let mut reported = false;
     for _ in 0..40 {
         let began = machine_clock();
         let error = lock.try_acquire().await.unwrap_err();
         assert!(machine_clock() - began < ms(400) + SLACK, "P9");
-        told = refused_with(&error, "READONLY");
-        if told {
+        reported = refused_with(&error, "READONLY");
+        if reported {
             break;
         }
         assert!(
@@ -67,13 +67,13 @@ async fn a_deadline_holds_on_a_replica_and_the_error_says_what_it_is() {
             "P8: {error:?}"
         );
     }
-    assert!(told, "P8");
+    assert!(reported, "P8");
     promote(&server);
     assert_eq!(leftovers(&server), [] as [String; 0]);
 }
 
 #[tokio::test]
-async fn a_hold_on_a_server_that_is_demoted_and_promoted_in_time_stands() {
+async fn a_hold_survives_a_demotion_that_is_shorter_than_its_lease() {
     let Some(server) = server() else { return };
     let scripts = Scripts::load(&server);
     let proxy = stanchion_testkit::Proxy::start(server.addr());
@@ -105,7 +105,7 @@ fn slow_to_load() -> Option<RedisServer> {
 }
 
 #[tokio::test]
-async fn calls_on_a_server_that_is_loading_are_made_again_until_it_is_ready() {
+async fn calls_on_a_loading_server_are_retried_until_it_is_ready() {
     let Some(mut server) = slow_to_load() else {
         return;
     };
@@ -116,8 +116,8 @@ async fn calls_on_a_server_that_is_loading_are_made_again_until_it_is_ready() {
         server.restart();
         server
     });
-    eventually("the server is gone", || !client.is_connected()).await;
-    eventually("the server is back", || client.is_connected()).await;
+    eventually("the client is disconnected", || !client.is_connected()).await;
+    eventually("the client is connected again", || client.is_connected()).await;
     let seen = soon(LONG / 3, async {
         loop {
             match lock.acquire_timeout(ms(30)).await {
@@ -131,11 +131,11 @@ async fn calls_on_a_server_that_is_loading_are_made_again_until_it_is_ready() {
     let waiter = waiting(&lock);
     let status = lock.clone();
     let status = tokio::spawn(async move { status.status().await });
-    // A newcomer is not turned away either.
-    let newcomer = connect(url).await;
+    // A new client can connect to the loading server.
+    let new_client = connect(url).await;
     let guard = granted(waiter, LONG / 3).await;
     status.await.unwrap().unwrap();
-    assert!(newcomer.is_connected());
+    assert!(new_client.is_connected());
     guard.release().await.unwrap();
     drop(restarting.join().unwrap());
 }

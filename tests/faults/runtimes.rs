@@ -1,4 +1,4 @@
-//! The caller's runtime ends, blocks, panics, or was never there. Guards are released and renewed all the same.
+//! Tests runtimes that end, block or panic, and threads without a runtime: guards are still renewed and released.
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,7 @@ fn guard_on(runtime: &Runtime, server: &RedisServer) -> LockGuard {
     })
 }
 
-/// Far sooner than the lease of 30 s.
+/// Waits until all locks are released, long before the lease of 30 s ends.
 fn released(server: &RedisServer) {
     eventually_blocking("released", || leftovers(server).is_empty());
 }
@@ -100,13 +100,13 @@ fn a_guard_that_outlives_its_runtime_is_renewed_and_released() {
     let before = guard.valid_until();
     eventually_blocking("renewed", || guard.valid_until() > before);
     assert!(guard.is_held());
-    // Also on another runtime.
+    // The release works on another runtime.
     single().block_on(guard.release()).unwrap();
     released(&server);
 }
 
 #[test]
-fn a_guard_is_released_when_dropped_where_there_is_no_runtime() {
+fn a_guard_that_is_dropped_without_a_runtime_is_released() {
     let Some(server) = server() else { return };
     let runtime = several();
     let guard = guard_on(&runtime, &server);
@@ -129,7 +129,7 @@ fn a_guard_is_released_when_a_panic_drops_it() {
     });
     assert!(panicked.join().is_err());
     released(&server);
-    // In a task, and in the runtime's own thread.
+    // A panic in a task, and a panic in `block_on`.
     let guard = guard_on(&runtime, &server);
     let task = runtime.spawn(async move {
         let _guard = guard;
@@ -170,7 +170,7 @@ fn an_acquire_whose_runtime_ends_leaves_nothing() {
                 }
             });
         }
-        eventually_blocking("they are at it", || {
+        eventually_blocking("the tasks acquire", || {
             server
                 .commands_processed()
                 .get("evalsha")
@@ -184,7 +184,7 @@ fn an_acquire_whose_runtime_ends_leaves_nothing() {
 }
 
 #[test]
-fn a_blocked_executor_does_not_cost_the_hold() {
+fn a_blocked_executor_does_not_lose_the_hold() {
     let Some(server) = server() else { return };
     let blocked = single();
     let (client, guard) = blocked.block_on(async {
@@ -228,9 +228,9 @@ fn a_client_is_dropped_anywhere_without_a_panic() {
 }
 
 #[test]
-fn a_call_from_elsewhere_succeeds_while_the_runtime_that_connected_stands_still() {
+fn a_call_on_another_runtime_succeeds_while_the_connecting_runtime_is_idle() {
     let Some(server) = server() else { return };
-    // Driven only to connect, as by a program that blocks on each call.
+    // `home` runs only during the connect, as in a program that blocks on each call.
     let (home, elsewhere) = (single(), several());
     let client = home.block_on(connect(server.url()));
     let lock = lock(&client, "orders", LONG);
@@ -243,10 +243,10 @@ fn a_call_from_elsewhere_succeeds_while_the_runtime_that_connected_stands_still(
 }
 
 #[test]
-fn a_call_from_elsewhere_never_waits_for_a_runtime_that_rests() {
+fn a_call_on_another_runtime_never_waits_for_an_idle_runtime() {
     let Some(server) = server() else { return };
     let (home, elsewhere) = (single(), several());
-    // No timeout helps: the connection of the resting runtime is not dropped for its silence during this test.
+    // A long response timeout, so that the connection of the idle runtime is not closed during this test.
     let config = config(server.url()).response_timeout(LONG);
     let client = home.block_on(Client::connect_with(config)).unwrap();
     let lock = lock(&client, "orders", LONG);
@@ -256,7 +256,7 @@ fn a_call_from_elsewhere_never_waits_for_a_runtime_that_rests() {
         }));
     };
     cycle();
-    // The resting runtime does not notice that its connection has ended, and the background has a new one.
+    // The idle runtime does not detect that its connection is closed. The background connection is reopened.
     admin(&server, &["CLIENT", "KILL", "TYPE", "normal"]);
     cycle();
     // A runtime that runs again uses its own connection again.
@@ -274,11 +274,11 @@ fn an_outage_after_the_end_of_the_runtime_that_connected_is_reported_as_an_outag
     server.kill();
     let lock = lock(&client, "orders", LONG);
     let error = single().block_on(lock.try_acquire()).unwrap_err();
-    // P8: nobody shut the client down.
-    let told = error.to_string();
+    // P8: the client was not shut down.
+    let text = error.to_string();
     assert!(
-        told.contains("no connection to") && !told.contains("shut down"),
-        "{told}"
+        text.contains("no connection to") && !text.contains("shut down"),
+        "{text}"
     );
 }
 
@@ -287,7 +287,7 @@ fn begun<F: Future>(runtime: &Runtime, call: F) -> Pin<Box<F>> {
     let mut call = Box::pin(call);
     runtime.block_on(async {
         let begun = tokio::time::timeout(ms(100), &mut call).await;
-        assert!(begun.is_err(), "it waits");
+        assert!(begun.is_err(), "the call waits");
     });
     call
 }
@@ -311,10 +311,10 @@ fn a_call_keeps_its_deadline_when_it_moves_to_another_runtime() {
 }
 
 #[test]
-fn a_client_without_a_thread_of_its_own_ends_with_its_runtime() {
+fn a_client_without_a_background_thread_ends_with_its_runtime() {
     let Some(server) = server() else { return };
     let home = several();
-    // Every call would wait for this long.
+    // With the runtime alive, every call would wait for 30 s.
     let config = config(server.url())
         .operation_timeout(LONG)
         .background(Background::CurrentRuntime);

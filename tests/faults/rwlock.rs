@@ -1,4 +1,4 @@
-//! The read-write lock on real servers: killed servers and holders, paused processes, a stalled executor, no memory.
+//! Tests the read-write lock on real servers: killed servers and holders, paused processes, a stalled executor, and the memory limit.
 
 use std::thread;
 use std::time::Duration;
@@ -27,14 +27,14 @@ async fn rwlock_of(server: &RedisServer, lease: Duration) -> RwLock {
     rwlock(&connect(server.url()).await, lease)
 }
 
-/// A client that is told or waits for a TTL: it does not poll.
-async fn patient(server: &RedisServer) -> RwLock {
+/// Returns a lock on a client that does not poll: a message or the end of a TTL wakes its waiters.
+async fn without_polls(server: &RedisServer) -> RwLock {
     let config = config(server.url()).poll_interval(Duration::from_secs(300));
     rwlock(&Client::connect_with(config).await.unwrap(), LONG)
 }
 
 async fn listening(server: &RedisServer) {
-    eventually("somebody subscribes", || server.subscribers(CHANNEL) > 0).await;
+    eventually("a client subscribes", || server.subscribers(CHANNEL) > 0).await;
 }
 
 fn writing(lock: &RwLock) -> JoinHandle<Result<stanchion::WriteGuard, AcquireError>> {
@@ -54,7 +54,7 @@ fn line(worker: &mut Process, start: &str) -> String {
 }
 
 #[tokio::test]
-async fn after_a_restart_without_data_holders_know_and_a_waiter_gets_in() {
+async fn holders_detect_a_restart_without_data_and_a_waiter_acquires() {
     for writes in [false, true] {
         let Some(mut server) = server() else { return };
         let ours = rwlock_of(&server, ms(900)).await;
@@ -81,7 +81,7 @@ async fn after_a_restart_without_data_holders_know_and_a_waiter_gets_in() {
 }
 
 #[tokio::test]
-async fn after_a_restart_with_its_data_readers_read_on() {
+async fn read_holds_survive_a_restart_that_keeps_the_data() {
     let Some(mut server) = start(RedisServer::builder().append_only()) else {
         return;
     };
@@ -98,29 +98,29 @@ async fn after_a_restart_with_its_data_readers_read_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_crowd_of_readers_blocks_a_writer_for_its_lease_at_most() {
+async fn killed_readers_block_a_writer_for_their_lease_at_most() {
     let Some(server) = server() else { return };
-    let mut crowd = worker("read", &server, 900, &["40"]);
-    line(&mut crowd, "HELD");
-    let lock = patient(&server).await;
+    let mut killed = worker("read", &server, 900, &["40"]);
+    line(&mut killed, "HELD");
+    let lock = without_polls(&server).await;
     let waiter = writing(&lock);
     listening(&server).await;
     assert!(!waiter.is_finished());
-    crowd.signal(Signal::Kill);
+    killed.signal(Signal::Kill);
     let guard = soon(ms(900) + SLACK, waiter).await.unwrap().unwrap();
     guard.release().await.unwrap();
     nothing_left(&server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_dead_among_living_readers_are_taken_out_by_those_who_come_and_go() {
+async fn the_next_reader_removes_expired_readers() {
     let Some(server) = server() else { return };
-    let mut crowd = worker("read", &server, 600, &["20"]);
-    line(&mut crowd, "HELD");
+    let mut killed = worker("read", &server, 600, &["20"]);
+    line(&mut killed, "HELD");
     let lock = rwlock_of(&server, LONG).await;
     let staying = lock.read().await.unwrap();
-    crowd.signal(Signal::Kill);
-    eventually("their hold keys have gone", || {
+    killed.signal(Signal::Kill);
+    eventually("the hold keys of the killed readers have expired", || {
         server
             .keys()
             .iter()
@@ -129,7 +129,7 @@ async fn the_dead_among_living_readers_are_taken_out_by_those_who_come_and_go() 
             == 1
     })
     .await;
-    // They keep nothing, and do not count. The first that comes or goes takes them out.
+    // Expired readers do not count in the status. The next acquire or release removes their fields.
     let fields = || server.cli(&["HLEN", "prices"]).as_int();
     assert_eq!(fields(), 22);
     assert_eq!(lock.status().await.unwrap().reader_count, 1);
@@ -145,7 +145,7 @@ async fn a_killed_writer_blocks_readers_for_its_lease_at_most() {
     let Some(server) = server() else { return };
     let mut writer = worker("write", &server, 900, &[]);
     line(&mut writer, "HELD");
-    let lock = patient(&server).await;
+    let lock = without_polls(&server).await;
     let readers: Vec<_> = (0..5)
         .map(|_| {
             let lock = lock.clone();
@@ -165,7 +165,7 @@ async fn a_killed_writer_blocks_readers_for_its_lease_at_most() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_killed_while_it_waits_holds_readers_off_for_its_grace_at_most() {
+async fn a_writer_killed_while_it_waits_blocks_readers_for_its_grace_at_most() {
     let Some(server) = server() else { return };
     let lock = rwlock_of(&server, LONG)
         .await
@@ -173,7 +173,7 @@ async fn a_writer_killed_while_it_waits_holds_readers_off_for_its_grace_at_most(
     let reading = lock.read().await.unwrap();
     let mut writer = worker("write", &server, 900, &[]);
     line(&mut writer, "CONNECTED");
-    eventually("it holds readers off", || {
+    eventually("the writer blocks readers", || {
         server
             .keys()
             .iter()
@@ -189,18 +189,18 @@ async fn a_writer_killed_while_it_waits_holds_readers_off_for_its_grace_at_most(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_paused_for_longer_than_its_lease_first_learns_that_it_lost() {
+async fn a_reader_paused_beyond_its_lease_detects_the_loss() {
     let Some(server) = server() else { return };
     let mut reader = worker("read", &server, 600, &["3"]);
     line(&mut reader, "HELD");
-    let lock = patient(&server).await;
+    let lock = without_polls(&server).await;
     let waiter = writing(&lock);
     listening(&server).await;
     reader.signal(Signal::Stop);
     let guard = soon(ms(600) + SLACK, waiter).await.unwrap().unwrap();
     reader.signal(Signal::Cont);
     assert_eq!(line(&mut reader, "LOST"), "LOST Expired");
-    // P3, R1: what it sends late touches nothing of the writer's.
+    // P3, R1: late requests of the reader do not affect the writer's hold.
     quiet(&server).await;
     guard.renew().await.unwrap();
     assert!(lock.status().await.unwrap().writer.is_some());
@@ -212,7 +212,7 @@ async fn a_reader_paused_for_longer_than_its_lease_first_learns_that_it_lost() {
 }
 
 #[test]
-fn a_blocked_executor_costs_neither_readers_nor_writers_their_holds() {
+fn a_blocked_executor_loses_neither_read_nor_write_holds() {
     let Some(server) = server() else { return };
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
@@ -255,7 +255,7 @@ fn a_blocked_executor_costs_neither_readers_nor_writers_their_holds() {
 }
 
 #[tokio::test]
-async fn without_memory_nothing_new_is_held_and_everything_held_can_end() {
+async fn without_memory_new_holds_are_refused_and_existing_holds_can_end() {
     let Some(server) = server() else { return };
     let lock = rwlock_of(&server, ms(1500)).await;
     let written = lock.write().await.unwrap();
@@ -289,7 +289,7 @@ async fn without_memory_nothing_new_is_held_and_everything_held_can_end() {
 }
 
 #[tokio::test]
-async fn a_script_whose_reply_is_lost_has_run_once() {
+async fn a_script_whose_reply_is_lost_takes_effect_once() {
     for then in [Then::Reset, Then::Freeze] {
         let Some(server) = server() else { return };
         let proxy = Proxy::start(server.addr());
@@ -322,7 +322,7 @@ async fn a_script_whose_reply_is_lost_has_run_once() {
 }
 
 #[tokio::test]
-async fn an_operators_delete_is_noticed_by_readers_and_writers() {
+async fn readers_and_writers_detect_the_deletion_of_the_key() {
     let Some(server) = server() else { return };
     let lock = rwlock_of(&server, ms(900)).await;
     let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
@@ -339,10 +339,9 @@ async fn an_operators_delete_is_noticed_by_readers_and_writers() {
     nothing_left(&server).await;
 }
 
-/// Two values that a writer changes one after the other, read and written over bare connections by many tasks of two
-/// clients: whoever sees them differ has read beside a writer.
+/// Writers change two values one after the other, over plain connections. A reader that sees different values has read during a write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_reads_what_is_half_written() {
+async fn a_reader_never_sees_a_half_written_value() {
     let Some(server) = server() else { return };
     let server = std::sync::Arc::new(server);
     admin(&server, &["MSET", "left", "0", "right", "0"]);

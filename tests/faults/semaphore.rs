@@ -1,4 +1,4 @@
-//! Semaphores on real servers: killed servers and holders, lost replies, a stalled executor, no memory, a stepped clock.
+//! Tests semaphores on real servers: killed servers and holders, lost replies, a stalled executor, the memory limit, and a stepped clock.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn acquiring(seats: &Seats, permits: u32) -> JoinHandle<Seat> {
 }
 
 async fn listening(server: &RedisServer) {
-    eventually("somebody subscribes", || server.subscribers(CHANNEL) > 0).await;
+    eventually("a client subscribes", || server.subscribers(CHANNEL) > 0).await;
 }
 
 fn free(server: &RedisServer) -> Option<i64> {
@@ -41,7 +41,7 @@ fn held(server: &RedisServer, kind: Kind) -> i64 {
     }
 }
 
-/// Waits until nobody holds and nothing else is left, far sooner than a lease of [`LONG`] could end it.
+/// Waits until all permits are free and no other keys are left, long before a lease of [`LONG`] could end.
 async fn at_rest(server: &RedisServer, permits: i64) {
     eventually(&format!("all {permits} permits are free"), || {
         let mut keys = server.keys();
@@ -72,7 +72,7 @@ fn line(worker: &mut Process, start: &str) {
 }
 
 #[tokio::test]
-async fn after_a_restart_without_data_holders_are_told_and_waiters_wait_for_new_permits() {
+async fn holders_detect_a_restart_without_data_and_waiters_wait_for_new_permits() {
     for kind in KINDS {
         let Some(mut server) = server() else { return };
         let seats = seats_of(&server, kind, ms(900)).await;
@@ -85,10 +85,13 @@ async fn after_a_restart_without_data_holders_are_told_and_waiters_wait_for_new_
             let reason = soon(LONG / 3, permit.lost()).await;
             assert!(matches!(reason, LostReason::Gone | LostReason::Expired));
         }
-        eventually("somebody sets the number anew", || free(&server).is_none()).await;
+        eventually("the restarted server has no permits", || {
+            free(&server).is_none()
+        })
+        .await;
         soon(LONG / 3, async { while seats.init(2).await.is_err() {} }).await;
         let next = soon(LONG / 3, waiter).await.unwrap();
-        // P8: the old holder learns what is true, and gives back nothing.
+        // P8: the old holder's release reports the loss and returns no permits.
         let error = seat.release().await.unwrap_err();
         assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
         assert_eq!((free(&server), held(&server, kind)), (Some(0), 2));
@@ -98,7 +101,7 @@ async fn after_a_restart_without_data_holders_are_told_and_waiters_wait_for_new_
 }
 
 #[tokio::test]
-async fn after_a_restart_with_its_data_permits_stand() {
+async fn permits_survive_a_restart_that_keeps_the_data() {
     for kind in KINDS {
         let Some(mut server) = start(RedisServer::builder().append_only()) else {
             return;
@@ -124,7 +127,7 @@ async fn after_a_restart_with_its_data_permits_stand() {
 }
 
 #[tokio::test]
-async fn leased_permits_of_a_killed_process_come_back() {
+async fn leased_permits_of_a_killed_process_expire() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let semaphore = LeasedSemaphore::new(&client, NAME).unwrap();
@@ -148,7 +151,7 @@ async fn plain_permits_of_a_killed_process_are_shown_and_reclaimed() {
     let mut holder = worker(&server, "plain", 2, 900);
     line(&mut holder, "HELD");
     let waiter = acquiring(&Seats::Plain(semaphore.clone()), 3);
-    eventually("it stands in line", || {
+    eventually("the request is queued", || {
         server.cli(&["LLEN", LINE]).as_int() == 1
     })
     .await;
@@ -169,7 +172,7 @@ async fn plain_permits_of_a_killed_process_are_shown_and_reclaimed() {
 }
 
 #[tokio::test]
-async fn a_killed_waiter_keeps_permits_back_for_three_seconds_at_most() {
+async fn a_killed_waiter_reserves_permits_for_three_seconds_at_most() {
     for (kind, name) in KINDS.into_iter().zip(["plain", "leased"]) {
         let Some(server) = server() else { return };
         let seats = seats_of(&server, kind, LONG).await;
@@ -177,7 +180,7 @@ async fn a_killed_waiter_keeps_permits_back_for_three_seconds_at_most() {
         let seat = seats.acquire(2).await.unwrap();
         let mut big = worker(&server, name, 3, 900);
         line(&mut big, "CONNECTED");
-        eventually("it stands in line", || {
+        eventually("the request is queued", || {
             server.cli(&["LLEN", LINE]).as_int() == 1
         })
         .await;
@@ -190,7 +193,7 @@ async fn a_killed_waiter_keeps_permits_back_for_three_seconds_at_most() {
 }
 
 #[tokio::test]
-async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() {
+async fn a_process_paused_beyond_its_lease_detects_the_loss() {
     let Some(server) = server() else { return };
     let seats = seats_of(&server, Kind::Leased, LONG).await;
     seats.init(1).await.unwrap();
@@ -207,7 +210,7 @@ async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() 
 }
 
 #[tokio::test]
-async fn a_lost_reply_takes_gives_and_adds_once() {
+async fn a_script_whose_reply_is_lost_takes_effect_once() {
     for (kind, then) in KINDS
         .into_iter()
         .flat_map(|kind| [Then::Reset, Then::Freeze].map(|then| (kind, then)))
@@ -217,7 +220,7 @@ async fn a_lost_reply_takes_gives_and_adds_once() {
         let client = connect(proxy.url()).await;
         let seats = kind.on(&client);
         seats.init(3).await.unwrap();
-        // The server knows the scripts: the next reply is the one that counts.
+        // Loads the scripts, so that the next reply is that of the script.
         seats.acquire(2).await.unwrap().release().await.unwrap();
         seats.add(1).await.unwrap();
         let mut faults = 0;
@@ -267,17 +270,17 @@ async fn without_memory_permits_are_renewed_and_released_and_none_are_taken() {
 }
 
 #[tokio::test]
-async fn a_step_of_the_servers_clock_over_the_lease_is_noticed() {
+async fn a_step_of_the_servers_clock_over_the_lease_is_detected() {
     let Some(server) = start(RedisServer::builder().steppable_clock()) else {
         return;
     };
     let seats = seats_of(&server, Kind::Leased, ms(1500)).await;
     seats.init(2).await.unwrap();
     let Seat::Leased(permit) = seats.acquire(2).await.unwrap() else {
-        panic!("of the other kind")
+        panic!("not a leased permit")
     };
     server.step_clock(31_000);
-    // Its permits are free now for whoever comes; nobody has, so the next renewal may still save them.
+    // The leases have ended on the server. The next renewal may still extend them before another client acquires.
     let next = seats_of(&server, Kind::Leased, LONG)
         .await
         .try_acquire(2)
@@ -291,7 +294,7 @@ async fn a_step_of_the_servers_clock_over_the_lease_is_noticed() {
 }
 
 #[tokio::test]
-async fn messages_are_redissons() {
+async fn semaphores_publish_redissons_messages() {
     let Some(server) = server() else { return };
     for kind in KINDS {
         let monitor = server.monitor();
@@ -311,14 +314,14 @@ async fn messages_are_redissons() {
                     .map(|(_, rest)| rest.to_owned())
             })
             .collect();
-        // Initialised, added, released; below one nothing is told.
+        // Messages of `init`, `add` and `release`. With less than one free permit no message is published.
         let expected = ["5", "3", "6"].map(|n| format!("\"{CHANNEL}\" \"{n}\""));
         assert_eq!(published, expected, "{kind:?}");
         server.flush();
     }
 }
 
-/// P10: a user's executor that does nothing for 3 s loses nothing.
+/// P10: the executor is blocked for 3 s, which is two leases.
 #[test]
 fn permits_survive_a_stalled_executor() {
     let Some(server) = server() else { return };
@@ -330,7 +333,7 @@ fn permits_survive_a_stalled_executor() {
         let seats = seats_of(&server, Kind::Leased, ms(1500)).await;
         seats.init(3).await.unwrap();
         let Seat::Leased(permit) = seats.acquire(3).await.unwrap() else {
-            panic!("of the other kind")
+            panic!("not a leased permit")
         };
         stall(ms(3000));
         assert!(permit.is_held());

@@ -1,4 +1,4 @@
-//! Servers that are killed, restarted and paused.
+//! Tests servers that are restarted, flushed and paused.
 
 use stanchion::{LostReason, ReleaseError};
 use stanchion_testkit::{RedisServer, eventually};
@@ -6,7 +6,7 @@ use stanchion_testkit::{RedisServer, eventually};
 use crate::support::*;
 
 #[tokio::test]
-async fn after_a_restart_without_data_the_holder_knows_and_tokens_still_grow() {
+async fn the_holder_detects_a_restart_without_data_and_tokens_still_grow() {
     let Some(mut server) = server() else { return };
     let lock_a = lock_of(server.url(), "orders", ms(900)).await;
     let lock_b = lock_of(server.url(), "orders", LONG).await;
@@ -22,7 +22,7 @@ async fn after_a_restart_without_data_the_holder_knows_and_tokens_still_grow() {
     let next = granted(waiter, LONG / 3).await;
     assert!(token(&next) > token(&guard), "P2");
     let owner = holder(&server, "orders");
-    // P8: the old holder learns what is true, and touches nothing.
+    // P8: the old holder's release reports the loss and changes nothing.
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
     quiet(&server).await;
     assert_eq!(holder(&server, "orders"), owner);
@@ -31,7 +31,7 @@ async fn after_a_restart_without_data_the_holder_knows_and_tokens_still_grow() {
 }
 
 #[tokio::test]
-async fn after_a_restart_with_its_data_the_hold_stands_and_the_waiter_waits_on() {
+async fn the_hold_and_the_waiter_survive_a_restart_that_keeps_the_data() {
     let Some(mut server) = start(RedisServer::builder().append_only()) else {
         return;
     };
@@ -58,7 +58,7 @@ async fn after_a_restart_with_its_data_the_hold_stands_and_the_waiter_waits_on()
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_everything_is_noticed_at_the_next_renewal() {
+async fn the_next_renewal_detects_a_flushed_server() {
     let Some(server) = server() else { return };
     let lock = lock_of(server.url(), "orders", ms(900)).await;
     let guard = lock.acquire().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_server_that_forgets_everything_is_noticed_at_the_next_renewal() {
 }
 
 #[tokio::test]
-async fn a_server_paused_for_longer_than_the_lease_loses_the_hold_in_time() {
+async fn a_hold_is_lost_in_time_if_its_server_is_paused_beyond_the_lease() {
     let Some(server) = server() else { return };
     let lock_a = lock_of(server.url(), "orders", ms(600)).await;
     let client_b = connect(server.url()).await;
@@ -79,9 +79,12 @@ async fn a_server_paused_for_longer_than_the_lease_loses_the_hold_in_time() {
     let waiter = waiting(&lock_b);
     subscribed(&server, "orders").await;
     server.stop_signal();
-    // P5: without any answer from the server.
+    // P5: without a reply from the server.
     assert_eq!(loss(&guard).await, LostReason::Expired);
-    assert!(!waiter.is_finished(), "nobody can have been granted yet");
+    assert!(
+        !waiter.is_finished(),
+        "the paused server cannot have granted yet"
+    );
     server.cont();
     let next = granted(waiter, LONG / 3).await;
     assert!(client_b.now() > guard.valid_until(), "P1");
@@ -89,12 +92,12 @@ async fn a_server_paused_for_longer_than_the_lease_loses_the_hold_in_time() {
 }
 
 #[tokio::test]
-async fn a_server_paused_for_less_than_the_lease_costs_nothing() {
+async fn a_hold_survives_a_server_pause_shorter_than_its_lease() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let guard = lock(&client, "orders", ms(3000)).acquire().await.unwrap();
     server.stop_signal();
-    eventually("the client has given up on its connections", || {
+    eventually("the client has closed its connections", || {
         !client.is_connected()
     })
     .await;
@@ -117,9 +120,5 @@ async fn a_hold_that_an_operator_deleted_is_lost_at_the_next_renewal() {
         Err(stanchion::RenewError::Lost(_))
     ));
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
-    assert_eq!(
-        leftovers(&server),
-        [] as [String; 0],
-        "nothing was made anew"
-    );
+    assert_eq!(leftovers(&server), [] as [String; 0], "no key is recreated");
 }

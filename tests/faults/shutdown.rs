@@ -1,4 +1,4 @@
-//! `Client::shutdown`: what it waits for, what it ends and what it reports.
+//! Tests `Client::shutdown`: it waits for releases, ends all other calls, and reports live guards.
 
 use stanchion::{AcquireError, LostReason, RenewError};
 use stanchion_testkit::{Proxy, Switch, eventually};
@@ -6,7 +6,7 @@ use stanchion_testkit::{Proxy, Switch, eventually};
 use crate::support::*;
 
 #[tokio::test]
-async fn releases_under_way_are_waited_for() {
+async fn shutdown_waits_for_releases_in_flight() {
     let Some(server) = server() else { return };
     let scripts = Scripts::load(&server);
     let proxy = Proxy::start(server.addr());
@@ -19,7 +19,7 @@ async fn releases_under_way_are_waited_for() {
     held.wait(1).await;
     let closing = client.clone();
     let closing = tokio::spawn(async move { closing.shutdown(LONG).await });
-    eventually("it is closing", || {
+    eventually("the client is closing", || {
         closing.is_finished() || client.waiters() == 0
     })
     .await;
@@ -32,7 +32,7 @@ async fn releases_under_way_are_waited_for() {
 }
 
 #[tokio::test]
-async fn dropped_guards_are_gone_when_it_returns() {
+async fn shutdown_completes_the_releases_of_dropped_guards() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let mut guards = Vec::new();
@@ -51,7 +51,7 @@ async fn dropped_guards_are_gone_when_it_returns() {
 }
 
 #[tokio::test]
-async fn every_connection_is_closed_though_the_client_still_exists() {
+async fn shutdown_closes_every_connection() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     lock(&client, "orders", LONG)
@@ -70,7 +70,7 @@ async fn every_connection_is_closed_though_the_client_still_exists() {
 }
 
 #[tokio::test]
-async fn releases_that_are_not_confirmed_within_the_grace_are_reported() {
+async fn shutdown_reports_releases_that_are_not_confirmed_within_its_grace() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
     let client = connect(proxy.url()).await;
@@ -86,13 +86,13 @@ async fn releases_that_are_not_confirmed_within_the_grace_are_reported() {
 }
 
 #[tokio::test]
-async fn waiters_and_later_calls_are_told() {
+async fn shutdown_fails_waiters_and_later_calls() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let lock = lock(&client, "orders", LONG);
     let elsewhere = acquired(server.url(), "orders", LONG).await;
     let waiters = [waiting(&lock), waiting(&lock), waiting(&lock)];
-    eventually("they wait", || client.waiters() == 3).await;
+    eventually("the calls wait", || client.waiters() == 3).await;
     let report = client.shutdown(LONG / 3).await;
     assert!(report.is_clean(), "{report:?}");
     for waiter in waiters {
@@ -113,18 +113,18 @@ async fn waiters_and_later_calls_are_told() {
 }
 
 #[tokio::test]
-async fn waiters_that_cannot_reach_the_server_are_told_too() {
+async fn shutdown_fails_waiters_without_a_connection() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
     let client = connect(proxy.url()).await;
     proxy.refuse_new(Switch::On);
     proxy.reset_all();
-    eventually("cut off", || !client.is_connected()).await;
+    eventually("the client is disconnected", || !client.is_connected()).await;
     let waiters = [
         waiting(&lock(&client, "orders", LONG)),
         waiting(&lock(&client, "orders", LONG)),
     ];
-    eventually("they wait", || client.waiters() == 2).await;
+    eventually("the calls wait", || client.waiters() == 2).await;
     let report = soon(ms(300) + SLACK, client.shutdown(ms(300))).await;
     assert_eq!(report.abandoned, [], "{report:?}");
     for waiter in waiters {
@@ -137,7 +137,7 @@ async fn waiters_that_cannot_reach_the_server_are_told_too() {
 }
 
 #[tokio::test]
-async fn live_guards_are_lost_and_reported_and_end_with_their_leases() {
+async fn shutdown_loses_and_reports_live_guards_and_their_leases_end() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let guard = lock(&client, "orders", ms(2000)).acquire().await.unwrap();
@@ -147,7 +147,7 @@ async fn live_guards_are_lost_and_reported_and_end_with_their_leases() {
     assert_eq!(
         report.abandoned.len(),
         1,
-        "one hold, however many guards: {report:?}"
+        "one hold with two guards: {report:?}"
     );
     assert_eq!(report.abandoned[0].name.as_bytes(), b"orders");
     assert_eq!(
@@ -160,7 +160,7 @@ async fn live_guards_are_lost_and_reported_and_end_with_their_leases() {
         matches!(again.renew().await, Err(RenewError::Lost(lost)) if lost.reason == LostReason::Shutdown)
     );
     drop((guard, again));
-    // The work under it may still run, so nobody else gets it before the lease is over.
+    // The work under the hold may still run, so the next grant comes after the end of the lease.
     assert_eq!(hold_count(&server, "orders"), 2);
     let next = acquired(server.url(), "orders", LONG).await;
     next.release().await.unwrap();

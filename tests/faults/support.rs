@@ -1,4 +1,4 @@
-//! Helpers that the modules share: a server, clients in a hurry, and looks at the server behind the client's back.
+//! Helpers of these tests: servers, clients with short timeouts, and direct reads of the server's keys.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use stanchion::{
 };
 use stanchion_testkit::{Matcher, RedisServer, RedisServerBuilder, eventually, eventually_async};
 
-/// An administrator's command, which must succeed.
+/// Runs an administrator's command, which must succeed.
 pub(crate) fn admin(server: &RedisServer, command: &[&str]) {
     let reply = server.cli(command);
     assert!(!reply.is_error(), "{command:?}: {reply}");
 }
 
-/// The allowance for a promise in milliseconds, on a loaded machine.
+/// The tolerance for limits in milliseconds, because the machine may be loaded.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
-/// The lease of holds that must survive: longer than any hiccup of the machine.
+/// The lease of holds that must not expire: longer than any pause of the machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A server with default settings; `None`, said loudly, where none is installed.
+/// Starts a server with default settings. Returns `None`, with a message, if no server is installed.
 pub(crate) fn server() -> Option<RedisServer> {
     start(RedisServer::builder())
 }
 
-/// A server with these settings; `None`, said loudly, where none is installed.
+/// Starts a server with these settings. Returns `None`, with a message, if no server is installed.
 pub(crate) fn start(builder: RedisServerBuilder) -> Option<RedisServer> {
     if RedisServer::available() {
         return Some(builder.start());
@@ -36,7 +36,7 @@ pub(crate) fn start(builder: RedisServerBuilder) -> Option<RedisServer> {
     RedisServer::or_skip(std::thread::current().name().unwrap_or("a test"))
 }
 
-/// A client that notices faults quickly.
+/// A configuration with short timeouts, so that the client detects faults quickly.
 pub(crate) fn config(url: impl Into<ServerUrl>) -> ClientConfig {
     ClientConfig::new(url)
         .response_timeout(ms(250))
@@ -53,12 +53,12 @@ pub(crate) fn lock(client: &Client, name: &str, lease: Duration) -> Lock {
         .with_lease(Lease::new(lease).unwrap())
 }
 
-/// A lock on a client of its own.
+/// Returns a lock on a new client.
 pub(crate) async fn lock_of(url: impl Into<ServerUrl>, name: &str, lease: Duration) -> Lock {
     lock(&connect(url).await, name, lease)
 }
 
-/// A hold of a client of its own.
+/// Acquires a lock on a new client.
 pub(crate) async fn acquired(url: impl Into<ServerUrl>, name: &str, lease: Duration) -> LockGuard {
     lock_of(url, name, lease).await.acquire().await.unwrap()
 }
@@ -67,13 +67,13 @@ pub(crate) fn token(guard: &LockGuard) -> u64 {
     guard.fencing_token().unwrap().get()
 }
 
-/// An acquire in a task of its own.
+/// Starts an acquire in a new task.
 pub(crate) fn waiting(lock: &Lock) -> tokio::task::JoinHandle<Result<LockGuard, AcquireError>> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// The guard of a waiter that must get it within `limit`.
+/// Returns the guard of a waiter, which must be granted within `limit`.
 pub(crate) async fn granted(
     waiter: tokio::task::JoinHandle<Result<LockGuard, AcquireError>>,
     limit: Duration,
@@ -81,7 +81,7 @@ pub(crate) async fn granted(
     soon(limit, waiter).await.unwrap().unwrap()
 }
 
-/// Waits for a waiter that must get it within `limit`, and releases.
+/// Waits for a waiter, which must be granted within `limit`, and releases its guard.
 pub(crate) async fn served(
     waiter: tokio::task::JoinHandle<Result<LockGuard, AcquireError>>,
     limit: Duration,
@@ -96,7 +96,7 @@ pub(crate) async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T
         .unwrap_or_else(|_| panic!("not within {limit:?}"))
 }
 
-/// Waits for the loss of a hold, which must come by itself.
+/// Waits for the loss of a hold, which the client must detect without a call.
 pub(crate) async fn loss(guard: &LockGuard) -> LostReason {
     let reason = soon(Duration::from_secs(10), guard.lost()).await;
     assert!(!guard.is_held());
@@ -113,13 +113,13 @@ pub(crate) async fn renewed(guard: &LockGuard) {
     .await;
 }
 
-/// Waits until somebody listens for the release of `name`.
+/// Waits until a client is subscribed to the channel of `name`.
 pub(crate) async fn subscribed(server: &RedisServer, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
-    eventually("somebody subscribes", || server.subscribers(&channel) > 0).await;
+    eventually("a client subscribes", || server.subscribers(&channel) > 0).await;
 }
 
-/// Owner and hold count, as the server has them.
+/// The owner and the hold count on the server.
 pub(crate) fn holder(server: &RedisServer, name: &str) -> Option<(String, i64)> {
     let fields = server.cli(&["HGETALL", name]);
     match fields.as_texts().as_slice() {
@@ -133,14 +133,14 @@ pub(crate) fn hold_count(server: &RedisServer, name: &str) -> i64 {
     holder(server, name).map_or(0, |(_, count)| count)
 }
 
-/// All keys but the fence counters, which stay on purpose.
+/// All keys but fence counters, which stay on purpose, and clients' records.
 pub(crate) fn leftovers(server: &RedisServer) -> Vec<String> {
     let mut keys = server.keys();
     keys.retain(|key| !key.starts_with("stanchion_fence:") && !stanchion_tests::is_record(key));
     keys
 }
 
-/// Waits until nothing is left but fence counters: far sooner than a lease of [`LONG`] could end it.
+/// Waits until only fence counters are left, long before a lease of [`LONG`] could end.
 pub(crate) async fn nothing_left(server: &RedisServer) {
     eventually("only fence counters are left", || {
         leftovers(server).is_empty()
@@ -153,7 +153,7 @@ fn scripts_run(server: &RedisServer) -> u64 {
     stats.get("evalsha").unwrap_or(&0) + stats.get("eval").unwrap_or(&0)
 }
 
-/// Waits until no script has been sent for a moment: clean-ups have ended.
+/// Waits until no script is sent for 300 ms: clean-ups have ended.
 pub(crate) async fn quiet(server: &RedisServer) {
     eventually_async("no more scripts are sent", async || {
         let before = scripts_run(server);
@@ -163,7 +163,7 @@ pub(crate) async fn quiet(server: &RedisServer) {
     .await;
 }
 
-/// Returns whether somebody else could have the lock now.
+/// Returns whether another client can acquire the lock.
 pub(crate) async fn is_free(server: &RedisServer, name: &str) -> bool {
     let other = lock_of(server.url(), name, LONG).await;
     let guard = other.try_acquire().await.unwrap();
@@ -183,7 +183,7 @@ pub(crate) fn rejected<T: std::fmt::Debug>(result: Result<T, AcquireError>) -> R
     }
 }
 
-/// The scripts, as matchers for the proxy. Loading them also means that no first use brings a NOSCRIPT.
+/// Hashes of the scripts, for matchers of the proxy. Loading them also prevents a NOSCRIPT reply to the first use.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) acquire: String,
@@ -214,7 +214,7 @@ impl Scripts {
     }
 }
 
-/// A run of the script `sha` for `name`.
+/// Matches a run of the script `sha` for `name`.
 pub(crate) fn run_of(sha: &str, name: &str) -> Matcher {
     Matcher::script(sha).containing(name)
 }

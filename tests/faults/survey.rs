@@ -1,4 +1,4 @@
-//! Surveys on real servers.
+//! Tests surveys of clients on real servers: the records that clients publish, the rights for them, and deadlocks.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use stanchion_testkit::{RedisServer, eventually_async};
 use crate::rights;
 use crate::support::*;
 
-/// Longer than any hold is kept secret.
-const TOLD: Duration = Duration::from_secs(12);
+/// Longer than a client takes to publish a new hold.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(12);
 
 async fn seen(observer: &Client, client: &Client) -> Option<stanchion::SurveyedClient> {
     let survey = observer.survey().await.unwrap();
@@ -30,20 +30,20 @@ fn record_of(server: &RedisServer, client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn the_user_of_the_line_may_tell_what_it_holds_and_operators_read_it() {
+async fn the_user_of_the_acl_line_publishes_its_holds_and_operators_read_them() {
     let Some(server) = server() else { return };
     let client = rights::client(&server).await;
     let observer = connect(server.url()).await;
     let held = lock(&client, "app:orders", LONG).acquire().await.unwrap();
-    soon(TOLD, async {
+    soon(PUBLISHED_WITHIN, async {
         while seen(&observer, &client).await.is_none() {
             tokio::time::sleep(ms(100)).await;
         }
     })
     .await;
-    let told = seen(&observer, &client).await.unwrap();
-    assert_eq!(told.holds[0].token, held.fencing_token());
-    assert!(told.host.is_some() && told.pid == std::process::id());
+    let record = seen(&observer, &client).await.unwrap();
+    assert_eq!(record.holds[0].token, held.fencing_token());
+    assert!(record.host.is_some() && record.pid == std::process::id());
     let text = record_of(&server, &client);
     for secret in [
         "password",
@@ -54,7 +54,7 @@ async fn the_user_of_the_line_may_tell_what_it_holds_and_operators_read_it() {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
     rights::nothing_refused(&server);
-    // It writes and does not read.
+    // The user of the ACL line may write records, and not read them.
     assert!(client.survey().await.is_err());
     held.release().await.unwrap();
     client.shutdown(Duration::from_secs(1)).await;
@@ -63,7 +63,7 @@ async fn the_user_of_the_line_may_tell_what_it_holds_and_operators_read_it() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_tell_everything_else_works() {
+async fn a_client_without_the_right_to_publish_its_record_still_locks() {
     let Some(server) = server() else { return };
     admin(
         &server,
@@ -91,14 +91,14 @@ async fn without_the_right_to_tell_everything_else_works() {
         let of_records = objects.filter(|entry| entry[7].as_text().contains("stanchion_client"));
         of_records.map(|entry| entry[1].as_int()).sum::<i64>()
     };
-    soon(TOLD, async {
+    soon(PUBLISHED_WITHIN, async {
         while refused() == 0 {
             tokio::time::sleep(ms(100)).await;
         }
     })
     .await;
     let before = refused();
-    // The record and the list, once each, and not again while the connections last.
+    // The client tries the record and the list once each, and not again over the same connections.
     assert!(before <= 3, "{before}");
     tokio::time::sleep(Duration::from_secs(12)).await;
     assert_eq!(refused(), before);
@@ -108,7 +108,7 @@ async fn without_the_right_to_tell_everything_else_works() {
 }
 
 #[tokio::test]
-async fn two_processes_that_wait_for_each_other_are_found() {
+async fn a_deadlock_of_two_processes_is_found() {
     let Some(server) = server() else { return };
     let (a, b) = (connect(server.url()).await, connect(server.url()).await);
     let tasks: Vec<_> = [(&a, "x", "y"), (&b, "y", "x")]
@@ -139,15 +139,15 @@ async fn two_processes_that_wait_for_each_other_are_found() {
     for task in tasks {
         task.abort();
     }
-    eventually_async("both are free", async || {
+    eventually_async("both locks are free", async || {
         is_free(&server, "x").await && is_free(&server, "y").await
     })
     .await;
 }
 
-/// Whoever sees every command of the server sees no password and no URL in it, whatever a client tells of itself.
+/// MONITOR shows no password and no URL in the commands of a client, and none in its record.
 #[tokio::test]
-async fn no_secret_is_ever_sent_beyond_the_login() {
+async fn no_secret_is_sent_after_the_login() {
     let Some(server) = server() else { return };
     admin(
         &server,
@@ -168,7 +168,7 @@ async fn no_secret_is_ever_sent_beyond_the_login() {
         async move { waiting.acquire().await }
     });
     for client in [&holder, &waiter] {
-        soon(TOLD, async {
+        soon(PUBLISHED_WITHIN, async {
             while seen(&waiter, client).await.is_none() {
                 tokio::time::sleep(ms(100)).await;
             }
@@ -178,8 +178,8 @@ async fn no_secret_is_ever_sent_beyond_the_login() {
     assert_eq!(waiter.processes().await.unwrap().unwrap().len(), 2);
     assert_eq!(waiter.deadlocks().await.unwrap(), []);
     waiting.status().await.unwrap();
-    let asked = waiting.request_release("a reason").await.unwrap();
-    assert_eq!(asked.heard, 1);
+    let reached = waiting.request_release("a reason").await.unwrap();
+    assert_eq!(reached.heard, 1);
     waiting.danger().force_release().await.unwrap();
     held.lost().await;
     next.await.unwrap().unwrap().release().await.unwrap();

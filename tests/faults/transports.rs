@@ -1,4 +1,4 @@
-//! The ways to a server that work: TLS, unix sockets, users, databases, prefixes.
+//! Tests the ways to connect to a server: TLS, unix sockets, users, databases and key prefixes.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ async fn over_tls_locks_exclude_and_messages_wake() {
     let Some(server) = start(RedisServer::builder().tls()) else {
         return;
     };
-    // Their own asking would come far too late.
+    // The poll interval is too long to wake a waiter in time.
     let config = config(server.url())
         .tls_ca_file(ca_file(&server))
         .poll_interval(LONG);
@@ -37,7 +37,7 @@ async fn over_tls_locks_exclude_and_messages_wake() {
 }
 
 #[tokio::test]
-async fn over_tls_a_host_name_is_checked_and_found_good() {
+async fn over_tls_a_matching_host_name_is_accepted() {
     let Some(server) = start(RedisServer::builder().tls()) else {
         return;
     };
@@ -55,7 +55,7 @@ async fn over_tls_a_host_name_is_checked_and_found_good() {
 }
 
 #[tokio::test]
-async fn over_tls_a_restarted_server_is_found_again() {
+async fn over_tls_a_client_reconnects_to_a_restarted_server() {
     let Some(mut server) = start(RedisServer::builder().tls()) else {
         return;
     };
@@ -73,8 +73,8 @@ async fn over_tls_a_restarted_server_is_found_again() {
         .unwrap();
 }
 
-/// A client that trusts `server` and shows it a certificate.
-fn showing(server: &RedisServer, (certificate, key): (PathBuf, PathBuf)) -> ClientConfig {
+/// A configuration that trusts `server` and has a client certificate.
+fn presenting(server: &RedisServer, (certificate, key): (PathBuf, PathBuf)) -> ClientConfig {
     config(server.url())
         .tls_ca_file(ca_file(server))
         .tls_cert_file(certificate)
@@ -82,11 +82,11 @@ fn showing(server: &RedisServer, (certificate, key): (PathBuf, PathBuf)) -> Clie
 }
 
 #[tokio::test]
-async fn over_tls_a_server_is_shown_the_certificate_that_it_asks_for() {
+async fn over_tls_a_client_presents_its_certificate_if_the_server_requires_one() {
     let Some(server) = start(RedisServer::builder().tls().client_certificates()) else {
         return;
     };
-    let known = showing(&server, server.client_certificate()).poll_interval(LONG);
+    let known = presenting(&server, server.client_certificate()).poll_interval(LONG);
     let (a, b) = (
         Client::connect_with(known.clone()).await.unwrap(),
         Client::connect_with(known).await.unwrap(),
@@ -98,15 +98,15 @@ async fn over_tls_a_server_is_shown_the_certificate_that_it_asks_for() {
     served(waiter, LONG / 3).await;
     nothing_left(&server).await;
 
-    let nobody = config(server.url()).tls_ca_file(ca_file(&server));
-    for refused in [nobody, showing(&server, server.strange_certificate())] {
+    let without = config(server.url()).tls_ca_file(ca_file(&server));
+    for refused in [without, presenting(&server, server.strange_certificate())] {
         let error = Client::connect_with(refused).await.unwrap_err();
         assert!(matches!(error, ConnectError::Tls { .. }), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn over_tls_certificates_that_are_renewed_are_taken_up_at_the_next_connect() {
+async fn over_tls_renewed_certificates_are_used_at_the_next_connect() {
     let Some(mut server) = start(RedisServer::builder().tls().client_certificates()) else {
         return;
     };
@@ -115,24 +115,27 @@ async fn over_tls_certificates_that_are_renewed_are_taken_up_at_the_next_connect
         ours.with_file_name("our.crt"),
         ours.with_file_name("our.key"),
     );
-    let become_ = |(new_certificate, new_key): (PathBuf, PathBuf)| {
+    let install = |(new_certificate, new_key): (PathBuf, PathBuf)| {
         std::fs::copy(new_certificate, &certificate).unwrap();
         std::fs::copy(new_key, &key).unwrap();
     };
-    become_(server.client_certificate());
-    let config = showing(&server, (certificate.clone(), key.clone()));
+    install(server.client_certificate());
+    let config = presenting(&server, (certificate.clone(), key.clone()));
     let client = Client::connect_with(config).await.unwrap();
     let orders = lock(&client, "orders", LONG);
     drop(orders.acquire().await.unwrap());
 
-    become_(server.strange_certificate());
+    install(server.strange_certificate());
     server.restart();
-    eventually("it is not let in any more", || !client.is_connected()).await;
+    eventually("the server refuses the client", || !client.is_connected()).await;
     let other = lock(&client, "other", LONG).acquire_timeout(ms(500)).await;
     assert!(other.is_err(), "{other:?}");
-    become_(server.client_certificate());
-    eventually("it is let in again", || client.is_connected()).await;
-    // Away for a moment, as when they are being replaced: the last ones do.
+    install(server.client_certificate());
+    eventually("the server accepts the client again", || {
+        client.is_connected()
+    })
+    .await;
+    // A file is missing, as during a replacement: the client uses the last certificate.
     std::fs::remove_file(&certificate).unwrap();
     server.restart();
     soon(LONG / 3, orders.acquire())
@@ -144,7 +147,7 @@ async fn over_tls_certificates_that_are_renewed_are_taken_up_at_the_next_connect
 }
 
 #[tokio::test]
-async fn a_certificate_of_ours_that_cannot_be_used_is_a_configuration_error() {
+async fn an_unusable_client_certificate_is_a_configuration_error() {
     let Some(server) = start(RedisServer::builder().tls()) else {
         return;
     };
@@ -160,7 +163,7 @@ async fn a_certificate_of_ours_that_cannot_be_used_is_a_configuration_error() {
         (missing, key.clone(), "tls_cert_file"),
         (garbage, key.clone(), "tls_cert_file"),
     ] {
-        let error = Client::connect_with(showing(&server, (certificate, key))).await;
+        let error = Client::connect_with(presenting(&server, (certificate, key))).await;
         let error = error.unwrap_err();
         let fits = matches!(&error, ConnectError::Config(ConfigError::InvalidSetting { setting, .. }) if *setting == wrong);
         assert!(fits, "{wrong}: {error:?}");
@@ -253,17 +256,20 @@ async fn a_key_prefix_is_part_of_key_and_channel() {
 }
 
 #[tokio::test]
-async fn every_connection_ends_with_its_client() {
+async fn every_connection_closes_with_the_last_guard_of_a_dropped_client() {
     let Some(server) = server() else { return };
-    // Besides the one that asks. Connections of earlier questions take a moment to go.
+    // All connections but that of the query. Connections of earlier queries close with a delay.
     let others = || server.cli(&["CLIENT", "LIST"]).as_text().lines().count() - 1;
-    eventually("nobody is connected", || others() == 0).await;
+    eventually("no client is connected", || others() == 0).await;
     let client = connect(server.url()).await;
     let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
     drop(client);
-    eventually("the guard keeps the client's three", || others() == 3).await;
+    eventually("the guard keeps the client's three connections", || {
+        others() == 3
+    })
+    .await;
     assert!(guard.is_held());
     drop(guard);
-    eventually("all are closed", || others() == 0).await;
+    eventually("all connections are closed", || others() == 0).await;
     nothing_left(&server).await;
 }

@@ -1,4 +1,4 @@
-//! Foreign values under our names: refused, and left exactly as they were.
+//! Tests foreign values under the names of locks: they are refused and left unchanged.
 
 use stanchion::{QueryError, Rejection};
 use stanchion_testkit::{RedisServer, eventually};
@@ -7,7 +7,7 @@ use crate::support::*;
 
 const MINUTE: i64 = 60_000;
 
-/// Puts a value of each other type under a name of its own, with a TTL; returns the names.
+/// Stores a value of each other type under a different name, with a TTL. Returns the names.
 fn foreign(server: &RedisServer) -> [&'static str; 5] {
     let commands: [&[&str]; 5] = [
         &["SET", "text", "precious"],
@@ -88,7 +88,7 @@ async fn a_foreign_value_without_ttl_stays_without() {
 }
 
 #[tokio::test]
-async fn a_hold_whose_key_is_replaced_by_a_foreign_value_is_lost_and_spares_it() {
+async fn a_hold_whose_key_is_replaced_is_lost_and_leaves_the_foreign_value() {
     let Some(server) = server() else { return };
     let guard = acquired(server.url(), "orders", ms(600)).await;
     admin(&server, &["SET", "orders", "precious"]);
@@ -99,7 +99,7 @@ async fn a_hold_whose_key_is_replaced_by_a_foreign_value_is_lost_and_spares_it()
     assert_eq!(server.cli(&["PTTL", "orders"]).as_int(), -1);
 }
 
-/// The counter of the slot that `orders` is in, replaced by a list.
+/// Replaces the counter of the slot of `orders` by a list. Returns the key.
 async fn break_counter(server: &RedisServer) -> String {
     let lock = lock_of(server.url(), "orders", LONG).await;
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -138,7 +138,7 @@ async fn a_foreign_value_at_the_counter_does_not_keep_a_holder_from_releasing() 
     let lock = lock(&client, "orders", LONG);
     let guard = lock.acquire().await.unwrap();
     let waiter = waiting(&lock);
-    eventually("it waits", || client.waiters() == 1).await;
+    eventually("the call waits", || client.waiters() == 1).await;
     let [counter] = server
         .keys()
         .into_iter()
@@ -148,7 +148,7 @@ async fn a_foreign_value_at_the_counter_does_not_keep_a_holder_from_releasing() 
         .unwrap();
     admin(&server, &["DEL", &counter]);
     admin(&server, &["RPUSH", &counter, "precious"]);
-    // The hand-off cannot mint a token: the lock is freed, and the waiter told why it cannot have it.
+    // The hand-off cannot mint a token: it frees the lock, and the waiter gets the reason as an error.
     guard.release().await.unwrap();
     let refused = soon(LONG / 3, waiter).await.unwrap();
     assert!(matches!(rejected(refused), Rejection::WrongType { .. }));

@@ -2,78 +2,78 @@
 
 use proptest::prelude::*;
 
+use crate::fault::Fault;
 use crate::profiles::Kind;
-use crate::program::{Ask, Java, Manage, Named, Polled, Verb, What};
-use crate::weather::Weather;
+use crate::program::{CallOptions, Java, Manage, Name, Polled, Target, Verb};
 
-/// The number of a program's variables.
-pub(crate) const HANDS: u8 = 5;
+/// The number of slots that most steps use.
+pub(crate) const SLOTS: u8 = 5;
 
-pub(crate) fn select(whats: &[What]) -> BoxedStrategy<What> {
-    proptest::sample::select(whats.to_vec()).boxed()
+pub(crate) fn select(targets: &[Target]) -> BoxedStrategy<Target> {
+    proptest::sample::select(targets.to_vec()).boxed()
 }
 
-pub(crate) fn locks() -> BoxedStrategy<What> {
+pub(crate) fn locks() -> BoxedStrategy<Target> {
     select(&[
-        What::Lock("x"),
-        What::Lock("x"),
-        What::Lock("{x}"),
-        What::Lock("y"),
-        What::Bare("x"),
-        What::Own("x"),
-        What::Fair("x"),
+        Target::Lock("x"),
+        Target::Lock("x"),
+        Target::Lock("{x}"),
+        Target::Lock("y"),
+        Target::Unfenced("x"),
+        Target::NameFenced("x"),
+        Target::Fair("x"),
     ])
 }
 
-pub(crate) fn readers() -> BoxedStrategy<What> {
+pub(crate) fn readers() -> BoxedStrategy<Target> {
     select(&[
-        What::Read("r"),
-        What::Read("r"),
-        What::Read("r"),
-        What::Write("r"),
-        What::Write("r"),
-        What::Write("{r}"),
-        What::PoliteRead("q"),
-        What::PoliteRead("q"),
-        What::PoliteWrite("q"),
+        Target::Read("r"),
+        Target::Read("r"),
+        Target::Read("r"),
+        Target::Write("r"),
+        Target::Write("r"),
+        Target::Write("{r}"),
+        Target::WriterFirstRead("q"),
+        Target::WriterFirstRead("q"),
+        Target::WriterFirstWrite("q"),
     ])
 }
 
-pub(crate) fn several(clients: u8) -> BoxedStrategy<What> {
+pub(crate) fn several(clients: u8) -> BoxedStrategy<Target> {
     prop_oneof![
-        3 => select(&[What::Lock("x"), What::Lock("y"), What::Fair("x"), What::Read("r"), What::Write("r")]),
+        3 => select(&[Target::Lock("x"), Target::Lock("y"), Target::Fair("x"), Target::Read("r"), Target::Write("r")]),
         2 => multi(clients)
     ]
     .boxed()
 }
 
-pub(crate) fn multi(clients: u8) -> BoxedStrategy<What> {
+pub(crate) fn multi(clients: u8) -> BoxedStrategy<Target> {
     let member = prop_oneof![
-        4 => select(&[What::Lock("x"), What::Lock("y"), What::Lock("z"), What::Bare("y")]),
-        1 => select(&[What::Own("z"), What::Fair("f"), What::Read("r"), What::Write("r"), What::Lock("{x}")])
+        4 => select(&[Target::Lock("x"), Target::Lock("y"), Target::Lock("z"), Target::Unfenced("y")]),
+        1 => select(&[Target::NameFenced("z"), Target::Fair("f"), Target::Read("r"), Target::Write("r"), Target::Lock("{x}")])
     ];
-    // Mostly through one client: that is what one script serves.
+    // Mostly through one client, because only then one script serves the whole multi-lock.
     let one = (0..clients, proptest::collection::vec(member.clone(), 2..4))
-        .prop_map(|(client, whats)| whats.into_iter().map(|what| (client, what)).collect());
+        .prop_map(|(client, targets)| targets.into_iter().map(|target| (client, target)).collect());
     let many = proptest::collection::vec((0..clients, member), 2..4);
     prop_oneof![3 => one, 2 => many]
-        .prop_map(What::Multi)
+        .prop_map(Target::Multi)
         .boxed()
 }
 
-pub(crate) fn permits() -> BoxedStrategy<What> {
+pub(crate) fn permits() -> BoxedStrategy<Target> {
     prop_oneof![3 => Just(1_u32), 2 => 2..4_u32, 2 => 4..9_u32, 1 => Just(10_u32)]
-        .prop_map(|n| What::Permits("s", n))
+        .prop_map(|n| Target::Permits("s", n))
         .boxed()
 }
 
-pub(crate) fn leased() -> BoxedStrategy<What> {
+pub(crate) fn leased() -> BoxedStrategy<Target> {
     prop_oneof![4 => Just(1_u32), 2 => 2..4_u32, 1 => 4..9_u32]
-        .prop_map(|n| What::Leased("p", n))
+        .prop_map(|n| Target::Leased("p", n))
         .boxed()
 }
 
-pub(crate) fn asks(owners: u32) -> BoxedStrategy<Ask> {
+pub(crate) fn call_options(owners: u32) -> BoxedStrategy<CallOptions> {
     let owner = prop_oneof![
         10 - owners => Just(None),
         owners => (0..2_u8).prop_map(Some)
@@ -102,7 +102,7 @@ pub(crate) fn asks(owners: u32) -> BoxedStrategy<Ask> {
         rarely(2),
     )
         .prop_map(
-            |(owner, lease, manual, max_hold, timeout, refuses, tries)| Ask {
+            |(owner, lease, manual, max_hold, timeout, refuses, tries)| CallOptions {
                 owner,
                 lease,
                 manual,
@@ -110,35 +110,35 @@ pub(crate) fn asks(owners: u32) -> BoxedStrategy<Ask> {
                 timeout,
                 refuses_reentry: refuses && owner.is_some(),
                 tries,
-                ..Ask::default()
+                ..CallOptions::default()
             },
         )
         .boxed()
 }
 
-pub(crate) fn polled(left: u32) -> BoxedStrategy<Polled> {
+pub(crate) fn polled(parked: u32) -> BoxedStrategy<Polled> {
     prop_oneof![
-        17 - left => Just(Polled::Always),
-        2 * left => Just(Polled::Once),
+        17 - parked => Just(Polled::Always),
+        2 * parked => Just(Polled::Once),
         2 => (0..7_u8).prop_map(Polled::Times),
         1 => (1..3_000_u16).prop_map(Polled::For)
     ]
     .boxed()
 }
 
-pub(crate) fn verbs(left: u32) -> BoxedStrategy<Verb> {
+pub(crate) fn verbs(parked: u32) -> BoxedStrategy<Verb> {
     prop_oneof![
         5 => Just(Verb::Release),
         1 => Just(Verb::ReleaseOnce),
-        4 => Just(Verb::Let),
+        4 => Just(Verb::Discard),
         2 => Just(Verb::Renew),
-        4 => (0..HANDS).prop_map(Verb::Reenter),
+        4 => (0..SLOTS).prop_map(Verb::Reenter),
         2 => Just(Verb::Watch),
         3 => (100..20_000_u16).prop_map(Verb::Run),
-        2 => (0..HANDS).prop_map(Verb::Downgrade),
+        2 => (0..SLOTS).prop_map(Verb::Downgrade),
         1 => (1..3_000_u16).prop_map(Verb::HandOver),
         1 => Just(Verb::Forget),
-        3 * left => Just(Verb::PollAgain),
+        3 * parked => Just(Verb::PollAgain),
         1 => Just(Verb::Resume)
     ]
     .boxed()
@@ -152,39 +152,39 @@ pub(crate) fn passes(long: u32) -> BoxedStrategy<u16> {
     .boxed()
 }
 
-pub(crate) fn weather() -> BoxedStrategy<Weather> {
+pub(crate) fn fault() -> BoxedStrategy<Fault> {
     prop_oneof![
-        4 => Just(Weather::Frozen),
-        5 => Just(Weather::Thawed),
-        2 => Just(Weather::Cut),
-        2 => Just(Weather::CutListeners),
-        1 => Just(Weather::Refused),
-        2 => Just(Weather::Accepted),
-        3 => (1..4_u8).prop_map(Weather::RepliesLost),
-        2 => (1..3_u8).prop_map(Weather::RepliesSilent),
-        2 => (1..4_u8).prop_map(Weather::MessagesLost),
-        4 => (1..3_u8).prop_map(Weather::Delayed),
-        4 => Just(Weather::Delivered),
-        1 => (1..3_u8).prop_map(Weather::Loading),
-        1 => prop_oneof![-20_000..-1_i32, 1..20_000_i32].prop_map(Weather::Stepped),
-        1 => Just(Weather::Restarted),
-        1 => Just(Weather::RestartedEmpty),
-        1 => Just(Weather::Flushed),
-        1 => Just(Weather::Full),
-        2 => Just(Weather::Roomy),
-        1 => Just(Weather::ScriptsForgotten),
-        6 => Just(Weather::Calm)
+        4 => Just(Fault::Frozen),
+        5 => Just(Fault::Thawed),
+        2 => Just(Fault::Cut),
+        2 => Just(Fault::CutSubscribers),
+        1 => Just(Fault::Refused),
+        2 => Just(Fault::Accepted),
+        3 => (1..4_u8).prop_map(Fault::RepliesLost),
+        2 => (1..3_u8).prop_map(Fault::RepliesSilent),
+        2 => (1..4_u8).prop_map(Fault::MessagesLost),
+        4 => (1..3_u8).prop_map(Fault::Delayed),
+        4 => Just(Fault::Delivered),
+        1 => (1..3_u8).prop_map(Fault::Loading),
+        1 => prop_oneof![-20_000..-1_i32, 1..20_000_i32].prop_map(Fault::Stepped),
+        1 => Just(Fault::Restarted),
+        1 => Just(Fault::RestartedEmpty),
+        1 => Just(Fault::Flushed),
+        1 => Just(Fault::Full),
+        2 => Just(Fault::MemoryFreed),
+        1 => Just(Fault::ScriptsForgotten),
+        6 => Just(Fault::Cleared)
     ]
     .boxed()
 }
 
-pub(crate) fn manages(kind: Kind, what: BoxedStrategy<What>) -> BoxedStrategy<Manage> {
+pub(crate) fn manages(kind: Kind, target: BoxedStrategy<Target>) -> BoxedStrategy<Manage> {
     let locks = prop_oneof![
-        2 => what.clone().prop_map(Manage::ForceRelease),
-        1 => what.prop_map(Manage::Look)
+        2 => target.clone().prop_map(Manage::ForceRelease),
+        1 => target.prop_map(Manage::Query)
     ]
     .boxed();
-    let plain = |n: Named| {
+    let plain = |n: Name| {
         prop_oneof![
             3 => (1..11_u32).prop_map(move |k| Manage::Init(n, k)),
             3 => Just(Manage::Init(n, 10)),
@@ -193,37 +193,37 @@ pub(crate) fn manages(kind: Kind, what: BoxedStrategy<What>) -> BoxedStrategy<Ma
             1 => Just(Manage::Drain(n)),
             2 => Just(Manage::Reclaim(n)),
             1 => Just(Manage::DeletePermits(n)),
-            1 => Just(Manage::Look(What::Permits(n, 1)))
+            1 => Just(Manage::Query(Target::Permits(n, 1)))
         ]
         .boxed()
     };
-    let leased = |n: Named| {
+    let leased = |n: Name| {
         prop_oneof![
             6 => (1..9_u32).prop_map(move |k| Manage::InitLeased(n, k)),
             1 => (1..4_u32).prop_map(move |k| Manage::AddLeased(n, k)),
             2 => (1..9_u32).prop_map(move |k| Manage::SetTotal(n, k)),
             1 => Just(Manage::DrainLeased(n)),
             1 => Just(Manage::ReclaimLeased(n)),
-            1 => Just(Manage::Look(What::Leased(n, 1)))
+            1 => Just(Manage::Query(Target::Leased(n, 1)))
         ]
         .boxed()
     };
-    let latch = |n: Named| {
+    let latch = |n: Name| {
         prop_oneof![
             5 => (1..3_u64).prop_map(move |k| Manage::Arm(n, k)),
             4 => (1..3_u64).prop_map(move |k| Manage::CountDown(n, k)),
             1 => Just(Manage::DeleteLatch(n)),
-            1 => Just(Manage::Look(What::Latch(n)))
+            1 => Just(Manage::Query(Target::Latch(n)))
         ]
         .boxed()
     };
     match kind {
-        Kind::Locks | Kind::Newer | Kind::Tangles => locks,
+        Kind::Locks | Kind::Roles | Kind::Deadlocks => locks,
         Kind::Limiters => quotas(),
         Kind::Permits => plain("s"),
         Kind::Leased => leased("p"),
         Kind::Latches => prop_oneof![3 => latch("l"), 1 => latch("m")].boxed(),
-        Kind::Meetings => prop_oneof![4 => barriers(), 1 => locks].boxed(),
+        Kind::Barriers => prop_oneof![4 => barriers(), 1 => locks].boxed(),
         Kind::Idle => idle(),
         Kind::All => {
             prop_oneof![1 => locks, 2 => plain("s"), 2 => leased("p"), 2 => latch("l")].boxed()
@@ -238,7 +238,7 @@ pub(crate) fn javas(kind: Kind) -> BoxedStrategy<Java> {
         1 => Just(Java::Unlock("x"))
     ]
     .boxed();
-    let permits = |n: Named| {
+    let permits = |n: Name| {
         prop_oneof![
             3 => Just(Java::Delete(n)),
             4 => (1..9_u32).prop_map(move |k| Java::SetPermits(n, k)),
@@ -254,7 +254,7 @@ pub(crate) fn javas(kind: Kind) -> BoxedStrategy<Java> {
     ]
     .boxed();
     match kind {
-        Kind::Locks | Kind::Newer | Kind::Tangles | Kind::Limiters | Kind::Meetings => locks,
+        Kind::Locks | Kind::Roles | Kind::Deadlocks | Kind::Limiters | Kind::Barriers => locks,
         Kind::Idle => latch,
         Kind::Permits => permits("s"),
         Kind::Leased => permits("p"),
@@ -263,19 +263,19 @@ pub(crate) fn javas(kind: Kind) -> BoxedStrategy<Java> {
     }
 }
 
-/// Campaigns, under names that share channels with each other and with locks.
-pub(crate) fn campaigns() -> BoxedStrategy<What> {
+/// Campaigns. Their names share channels with each other and with locks.
+pub(crate) fn campaigns() -> BoxedStrategy<Target> {
     select(&[
-        What::Leader("x", 0),
-        What::Leader("x", 0),
-        What::Leader("x", 5),
-        What::Leader("{x}", 0),
-        What::Lock("x"),
-        What::Free("x"),
+        Target::Leader("x", 0),
+        Target::Leader("x", 0),
+        Target::Leader("x", 5),
+        Target::Leader("{x}", 0),
+        Target::Lock("x"),
+        Target::WaitFree("x"),
     ])
 }
 
-pub(crate) fn jobs() -> BoxedStrategy<What> {
+pub(crate) fn jobs() -> BoxedStrategy<Target> {
     let tick = prop_oneof![1 => Just(None), 6 => (0..6_u8).prop_map(Some)];
     let least = prop_oneof![3 => Just(0_u16), 1 => 100..5_000_u16];
     let job = (
@@ -284,66 +284,66 @@ pub(crate) fn jobs() -> BoxedStrategy<What> {
         least,
     );
     prop_oneof![
-        6 => job.prop_map(|(name, tick, least)| What::Job(name, tick, least)),
-        1 => select(&[What::Lock("x"), What::Free("x")])
+        6 => job.prop_map(|(name, tick, least)| Target::Job(name, tick, least)),
+        1 => select(&[Target::Lock("x"), Target::WaitFree("x")])
     ]
     .boxed()
 }
 
-/// Limiters, whose names share channels with each other and with locks.
-pub(crate) fn limiters() -> BoxedStrategy<What> {
+/// Limiters. Their names share channels with each other and with locks.
+pub(crate) fn limiters() -> BoxedStrategy<Target> {
     let permits = || prop_oneof![3 => Just(1_u32), 2 => 2..5_u32];
     prop_oneof![
-        4 => permits().prop_map(|n| What::Rate("a", n)),
-        2 => permits().prop_map(|n| What::Rate("{t}a", n)),
-        2 => permits().prop_map(|n| What::Bucket("a", n)),
-        1 => permits().prop_map(|n| What::Bucket("x", n)),
-        1 => permits().prop_map(|n| What::Bucket("{x}", n)),
-        1 => Just(What::Lock("x"))
+        4 => permits().prop_map(|n| Target::Rate("a", n)),
+        2 => permits().prop_map(|n| Target::Rate("{t}a", n)),
+        2 => permits().prop_map(|n| Target::Bucket("a", n)),
+        1 => permits().prop_map(|n| Target::Bucket("x", n)),
+        1 => permits().prop_map(|n| Target::Bucket("{x}", n)),
+        1 => Just(Target::Lock("x"))
     ]
     .boxed()
 }
 
-/// Locks that are handed on by tickets, and waited for without being taken.
-pub(crate) fn handed_on() -> BoxedStrategy<What> {
+/// Locks that are detached and adopted, and waits until these locks are free.
+pub(crate) fn ticket_targets() -> BoxedStrategy<Target> {
     select(&[
-        What::Lock("x"),
-        What::Lock("x"),
-        What::Lock("x"),
-        What::Lock("{x}"),
-        What::Fair("f"),
-        What::Fair("f"),
-        What::Free("x"),
-        What::Free("f"),
+        Target::Lock("x"),
+        Target::Lock("x"),
+        Target::Lock("x"),
+        Target::Lock("{x}"),
+        Target::Fair("f"),
+        Target::Fair("f"),
+        Target::WaitFree("x"),
+        Target::WaitFree("f"),
     ])
 }
 
-/// Acquires that ask for a rest after a crash now and then.
-pub(crate) fn resting(owners: u32) -> BoxedStrategy<Ask> {
+/// Options of acquires, half of them with a rest after a crash.
+pub(crate) fn options_with_rest(owners: u32) -> BoxedStrategy<CallOptions> {
     let rest = prop_oneof![1 => Just(None), 1 => (500..8_000_u16).prop_map(Some)];
-    (asks(owners), rest)
-        .prop_map(|(ask, rest)| Ask { rest, ..ask })
+    (call_options(owners), rest)
+        .prop_map(|(opts, rest)| CallOptions { rest, ..opts })
         .boxed()
 }
 
-/// Waits without an end by an owner, which give up in a deadlock.
-pub(crate) fn entangled() -> BoxedStrategy<Ask> {
+/// Options of waits without a timeout by shared owners. Most of these waits fail in a deadlock.
+pub(crate) fn deadlock_options() -> BoxedStrategy<CallOptions> {
     let owner = prop_oneof![6 => 0..2_u8, 1 => Just(2)];
     (owner, prop_oneof![5 => Just(true), 1 => Just(false)])
-        .prop_map(|(owner, fails)| Ask {
+        .prop_map(|(owner, fails)| CallOptions {
             owner: Some(owner),
             fails,
-            ..Ask::default()
+            ..CallOptions::default()
         })
         .boxed()
 }
 
-/// The verbs of guards of the newer kinds.
-pub(crate) fn newer_verbs(left: u32) -> BoxedStrategy<Verb> {
+/// Verbs for guards of elections, jobs, limiters and tickets.
+pub(crate) fn role_verbs(parked: u32) -> BoxedStrategy<Verb> {
     let number = || 0..2_u8;
     let lease = prop_oneof![1 => Just(None), 1 => (600..9_000_u16).prop_map(Some)];
     prop_oneof![
-        2 => verbs(left),
+        2 => verbs(parked),
         1 => (600..12_000_u16).prop_map(Verb::RenewFor),
         2 => (number(), lease).prop_map(|(number, lease)| Verb::Detach(number, lease)),
         1 => Just(Verb::Proclaim),
@@ -358,22 +358,22 @@ pub(crate) fn quotas() -> BoxedStrategy<Manage> {
         2 => (name(), 4..9_u32, 200..3_000_u16, any::<bool>())
             .prop_map(|(name, permits, millis, forgets)| Manage::SetQuota(name, permits, millis, forgets)),
         1 => name().prop_map(Manage::DeleteLimiter),
-        2 => name().prop_map(|name| Manage::Look(What::Rate(name, 1)))
+        2 => name().prop_map(|name| Manage::Query(Target::Rate(name, 1)))
     ]
     .boxed()
 }
 
 /// Barriers of both kinds, under names that they share with each other and with locks.
-pub(crate) fn gathered() -> BoxedStrategy<What> {
-    let various = (1..4_u32, any::<bool>()).prop_map(|(n, breaks)| What::Meet("y", n, breaks));
+pub(crate) fn barrier_targets() -> BoxedStrategy<Target> {
+    let various = (1..4_u32, any::<bool>()).prop_map(|(n, breaks)| Target::Barrier("y", n, breaks));
     prop_oneof![
-        5 => Just(What::Meet("x", 2, false)),
-        2 => any::<bool>().prop_map(|breaks| What::Meet("{x}", 3, breaks)),
-        4 => Just(What::Meet("y", 2, true)),
+        5 => Just(Target::Barrier("x", 2, false)),
+        2 => any::<bool>().prop_map(|breaks| Target::Barrier("{x}", 3, breaks)),
+        4 => Just(Target::Barrier("y", 2, true)),
         1 => various,
-        5 => Just(What::Inside("x", 2)),
-        2 => Just(What::Inside("{x}", 3)),
-        1 => Just(What::Lock("x"))
+        5 => Just(Target::DoubleBarrier("x", 2)),
+        2 => Just(Target::DoubleBarrier("{x}", 3)),
+        1 => Just(Target::Lock("x"))
     ]
     .boxed()
 }
@@ -383,13 +383,13 @@ fn barriers() -> BoxedStrategy<Manage> {
     prop_oneof![
         2 => name().prop_map(Manage::BreakAll),
         2 => (name(), 1..4_u32).prop_map(|(name, n)| Manage::SetParties(name, n)),
-        1 => name().prop_map(|name| Manage::Look(What::Meet(name, 1, false))),
-        1 => Just(Manage::Look(What::Inside("x", 1)))
+        1 => name().prop_map(|name| Manage::Query(Target::Barrier(name, 1, false))),
+        1 => Just(Manage::Query(Target::DoubleBarrier("x", 1)))
     ]
     .boxed()
 }
 
-/// What is done with latches that end.
+/// Management calls for latches with an idle expiry.
 fn idle() -> BoxedStrategy<Manage> {
     let name = || proptest::sample::select(vec!["l", "l", "m"]);
     let count = || 1..3_u64;
@@ -398,7 +398,7 @@ fn idle() -> BoxedStrategy<Manage> {
         1 => (name(), count()).prop_map(|(n, k)| Manage::Arm(n, k)),
         2 => (name(), count()).prop_map(|(n, k)| Manage::CountDown(n, k)),
         1 => name().prop_map(Manage::DeleteLatch),
-        2 => name().prop_map(|n| Manage::Look(What::Latch(n)))
+        2 => name().prop_map(|n| Manage::Query(Target::Latch(n)))
     ]
     .boxed()
 }

@@ -1,4 +1,4 @@
-//! A log of events with times: for whoever reads a finding, and to compare two runs.
+//! A log of events with times, printed with a finding and compared between two runs.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ pub(crate) struct History {
 impl History {
     pub(crate) fn push(&mut self, at: Duration, event: String) {
         for byte in event.bytes().chain(at.as_micros().to_le_bytes()) {
-            // FNV-1a: equal histories have equal digests, on every machine.
+            // FNV-1a: equal histories have equal digests on every machine.
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
         self.count += 1;
@@ -27,12 +27,12 @@ impl History {
         }
     }
 
-    /// Equal for equal histories.
+    /// The number of events and their digest, which are equal for equal histories.
     pub(crate) fn digest(&self) -> (u64, u64) {
         (self.count, self.digest)
     }
 
-    pub(crate) fn tell(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let mut text = String::new();
         for (at, event) in &self.events {
             // OK: writing to a String cannot fail.

@@ -1,4 +1,4 @@
-//! Runs programs by the seed, and makes short what fails.
+//! Runs one program for each seed, and shrinks the programs that fail.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,19 +16,19 @@ use crate::state::Finding;
 
 /// A program that breaks a promise.
 #[derive(Clone, Debug)]
-pub(crate) struct Find {
+pub(crate) struct Failure {
     pub(crate) profile: &'static str,
     pub(crate) seed: u64,
     pub(crate) finding: Finding,
     pub(crate) program: Program,
-    /// The length before it was made short.
+    /// The number of steps before the program was shrunk.
     pub(crate) before: usize,
 }
 
-/// The number of times that a program is run again to make it short.
+/// The budget for shrinking one program, in runs of usual length.
 const PATIENCE: usize = 500;
 
-/// The generator of one seed.
+/// The program of a seed, and proptest's tree that simplifies its values.
 struct Source {
     program: Program,
     tree: Box<dyn proptest::strategy::ValueTree<Value = Vec<Step>>>,
@@ -42,7 +42,7 @@ fn source(profile: &Profile, seed: u64) -> Source {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let tree = profile.steps(&world).new_tree(&mut runner);
-    // OK: nothing is filtered, so nothing is rejected.
+    // OK: the strategies filter nothing, so they reject nothing.
     let tree = tree.unwrap();
     let steps = tree.current();
     Source {
@@ -56,12 +56,12 @@ pub(crate) fn program(profile: &Profile, seed: u64) -> Program {
     source(profile, seed).program
 }
 
-/// Runs the program of one seed, and makes it short if it fails.
+/// Runs the program of one seed, and shrinks it if it fails.
 pub(crate) fn try_seed(
     profile: &'static Profile,
     seed: u64,
     ignored: &'static [&'static str],
-) -> Option<Find> {
+) -> Option<Failure> {
     let Source { program, mut tree } = source(profile, seed);
     let finding = run(&program, ignored).finding?;
     let before = program.steps.len();
@@ -69,13 +69,13 @@ pub(crate) fn try_seed(
     let mut left = PATIENCE;
     let mut fails = |candidate: &Program, left: &mut usize| {
         let report = run(candidate, ignored);
-        // What takes long is run less often.
+        // A run with many events costs more of the budget, so that long programs are run less often.
         let cost = 1 + usize::try_from(report.digest.0 / 500).unwrap_or_default();
         *left = left.saturating_sub(cost);
         report.finding.filter(|found| found.rule == finding.rule)
     };
     without_steps(&mut shortest, &mut left, &mut fails);
-    // Values: proptest knows simpler ones of each. It works on the whole program, so only when that is what is left.
+    // Proptest can simplify single values, but only in the whole program: this helps only if no step could be removed.
     if shortest.0.steps.len() == before {
         let mut failed = true;
         while left > 0
@@ -99,7 +99,7 @@ pub(crate) fn try_seed(
     crate::shrink::simpler_values(&mut shortest, &mut left, &mut fails);
     without_steps(&mut shortest, &mut left, &mut fails);
     let (program, finding) = shortest;
-    Some(Find {
+    Some(Failure {
         profile: profile.name,
         seed,
         finding,
@@ -108,7 +108,7 @@ pub(crate) fn try_seed(
     })
 }
 
-/// Leaves out steps, many at once at first.
+/// Removes steps: many at once first, then fewer.
 fn without_steps(
     shortest: &mut (Program, Finding),
     left: &mut usize,
@@ -137,14 +137,14 @@ fn without_steps(
     }
 }
 
-impl Find {
-    /// A Rust test that can be pasted.
+impl Failure {
+    /// The program as a Rust test for `regressions.rs`.
     pub(crate) fn as_test(&self) -> String {
         let name = format!("{}_{}", self.profile, self.seed);
         as_test(&name, &self.program)
     }
 
-    pub(crate) fn tell(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let Self {
             profile,
             seed,
@@ -154,9 +154,9 @@ impl Find {
         } = self;
         let history = run(program, &[]).history;
         format!(
-            "{profile}:{seed} breaks {rule}: {text}\n  {steps} steps of {before} are left. What happened in them:\n{history}\n  \
-             Again: STANCHION_PROGRAM={profile}:{seed} cargo test -p stanchion-tests --test generator one_program\n  \
-             As a test, for tests/generator/regressions.rs:\n\n{test}",
+            "{profile}:{seed} breaks {rule}: {text}\n  {steps} of {before} steps are left. Their history:\n{history}\n  \
+             To run it again: STANCHION_PROGRAM={profile}:{seed} cargo test -p stanchion-tests --test generator one_program\n  \
+             As a test for tests/generator/regressions.rs:\n\n{test}",
             rule = finding.rule,
             text = finding.text,
             steps = program.steps.len(),
@@ -175,8 +175,8 @@ pub(crate) fn as_test(name: &str, program: &Program) -> String {
         "    keeps_the_promises(\n        World {{ servers: {}, latency: {}, clients: vec![",
         world.servers, world.latency
     );
-    for seat in &world.clients {
-        let _ = writeln!(text, "            {seat:?},");
+    for spec in &world.clients {
+        let _ = writeln!(text, "            {spec:?},");
     }
     let _ = writeln!(text, "        ] }},\n        vec![");
     for step in &program.steps {
@@ -187,23 +187,23 @@ pub(crate) fn as_test(name: &str, program: &Program) -> String {
 }
 
 /// The outcome of a hunt.
-pub(crate) struct Bag {
+pub(crate) struct HuntResult {
     pub(crate) programs: u64,
-    pub(crate) finds: Vec<Find>,
+    pub(crate) failures: Vec<Failure>,
     pub(crate) took: Duration,
 }
 
-/// Runs the programs of `seeds` of every profile in `profiles`, on all processors. With `all`, goes on after a find.
+/// Runs the programs of `seeds` of all `profiles` on all processors. With `all`, continues after a failure.
 pub(crate) fn hunt(
     profiles: &[&'static Profile],
     seeds: std::ops::Range<u64>,
     ignored: &'static [&'static str],
     all: bool,
-) -> Bag {
+) -> HuntResult {
     let each = seeds.end - seeds.start;
     let total = each * profiles.len() as u64;
     let next = AtomicU64::new(0);
-    let finds = Mutex::new(Vec::new());
+    let failures = Mutex::new(Vec::new());
     let began = std::time::SystemTime::UNIX_EPOCH;
     let now = || began.elapsed().unwrap_or_default();
     let started = now();
@@ -212,10 +212,10 @@ pub(crate) fn hunt(
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= total || (!all && !finds.lock().unwrap().is_empty()) {
+                    if number >= total || (!all && !failures.lock().unwrap().is_empty()) {
                         return;
                     }
-                    // Seed by seed, so that an early end has seen all profiles.
+                    // Seed by seed, so that an early end has covered all profiles.
                     let at = usize::try_from(number % profiles.len() as u64).unwrap_or_default();
                     let seed = seeds.start + number / profiles.len() as u64;
                     if number > 0 && number.is_multiple_of((total / 10).clamp(1, 2_000)) {
@@ -223,32 +223,32 @@ pub(crate) fn hunt(
                             / (now() - started).as_secs_f64();
                         println!("{number} of {total} programs, {rate:.0} a second");
                     }
-                    if let Some(find) = try_seed(profiles[at], seed, ignored) {
+                    if let Some(failure) = try_seed(profiles[at], seed, ignored) {
                         if all {
-                            println!("=== program {number}\n{}", find.tell());
+                            println!("=== program {number}\n{}", failure.describe());
                         }
-                        finds.lock().unwrap().push(find);
+                        failures.lock().unwrap().push(failure);
                     }
                 }
             });
         }
     });
-    let finds = finds.into_inner().unwrap();
-    Bag {
+    let failures = failures.into_inner().unwrap();
+    HuntResult {
         programs: next.load(Ordering::Relaxed).min(total),
-        finds,
+        failures,
         took: now() - started,
     }
 }
 
-/// The seeds that broke each rule.
-pub(crate) fn by_rule(finds: &[Find]) -> BTreeMap<(&'static str, &'static str), Vec<u64>> {
+/// The seeds that broke each rule, by profile.
+pub(crate) fn by_rule(failures: &[Failure]) -> BTreeMap<(&'static str, &'static str), Vec<u64>> {
     let mut rules: BTreeMap<_, Vec<u64>> = BTreeMap::new();
-    for find in finds {
+    for failure in failures {
         rules
-            .entry((find.finding.rule, find.profile))
+            .entry((failure.finding.rule, failure.profile))
             .or_default()
-            .push(find.seed);
+            .push(failure.seed);
     }
     rules
 }

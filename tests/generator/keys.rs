@@ -1,8 +1,8 @@
-//! The contents of the servers: read as an administrator, without disturbing anybody.
+//! Reads the contents of the servers as an administrator, without an effect on clients.
 
 use stanchion::embedded::{Engine, Reply};
 
-use crate::spot::{Family, Spot};
+use crate::resource::{Family, Resource};
 
 pub(crate) fn ledger_of(name: &str) -> String {
     if name.contains('{') {
@@ -12,7 +12,7 @@ pub(crate) fn ledger_of(name: &str) -> String {
     }
 }
 
-/// The leases of a leased semaphore.
+/// The key of the leases of a leased semaphore.
 pub(crate) fn leases_of(name: &str) -> String {
     if name.contains('{') {
         format!("{name}:timeout")
@@ -45,45 +45,47 @@ fn pairs(reply: Reply) -> Vec<(String, String)> {
     }
 }
 
-/// The state of one spot on its server.
+/// The state of one resource on its server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct Snapshot {
     pub(crate) exists: bool,
-    /// Of a lock: the holders with their counts. Of a semaphore: the ledger.
+    /// For a lock the holders with their counts; for a semaphore the ledger.
     pub(crate) holders: Vec<(String, i64)>,
-    /// Of a semaphore or latch.
+    /// For a semaphore the free permits; for a latch the count.
     pub(crate) number: i64,
-    /// Of leased permits: how many leases there are, ended ones included.
+    /// The number of leases of a leased semaphore, including ended ones.
     pub(crate) leases: i64,
-    /// True for a value of another kind than the family's.
+    /// The value has another type than the family's.
     pub(crate) foreign: bool,
 }
 
-impl Seen {
+impl Snapshot {
     pub(crate) fn counted(&self) -> i64 {
         self.holders.iter().map(|(_, count)| count).sum()
     }
 
-    /// The same without the holders called so.
+    /// Returns whether the name of a holder begins with `prefix`.
     pub(crate) fn has(&self, prefix: &str) -> bool {
-        self.holders.iter().any(|(who, _)| who.starts_with(prefix))
+        self.holders
+            .iter()
+            .any(|(owner, _)| owner.starts_with(prefix))
     }
 }
 
-pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
-    if spot.family.is_barrier() {
-        return Seen::default();
+pub(crate) fn snapshot(engine: &Engine, resource: Resource) -> Snapshot {
+    if resource.family.is_barrier() {
+        return Snapshot::default();
     }
-    let ask = |command: &[&str]| run(engine, spot.database, command);
-    let kind = match ask(&["TYPE", spot.name]) {
+    let query = |command: &[&str]| run(engine, resource.database, command);
+    let kind = match query(&["TYPE", resource.name]) {
         Reply::Status(kind) => kind,
         other => text(&other),
     };
-    let mut seen = Seen {
-        exists: kind != "none" && !spot.family.is_apart(),
-        ..Seen::default()
+    let mut seen = Snapshot {
+        exists: kind != "none" && !resource.family.has_separate_keys(),
+        ..Snapshot::default()
     };
-    let wanted = match spot.family {
+    let wanted = match resource.family {
         Family::Hash | Family::Rate => "hash",
         _ => "string",
     };
@@ -98,18 +100,20 @@ pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
             .filter_map(|(field, count)| Some((field, count.parse().ok()?)))
             .collect()
     };
-    match spot.family {
-        Family::Hash if seen.exists => seen.holders = counts(ask(&["HGETALL", spot.name])),
+    match resource.family {
+        Family::Hash if seen.exists => seen.holders = counts(query(&["HGETALL", resource.name])),
         Family::Hash | Family::Rate | Family::Bucket | Family::Barrier | Family::Double => {}
         Family::Permits | Family::Leased | Family::Latch => {
             if seen.exists {
-                seen.number = text(&ask(&["GET", spot.name])).parse().unwrap_or(i64::MIN);
+                seen.number = text(&query(&["GET", resource.name]))
+                    .parse()
+                    .unwrap_or(i64::MIN);
             }
-            if spot.family == Family::Permits {
-                seen.holders = counts(ask(&["HGETALL", &ledger_of(spot.name)]));
+            if resource.family == Family::Permits {
+                seen.holders = counts(query(&["HGETALL", &ledger_of(resource.name)]));
             }
-            if spot.family == Family::Leased
-                && let Reply::Int(n) = ask(&["ZCARD", &leases_of(spot.name)])
+            if resource.family == Family::Leased
+                && let Reply::Int(n) = query(&["ZCARD", &leases_of(resource.name)])
             {
                 seen.leases = n;
             }
@@ -118,44 +122,44 @@ pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
     seen
 }
 
-/// A barrier as its server has it.
+/// The state of a barrier on its server.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct BarrierState {
     pub(crate) parties: u32,
-    /// Of a double barrier: the half round.
+    /// The number of the present round. A double barrier counts half rounds.
     pub(crate) present: u64,
     pub(crate) breaks: bool,
-    /// Owners, and for how many milliseconds their places are good.
+    /// Owners, with the remaining milliseconds of their places. A negative number is a place that has ended.
     pub(crate) places: Vec<(String, i64)>,
 }
 
-impl Standing {
-    /// The places of this process that are good.
+impl BarrierState {
+    /// The number of valid places of this process.
     pub(crate) fn of(&self, process: &str) -> usize {
-        let own = |(who, left): &&(String, i64)| *left >= 0 && who.starts_with(process);
+        let own = |(owner, left): &&(String, i64)| *left >= 0 && owner.starts_with(process);
         self.places.iter().filter(own).count()
     }
 }
 
-/// The keys of a barrier: it, and its places.
-pub(crate) fn barrier_keys(spot: Spot) -> [String; 2] {
-    let kind = match spot.family {
+/// The keys of a barrier: its fields and its places.
+pub(crate) fn barrier_keys(resource: Resource) -> [String; 2] {
+    let kind = match resource.family {
         Family::Double => "double",
         _ => "barrier",
     };
     let keys = [format!("stanchion_{kind}"), format!("stanchion_{kind}_in")];
-    keys.map(|key| beside(&key, spot.name))
+    keys.map(|key| key_for(&key, resource.name))
 }
 
-pub(crate) fn standing(engine: &Engine, spot: Spot) -> Option<Standing> {
-    let [barrier, places] = barrier_keys(spot);
+pub(crate) fn barrier_state(engine: &Engine, resource: Resource) -> Option<BarrierState> {
+    let [barrier, places] = barrier_keys(resource);
     let list = |reply: Reply| match reply {
         Reply::Array(items) => Some(items),
         _ => None,
     };
     let fields = run(
         engine,
-        spot.database,
+        resource.database,
         &["HMGET", &barrier, "n", "gen", "policy"],
     );
     let fields = list(fields)?;
@@ -172,7 +176,7 @@ pub(crate) fn standing(engine: &Engine, spot: Spot) -> Option<Standing> {
         }
         _ => None,
     };
-    Some(Standing {
+    Some(BarrierState {
         parties,
         present,
         breaks: field(2) == "b",
@@ -195,39 +199,39 @@ pub(crate) fn dump(engine: &Engine, database: u8) -> Vec<String> {
     all(engine, database)
         .into_iter()
         .map(|key| {
-            let ask = |command: &[&str]| run(engine, database, command);
-            let held = match ask(&["TYPE", &key]) {
+            let query = |command: &[&str]| run(engine, database, command);
+            let held = match query(&["TYPE", &key]) {
                 Reply::Status(kind) => match kind.as_str() {
-                    "string" => text(&ask(&["GET", &key])),
-                    "hash" => format!("{:?}", pairs(ask(&["HGETALL", &key]))),
-                    "list" => format!("{:?}", ask(&["LRANGE", &key, "0", "-1"])),
+                    "string" => text(&query(&["GET", &key])),
+                    "hash" => format!("{:?}", pairs(query(&["HGETALL", &key]))),
+                    "list" => format!("{:?}", query(&["LRANGE", &key, "0", "-1"])),
                     "zset" => format!(
                         "{:?}",
-                        pairs(ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]))
+                        pairs(query(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]))
                     ),
                     other => other.to_owned(),
                 },
                 other => text(&other),
             };
-            let ttl = text(&ask(&["PTTL", &key]));
+            let ttl = text(&query(&["PTTL", &key]));
             format!("{key} = {held}, {ttl} ms left")
         })
         .collect()
 }
 
-/// The counter and the log of a rate limiter.
+/// The keys of the counter and the log of a rate limiter.
 pub(crate) fn limiter_keys(name: &str) -> [String; 2] {
-    ["value", "permits"].map(|what| {
+    ["value", "permits"].map(|suffix| {
         if name.contains('{') {
-            format!("{name}:{what}")
+            format!("{name}:{suffix}")
         } else {
-            format!("{{{name}}}:{what}")
+            format!("{{{name}}}:{suffix}")
         }
     })
 }
 
-/// A key of an election beside its leader's.
-pub(crate) fn beside(prefix: &str, name: &str) -> String {
+/// The key with this prefix in the hash slot of `name`.
+pub(crate) fn key_for(prefix: &str, name: &str) -> String {
     if name.contains('{') {
         format!("{prefix}_braced:{name}")
     } else {

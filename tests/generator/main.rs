@@ -2,44 +2,44 @@
 //!
 //! See `docs/testing-generator.md`.
 //!
-//! * `STANCHION_PROGRAMS=5000` runs so many programs of each profile.
-//! * `STANCHION_PROGRAM=permits:17` runs one.
-//! * `STANCHION_HUNT=1` goes on after a find; `STANCHION_IGNORE=Asleep,Late` does not judge these rules;
-//!   `STANCHION_PROFILES=permits,locks` draws from these only; `STANCHION_FIRST=1000` begins at that seed.
-#![expect(clippy::print_stdout, reason = "a hunt tells how far it is")]
+//! * `STANCHION_PROGRAMS=5000` runs 5000 programs of each profile.
+//! * `STANCHION_PROGRAM=permits:17` runs one program, and shrinks it if it fails; with `STANCHION_WHOLE=1` it is only run and printed.
+//! * `STANCHION_PROFILES=permits,locks` selects profiles; `STANCHION_FIRST=1000` sets the first seed.
+//! * `STANCHION_HUNT=1` continues after a failure; `STANCHION_IGNORE=Asleep,Late` ignores these rules.
+#![expect(clippy::print_stdout, reason = "a hunt prints its progress")]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod books;
+mod barriers;
 mod calls;
 mod draws;
+mod fault;
+mod guards;
 mod history;
 mod hunt;
 mod java;
 mod judge;
 mod keys;
 mod manage;
-mod meetings;
-mod newer;
-mod offices;
 mod process;
 mod profiles;
 mod program;
 mod regressions;
+mod resource;
+mod role_profiles;
+mod role_steps;
 mod roles;
 mod run;
 mod settle;
 mod shrink;
-mod spot;
 mod state;
 mod steps;
-mod things;
-mod weather;
+mod tracking;
 
 use std::time::Duration;
 
 use profiles::{PROFILES, Profile};
 
-/// A span of this many milliseconds.
+/// A duration of so many milliseconds.
 fn span(millis: u16) -> Duration {
     Duration::from_millis(millis.into())
 }
@@ -78,16 +78,17 @@ fn programs_keep_the_promises() {
     let first = number("STANCHION_FIRST").unwrap_or(1);
     let programs = number("STANCHION_PROGRAMS").unwrap_or(PROGRAMS);
     let all = number("STANCHION_HUNT").is_some();
-    let bag = hunt::hunt(&profiles, first..first + programs, ignored(), all);
-    let rate = f64::from(u32::try_from(bag.programs).unwrap_or(u32::MAX)) / bag.took.as_secs_f64();
+    let hunted = hunt::hunt(&profiles, first..first + programs, ignored(), all);
+    let rate =
+        f64::from(u32::try_from(hunted.programs).unwrap_or(u32::MAX)) / hunted.took.as_secs_f64();
     println!(
-        "{} programs in {:.1?}, {rate:.0} a second; finds: {:?}",
-        bag.programs,
-        bag.took,
-        hunt::by_rule(&bag.finds)
+        "{} programs in {:.1?}, {rate:.0} a second; failures: {:?}",
+        hunted.programs,
+        hunted.took,
+        hunt::by_rule(&hunted.failures)
     );
-    if let Some(find) = bag.finds.first() {
-        panic!("{}", find.tell());
+    if let Some(failure) = hunted.failures.first() {
+        panic!("{}", failure.describe());
     }
 }
 
@@ -107,7 +108,7 @@ fn one_program() {
         return;
     }
     match hunt::try_seed(profile, seed, ignored()) {
-        Some(find) => panic!("{}", find.tell()),
+        Some(failure) => panic!("{}", failure.describe()),
         None => println!("{chosen} keeps the promises"),
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of owners of names: numbers of permits, counts of latches, force.
+//! Management calls: permits, latches, barriers, quotas, forced releases and queries.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use stanchion::{
     Semaphore, Usage,
 };
 
+use crate::barriers;
 use crate::calls::{OPERATION, masked};
 use crate::judge;
-use crate::meetings;
-use crate::program::{Manage, What};
+use crate::program::{Manage, Target};
+use crate::resource::{Resource, Use};
 use crate::roles;
 use crate::run::Runner;
-use crate::spot::{Spot, Use};
 use crate::state::{Op, OpKind, Shared, State};
 
-/// The change that a management call makes, if it succeeds.
+/// The change that a successful management call makes.
 enum Change {
     Nothing,
-    /// The waits of so many have ended.
+    /// So many waits were ended by force.
     Ended(u64),
-    /// A latch lives for so long at least, if nobody counts it down.
+    /// A latch lives at least for this time, unless it is counted down.
     Lives(Duration),
-    /// There are so many permits, if it was done.
+    /// The number of permits, or `None` if it is not known.
     Total(Option<i64>),
     By(i64),
     Less(i64),
-    Gone,
-    /// Some of what is held was taken away.
+    Deleted,
+    /// A hold was ended by force.
     Forced,
 }
 
@@ -37,38 +37,38 @@ impl Runner {
         let Some(it) = self.shared.lock().client(client) else {
             return;
         };
-        let what = match manage {
+        let target = match manage {
             Manage::Init(n, _)
             | Manage::Add(n, _)
             | Manage::Reduce(n, _)
             | Manage::Drain(n)
             | Manage::Reclaim(n)
-            | Manage::DeletePermits(n) => What::Permits(n, 0),
+            | Manage::DeletePermits(n) => Target::Permits(n, 0),
             Manage::InitLeased(n, _)
             | Manage::SetTotal(n, _)
             | Manage::AddLeased(n, _)
             | Manage::DrainLeased(n)
-            | Manage::ReclaimLeased(n) => What::Leased(n, 0),
+            | Manage::ReclaimLeased(n) => Target::Leased(n, 0),
             Manage::Arm(n, _)
             | Manage::ArmFor(n, ..)
             | Manage::CountDown(n, _)
-            | Manage::DeleteLatch(n) => What::Latch(n),
-            Manage::SetParties(n, _) | Manage::BreakAll(n) => What::Meet(n, 0, false),
-            Manage::ForceRelease(what) | Manage::Look(what) => what.clone(),
-            Manage::SetQuota(n, ..) | Manage::DeleteLimiter(n) => What::Rate(n, 0),
+            | Manage::DeleteLatch(n) => Target::Latch(n),
+            Manage::SetParties(n, _) | Manage::BreakAll(n) => Target::Barrier(n, 0, false),
+            Manage::ForceRelease(target) | Manage::Query(target) => target.clone(),
+            Manage::SetQuota(n, ..) | Manage::DeleteLimiter(n) => Target::Rate(n, 0),
         };
-        let uses = self.uses_of(&what, client);
+        let uses = self.uses_of(&target, client);
         let label = format!("client {client}: {manage:?}");
-        // Two questions, at most.
+        // A call sends two requests at most.
         let ticket = self
             .shared
             .about(label, OpKind::Manage, &uses, OPERATION * 2);
         self.shared
             .lock()
-            .latches_may_open(|spot| uses.iter().any(|used| used.spot == *spot));
-        judge::meetings::managed(&mut self.shared.lock(), manage, &uses);
+            .latches_may_open(|resource| uses.iter().any(|used| used.resource == *resource));
+        judge::barriers::managed(&mut self.shared.lock(), manage, &uses);
         if matches!(manage, Manage::ForceRelease(_)) {
-            // Done or not: from here on nobody can tell.
+            // From now on a hold of this resource may have ended, even if the call fails.
             self.shared.lock().forced(&uses);
         }
         let (shared, manage) = (self.shared.clone(), manage.clone());
@@ -77,7 +77,7 @@ impl Runner {
             let unsettled = Duration::from_secs(if sets { 30 } else { 0 });
             let forget = || {
                 for used in uses.iter().filter(|_| sets) {
-                    shared.lock().books.rate(used.spot).forget(unsettled);
+                    shared.lock().tracking.rate(used.resource).forget(unsettled);
                 }
             };
             forget();
@@ -91,11 +91,11 @@ impl Runner {
 
 impl State {
     pub(crate) fn forced(&mut self, uses: &[Use]) {
-        self.taint(|spot| uses.iter().any(|used| same_key(used.spot, *spot)));
+        self.taint(|resource| uses.iter().any(|used| same_key(used.resource, *resource)));
     }
 }
 
-fn same_key(a: Spot, b: Spot) -> bool {
+fn same_key(a: Resource, b: Resource) -> bool {
     (a.server, a.database, a.name) == (b.server, b.database, b.name)
 }
 
@@ -108,49 +108,49 @@ impl Shared {
         let change = match outcome {
             Ok(change) => change,
             Err(error) => {
-                state.tell(format!("{}: {}", op.label, masked(&error)));
+                state.log(format!("{}: {}", op.label, masked(&error)));
                 judge::truth::queried(&mut state, &op, &error);
-                // It may have been done.
+                // The call may have had its effect.
                 Change::Total(None)
             }
         };
-        state.latches_may_open(|spot| uses.iter().any(|used| used.spot == *spot));
+        state.latches_may_open(|resource| uses.iter().any(|used| used.resource == *resource));
         for used in uses {
             let now = tokio::time::Instant::now();
             let others = |op: &Op| {
-                op.kind == OpKind::Manage && op.uses.iter().any(|it| it.spot == used.spot)
+                op.kind == OpKind::Manage && op.uses.iter().any(|it| it.resource == used.resource)
             };
             let others = state.ops.values().any(others);
-            let struck = state.skies[usize::from(used.spot.server)].last > op.started;
-            let place = state.place(used.spot);
-            let alone = !others && !struck && place.stirred <= op.started;
-            place.released = now;
-            place.stirred = now;
+            let had_fault = state.fault_states[usize::from(used.resource.server)].last > op.started;
+            let record = state.record(used.resource);
+            let alone = !others && !had_fault && record.last_change <= op.started;
+            record.released = now;
+            record.last_change = now;
             match change {
                 Change::Nothing => {}
                 Change::Lives(idle) if alone => {
                     let until = op.started + idle;
-                    state.books.idle.insert(used.spot, until);
+                    state.tracking.idle.insert(used.resource, until);
                 }
-                Change::Ended(count) => judge::meetings::forced(&mut state, used.spot, count),
+                Change::Ended(count) => judge::barriers::forced(&mut state, used.resource, count),
                 Change::Lives(_) => {}
                 Change::Total(total) => {
-                    place.total = total;
-                    place.reduced = true;
+                    record.total = total;
+                    record.reduced = true;
                 }
-                Change::By(n) => place.total = place.total.map(|total| total + n),
+                Change::By(n) => record.total = record.total.map(|total| total + n),
                 Change::Less(n) => {
-                    place.total = place.total.map(|total| total - n);
-                    place.reduced = true;
+                    record.total = record.total.map(|total| total - n);
+                    record.reduced = true;
                 }
-                Change::Gone => {
-                    place.total = None;
-                    place.java_permits = 0;
+                Change::Deleted => {
+                    record.total = None;
+                    record.java_permits = 0;
                 }
                 Change::Forced => {}
             }
         }
-        if matches!(change, Change::Gone | Change::Forced) {
+        if matches!(change, Change::Deleted | Change::Forced) {
             state.forced(uses);
         }
     }
@@ -213,7 +213,7 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
         }
         Manage::DeletePermits(name) => {
             with!(plain(name)).danger().delete().await?;
-            Change::Gone
+            Change::Deleted
         }
         Manage::Arm(name, n) => {
             with!(latch(name)).arm(*n).await?;
@@ -228,13 +228,13 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
             }
         }
         Manage::SetParties(name, n) => {
-            with!(meetings::cyclic(client, name, 1))
+            with!(barriers::cyclic(client, name, 1))
                 .set_parties(*n)
                 .await?;
             Change::Nothing
         }
         Manage::BreakAll(name) => {
-            let barrier = with!(meetings::cyclic(client, name, 1));
+            let barrier = with!(barriers::cyclic(client, name, 1));
             Change::Ended(barrier.danger().break_all().await?)
         }
         Manage::CountDown(name, n) => {
@@ -245,31 +245,34 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
             with!(latch(name)).delete().await?;
             Change::Nothing
         }
-        Manage::ForceRelease(what) => {
-            match what {
-                What::Lock(n) | What::Bare(n) | What::Own(n) => {
+        Manage::ForceRelease(target) => {
+            match target {
+                Target::Lock(n) | Target::Unfenced(n) | Target::NameFenced(n) => {
                     with!(Lock::new(client, n).ok())
                         .danger()
                         .force_release()
                         .await?
                 }
-                What::Fair(n) => {
+                Target::Fair(n) => {
                     with!(FairLock::new(client, n).ok())
                         .danger()
                         .force_release()
                         .await?
                 }
-                What::Read(n) | What::Write(n) | What::PoliteRead(n) | What::PoliteWrite(n) => {
+                Target::Read(n)
+                | Target::Write(n)
+                | Target::WriterFirstRead(n)
+                | Target::WriterFirstWrite(n) => {
                     with!(RwLock::new(client, n).ok())
                         .danger()
                         .force_release()
                         .await?
                 }
-                What::Leader(n, _) => {
+                Target::Leader(n, _) => {
                     let election = with!(roles::election(client, n));
                     election.danger().depose().await?
                 }
-                What::Job(n, ..) => {
+                Target::Job(n, ..) => {
                     let lock = with!(Lock::new(client, n).ok());
                     lock.danger().force_release().await?
                 }
@@ -277,47 +280,50 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
             };
             Change::Forced
         }
-        Manage::Look(what) => {
-            match what {
-                What::Lock(n) | What::Bare(n) | What::Own(n) => {
+        Manage::Query(target) => {
+            match target {
+                Target::Lock(n) | Target::Unfenced(n) | Target::NameFenced(n) => {
                     drop(with!(Lock::new(client, n).ok()).status().await?);
                 }
-                What::Fair(n) => {
+                Target::Fair(n) => {
                     let lock = with!(FairLock::new(client, n).ok());
                     drop(lock.status().await?);
                     lock.position().await?;
                 }
-                What::Read(n) | What::Write(n) | What::PoliteRead(n) | What::PoliteWrite(n) => {
+                Target::Read(n)
+                | Target::Write(n)
+                | Target::WriterFirstRead(n)
+                | Target::WriterFirstWrite(n) => {
                     drop(with!(RwLock::new(client, n).ok()).status().await?);
                 }
-                What::Permits(n, _) => {
+                Target::Permits(n, _) => {
                     with!(plain(n)).available().await?;
                 }
-                What::Leased(n, _) => {
+                Target::Leased(n, _) => {
                     with!(leased(n)).total().await?;
                 }
-                What::Latch(n) => {
+                Target::Latch(n) => {
                     with!(latch(n)).count().await?;
                 }
-                What::Leader(n, _) => {
+                Target::Leader(n, _) => {
                     let election = with!(roles::election(client, n));
                     drop(election.leader().await?);
                     drop(election.candidates().await?);
                 }
-                What::Job(n, ..) => {
-                    let job = with!(roles::job(client, n, 0, crate::program::ask()));
+                Target::Job(n, ..) => {
+                    let job = with!(roles::job(client, n, 0, crate::program::opts()));
                     drop(job.status().await?);
                 }
-                What::Rate(n, _) => {
+                Target::Rate(n, _) => {
                     with!(roles::limiter(client, n)).status().await?;
                 }
-                What::Meet(n, ..) => {
-                    with!(meetings::cyclic(client, n, 1)).status().await?;
+                Target::Barrier(n, ..) => {
+                    with!(barriers::cyclic(client, n, 1)).status().await?;
                 }
-                What::Inside(n, _) => {
-                    with!(meetings::double(client, n, 1)).status().await?;
+                Target::DoubleBarrier(n, _) => {
+                    with!(barriers::double(client, n, 1)).status().await?;
                 }
-                What::Multi(_) | What::Red(_) | What::Free(_) | What::Bucket(..) => {
+                Target::Multi(_) | Target::Red(_) | Target::WaitFree(_) | Target::Bucket(..) => {
                     tokio::time::sleep(Duration::ZERO).await;
                 }
             }

@@ -1,4 +1,4 @@
-//! A stand-in for the process of a client: a clock that can jump, and connections that can die with it.
+//! A stand-in for the process of a client: a clock that can jump, and connections that can die with the process.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use stanchion::embedded::{Engine, EngineStream};
 use stanchion::{ByteStream, Clock, Connector, Moment, TokioClock};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Tokio's time and what suspends have added to it.
+/// Tokio's clock, and the time that suspends have added to it.
 #[derive(Clone, Debug)]
 pub(crate) struct JumpingClock {
     base: TokioClock,
@@ -56,8 +56,7 @@ impl Wire {
         }
     }
 
-    /// The process dies: its system closes the connections, and nothing of it runs any more. What does run here has no
-    /// effect.
+    /// Kills the process: its connections are closed, and its later reads and writes have no effect.
     pub(crate) fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
         self.engine.faults().kill_label(&self.label);

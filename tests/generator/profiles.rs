@@ -1,20 +1,20 @@
-//! The ingredients of programs: profiles, each with a taste of its own, so that a budget reaches deep.
+//! The profiles: each draws programs of one kind, so that a limited budget reaches deep.
 //!
 //! Long: one table, or one case for each step.
 
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
+use crate::barriers::{BARRIER_PROFILES, polled_at_barrier};
 use crate::draws::{
-    HANDS, asks, entangled, javas, leased, locks, manages, multi, newer_verbs, passes, permits,
-    polled, readers, resting, select, several, verbs, weather,
+    SLOTS, call_options, deadlock_options, fault, javas, leased, locks, manages, multi,
+    options_with_rest, passes, permits, polled, readers, role_verbs, select, several, verbs,
 };
-use crate::meetings::{MEETINGS, attended};
-use crate::newer::NEWER;
-use crate::program::{Ask, Hears, Seat, Step, What, World};
-use crate::weather::Weather;
+use crate::fault::Fault;
+use crate::program::{CallOptions, ClientSpec, Step, Target, WakeMode, World};
+use crate::role_profiles::ROLE_PROFILES;
 
-/// The frequency of each kind of step.
+/// The relative frequency of each kind of step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights {
     pub(crate) take: u32,
@@ -24,10 +24,10 @@ pub(crate) struct Weights {
     pub(crate) worker: u32,
     pub(crate) connect: u32,
     pub(crate) shutdown: u32,
-    pub(crate) let_client: u32,
+    pub(crate) drop_client: u32,
     pub(crate) kill: u32,
-    pub(crate) doomed: u32,
-    pub(crate) weather: u32,
+    pub(crate) kill_group: u32,
+    pub(crate) fault: u32,
     pub(crate) freeze: u32,
     pub(crate) suspend: u32,
     pub(crate) stall: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Weights {
     pub(crate) adopt: u32,
 }
 
-pub(crate) const FAIR_WEATHER: Weights = Weights {
+pub(crate) const NO_FAULTS: Weights = Weights {
     take: 30,
     verb: 26,
     pass: 14,
@@ -45,10 +45,10 @@ pub(crate) const FAIR_WEATHER: Weights = Weights {
     worker: 0,
     connect: 0,
     shutdown: 1,
-    let_client: 1,
+    drop_client: 1,
     kill: 0,
-    doomed: 0,
-    weather: 0,
+    kill_group: 0,
+    fault: 0,
     freeze: 0,
     suspend: 0,
     stall: 0,
@@ -58,7 +58,7 @@ pub(crate) const FAIR_WEATHER: Weights = Weights {
     adopt: 0,
 };
 
-/// A taste of programs.
+/// A kind of program: its world, the weights of its steps, and the strategies for their parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
@@ -67,18 +67,18 @@ pub(crate) struct Profile {
     pub(crate) clients: (u8, u8),
     pub(crate) length: (usize, usize),
     pub(crate) weights: Weights,
-    /// Of ten acquires, so many have a shared owner.
+    /// So many of ten acquires have a shared owner.
     pub(crate) owners: u32,
-    /// Of ten passes, so many are of many seconds.
+    /// So many of ten pauses last for many seconds.
     pub(crate) long: u32,
-    /// Of ten calls, so many are polled once and left alone.
-    pub(crate) left: u32,
-    pub(crate) whats: fn(u8) -> BoxedStrategy<What>,
-    pub(crate) weather: fn() -> BoxedStrategy<Weather>,
+    /// About so many of ten calls are polled once and then kept.
+    pub(crate) parked: u32,
+    pub(crate) targets: fn(u8) -> BoxedStrategy<Target>,
+    pub(crate) fault: fn() -> BoxedStrategy<Fault>,
     pub(crate) kind: Kind,
 }
 
-/// Whose numbers are managed.
+/// The primitives that management calls and Java steps change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Locks,
@@ -87,13 +87,12 @@ pub(crate) enum Kind {
     Latches,
     All,
     /// Elections, jobs, limiters, tickets.
-    Newer,
+    Roles,
     Limiters,
     /// Owners that wait for each other.
-    Tangles,
-    /// Barriers.
-    Meetings,
-    /// Latches that end.
+    Deadlocks,
+    Barriers,
+    /// Latches with an idle expiry.
     Idle,
 }
 
@@ -104,12 +103,12 @@ pub(crate) const PROFILES: &[Profile] = &[
         databases: 1,
         clients: (1, 3),
         length: (3, 24),
-        weights: FAIR_WEATHER,
+        weights: NO_FAULTS,
         owners: 3,
         long: 1,
-        left: 1,
-        whats: |_| locks(),
-        weather,
+        parked: 1,
+        targets: |_| locks(),
+        fault,
         kind: Kind::Locks,
     },
     Profile {
@@ -118,12 +117,12 @@ pub(crate) const PROFILES: &[Profile] = &[
         databases: 2,
         clients: (3, 5),
         length: (3, 20),
-        weights: FAIR_WEATHER,
+        weights: NO_FAULTS,
         owners: 5,
         long: 1,
-        left: 1,
-        whats: several,
-        weather,
+        parked: 1,
+        targets: several,
+        fault,
         kind: Kind::Locks,
     },
     Profile {
@@ -134,16 +133,16 @@ pub(crate) const PROFILES: &[Profile] = &[
         length: (3, 20),
         weights: Weights {
             manage: 5,
-            weather: 2,
+            fault: 2,
             suspend: 3,
             java: 2,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 2,
         long: 2,
-        left: 1,
-        whats: |clients| prop_oneof![2 => multi(clients), 1 => locks()].boxed(),
-        weather,
+        parked: 1,
+        targets: |clients| prop_oneof![2 => multi(clients), 1 => locks()].boxed(),
+        fault,
         kind: Kind::Locks,
     },
     Profile {
@@ -155,13 +154,13 @@ pub(crate) const PROFILES: &[Profile] = &[
         weights: Weights {
             kill: 1,
             worker: 2,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 3,
         long: 1,
-        left: 1,
-        whats: |_| readers(),
-        weather,
+        parked: 1,
+        targets: |_| readers(),
+        fault,
         kind: Kind::Locks,
     },
     Profile {
@@ -173,14 +172,14 @@ pub(crate) const PROFILES: &[Profile] = &[
         weights: Weights {
             kill: 2,
             worker: 1,
-            weather: 2,
-            ..FAIR_WEATHER
+            fault: 2,
+            ..NO_FAULTS
         },
         owners: 1,
         long: 2,
-        left: 1,
-        whats: |_| select(&[What::Fair("x"), What::Fair("y")]),
-        weather,
+        parked: 1,
+        targets: |_| select(&[Target::Fair("x"), Target::Fair("y")]),
+        fault,
         kind: Kind::Locks,
     },
     Profile {
@@ -194,13 +193,13 @@ pub(crate) const PROFILES: &[Profile] = &[
             worker: 8,
             kill: 2,
             java: 4,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 0,
         long: 2,
-        left: 1,
-        whats: |_| permits(),
-        weather,
+        parked: 1,
+        targets: |_| permits(),
+        fault,
         kind: Kind::Permits,
     },
     Profile {
@@ -213,14 +212,14 @@ pub(crate) const PROFILES: &[Profile] = &[
             manage: 7,
             worker: 5,
             kill: 2,
-            weather: 3,
-            ..FAIR_WEATHER
+            fault: 3,
+            ..NO_FAULTS
         },
         owners: 0,
         long: 2,
-        left: 1,
-        whats: |_| leased(),
-        weather,
+        parked: 1,
+        targets: |_| leased(),
+        fault,
         kind: Kind::Leased,
     },
     Profile {
@@ -231,15 +230,15 @@ pub(crate) const PROFILES: &[Profile] = &[
         length: (4, 22),
         weights: Weights {
             manage: 18,
-            weather: 2,
+            fault: 2,
             java: 2,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 0,
         long: 1,
-        left: 4,
-        whats: |_| select(&[What::Latch("l"), What::Latch("m")]),
-        weather,
+        parked: 4,
+        targets: |_| select(&[Target::Latch("l"), Target::Latch("m")]),
+        fault,
         kind: Kind::Latches,
     },
     Profile {
@@ -249,19 +248,19 @@ pub(crate) const PROFILES: &[Profile] = &[
         clients: (1, 3),
         length: (5, 30),
         weights: Weights {
-            weather: 14,
+            fault: 14,
             freeze: 5,
             suspend: 1,
             stall: 1,
             shutdown: 2,
             kill: 1,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 2,
         long: 4,
-        left: 1,
-        whats: |_| prop_oneof![4 => locks(), 2 => readers(), 1 => leased()].boxed(),
-        weather,
+        parked: 1,
+        targets: |_| prop_oneof![4 => locks(), 2 => readers(), 1 => leased()].boxed(),
+        fault,
         kind: Kind::All,
     },
     Profile {
@@ -272,17 +271,19 @@ pub(crate) const PROFILES: &[Profile] = &[
         length: (3, 18),
         weights: Weights {
             shutdown: 8,
-            let_client: 3,
+            drop_client: 3,
             freeze: 4,
-            weather: 3,
+            fault: 3,
             connect: 2,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 1,
         long: 1,
-        left: 1,
-        whats: |_| prop_oneof![4 => locks(), 2 => readers(), 1 => permits(), 1 => leased()].boxed(),
-        weather,
+        parked: 1,
+        targets: |_| {
+            prop_oneof![4 => locks(), 2 => readers(), 1 => permits(), 1 => leased()].boxed()
+        },
+        fault,
         kind: Kind::All,
     },
     Profile {
@@ -292,27 +293,27 @@ pub(crate) const PROFILES: &[Profile] = &[
         clients: (1, 2),
         length: (4, 16),
         weights: Weights {
-            weather: 16,
+            fault: 16,
             freeze: 2,
             pass: 18,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 1,
         long: 4,
-        left: 1,
-        whats: |_| {
+        parked: 1,
+        targets: |_| {
             select(&[
-                What::Lock("x"),
-                What::Lock("x"),
-                What::Write("r"),
-                What::Read("r"),
-                What::Fair("f"),
+                Target::Lock("x"),
+                Target::Lock("x"),
+                Target::Write("r"),
+                Target::Read("r"),
+                Target::Fair("f"),
             ])
         },
-        weather: || {
+        fault: || {
             prop_oneof![
-                4 => Just(Weather::Frozen), 4 => Just(Weather::Thawed), 1 => Just(Weather::Refused),
-                1 => Just(Weather::Accepted), 1 => Just(Weather::Cut), 2 => Just(Weather::Calm)
+                4 => Just(Fault::Frozen), 4 => Just(Fault::Thawed), 1 => Just(Fault::Refused),
+                1 => Just(Fault::Accepted), 1 => Just(Fault::Cut), 2 => Just(Fault::Cleared)
             ]
             .boxed()
         },
@@ -325,29 +326,29 @@ pub(crate) const PROFILES: &[Profile] = &[
         clients: (1, 2),
         length: (4, 16),
         weights: Weights {
-            weather: 20,
+            fault: 20,
             verb: 30,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 1,
         long: 0,
-        left: 1,
-        whats: |_| {
+        parked: 1,
+        targets: |_| {
             select(&[
-                What::Lock("x"),
-                What::Lock("x"),
-                What::Write("r"),
-                What::Read("r"),
-                What::Fair("f"),
-                What::Leased("p", 1),
-                What::Permits("s", 1),
+                Target::Lock("x"),
+                Target::Lock("x"),
+                Target::Write("r"),
+                Target::Read("r"),
+                Target::Fair("f"),
+                Target::Leased("p", 1),
+                Target::Permits("s", 1),
             ])
         },
-        weather: || {
+        fault: || {
             prop_oneof![
-                6 => (1..3_u8).prop_map(Weather::Delayed), 6 => Just(Weather::Delivered),
-                2 => (1..3_u8).prop_map(Weather::RepliesSilent), 2 => (1..3_u8).prop_map(Weather::RepliesLost),
-                1 => Just(Weather::Calm)
+                6 => (1..3_u8).prop_map(Fault::Delayed), 6 => Just(Fault::Delivered),
+                2 => (1..3_u8).prop_map(Fault::RepliesSilent), 2 => (1..3_u8).prop_map(Fault::RepliesLost),
+                1 => Just(Fault::Cleared)
             ]
             .boxed()
         },
@@ -360,24 +361,24 @@ pub(crate) const PROFILES: &[Profile] = &[
         clients: (3, 4),
         length: (3, 18),
         weights: Weights {
-            weather: 5,
+            fault: 5,
             freeze: 3,
             suspend: 3,
             kill: 1,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 0,
         long: 2,
-        left: 1,
-        whats: |_| {
+        parked: 1,
+        targets: |_| {
             select(&[
-                What::Red("x"),
-                What::Red("x"),
-                What::Red("y"),
-                What::Lock("x"),
+                Target::Red("x"),
+                Target::Red("x"),
+                Target::Red("y"),
+                Target::Lock("x"),
             ])
         },
-        weather,
+        fault,
         kind: Kind::Locks,
     },
     Profile {
@@ -391,24 +392,27 @@ pub(crate) const PROFILES: &[Profile] = &[
             worker: 20,
             pass: 10,
             verb: 4,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 0,
         long: 6,
-        left: 1,
-        whats: |clients| {
+        parked: 1,
+        targets: |clients| {
             let pair = (0..clients).prop_map(|client| {
-                What::Multi(vec![(client, What::Lock("x")), (client, What::Lock("y"))])
+                Target::Multi(vec![
+                    (client, Target::Lock("x")),
+                    (client, Target::Lock("y")),
+                ])
             });
             prop_oneof![
-                5 => select(&[What::PoliteRead("q"), What::PoliteWrite("q"), What::PoliteWrite("q")]),
-                3 => select(&[What::Lock("x"), What::Lock("y")]),
+                5 => select(&[Target::WriterFirstRead("q"), Target::WriterFirstWrite("q"), Target::WriterFirstWrite("q")]),
+                3 => select(&[Target::Lock("x"), Target::Lock("y")]),
                 2 => pair,
                 1 => readers(), 1 => locks()
             ]
             .boxed()
         },
-        weather,
+        fault,
         kind: Kind::Locks,
     },
     Profile {
@@ -418,18 +422,18 @@ pub(crate) const PROFILES: &[Profile] = &[
         clients: (2, 3),
         length: (3, 14),
         weights: Weights {
-            doomed: 3,
+            kill_group: 3,
             kill: 4,
-            weather: 1,
-            ..FAIR_WEATHER
+            fault: 1,
+            ..NO_FAULTS
         },
         owners: 0,
         long: 3,
-        left: 1,
-        whats: |_| {
-            prop_oneof![4 => select(&[What::Fair("x")]), 2 => readers(), 1 => leased(), 1 => locks()].boxed()
+        parked: 1,
+        targets: |_| {
+            prop_oneof![4 => select(&[Target::Fair("x")]), 2 => readers(), 1 => leased(), 1 => locks()].boxed()
         },
-        weather,
+        fault,
         kind: Kind::All,
     },
     Profile {
@@ -443,38 +447,38 @@ pub(crate) const PROFILES: &[Profile] = &[
             worker: 2,
             connect: 1,
             shutdown: 1,
-            let_client: 1,
+            drop_client: 1,
             kill: 1,
-            weather: 5,
+            fault: 5,
             freeze: 2,
             suspend: 1,
             stall: 1,
             java: 2,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 2,
         long: 2,
-        left: 1,
-        whats: |clients| {
+        parked: 1,
+        targets: |clients| {
             prop_oneof![
                 4 => locks(), 3 => readers(), 2 => multi(clients), 2 => permits(), 2 => leased(),
-                2 => select(&[What::Latch("l"), What::Fair("x"), What::Fair("{y}")]),
-                1 => select(&[What::Red("x")])
+                2 => select(&[Target::Latch("l"), Target::Fair("x"), Target::Fair("{y}")]),
+                1 => select(&[Target::Red("x")])
             ]
             .boxed()
         },
-        weather,
+        fault,
         kind: Kind::All,
     },
-    NEWER[0],
-    NEWER[1],
-    NEWER[2],
-    NEWER[3],
-    NEWER[4],
-    NEWER[5],
-    MEETINGS[0],
-    MEETINGS[1],
-    MEETINGS[2],
+    ROLE_PROFILES[0],
+    ROLE_PROFILES[1],
+    ROLE_PROFILES[2],
+    ROLE_PROFILES[3],
+    ROLE_PROFILES[4],
+    ROLE_PROFILES[5],
+    BARRIER_PROFILES[0],
+    BARRIER_PROFILES[1],
+    BARRIER_PROFILES[2],
 ];
 
 impl Profile {
@@ -488,7 +492,7 @@ impl Profile {
         let servers = rng.u8(self.servers.0..=self.servers.1);
         let count = rng.u8(self.clients.0..=self.clients.1).max(servers);
         let clients = (0..count)
-            .map(|number| Seat {
+            .map(|number| ClientSpec {
                 // Every server has a client.
                 server: if number < servers {
                     number
@@ -496,10 +500,10 @@ impl Profile {
                     rng.u8(..servers)
                 },
                 database: rng.u8(..self.databases),
-                hears: if rng.u8(..8) == 0 {
-                    Hears::Polls
+                wake_mode: if rng.u8(..8) == 0 {
+                    WakeMode::Polls
                 } else {
-                    Hears::Messages
+                    WakeMode::Messages
                 },
             })
             .collect();
@@ -510,11 +514,11 @@ impl Profile {
         }
     }
 
-    /// The steps of programs in `world`.
+    /// The strategy for the steps of programs in `world`.
     pub(crate) fn steps(&self, world: &World) -> BoxedStrategy<Vec<Step>> {
         let clients = u8::try_from(world.clients.len()).unwrap_or(1);
         let servers = world.servers;
-        let what = (self.whats)(clients);
+        let target = (self.targets)(clients);
         let w = self.weights;
         let mut kinds: Vec<(u32, BoxedStrategy<Step>)> = Vec::new();
         let mut add = |weight: u32, steps: BoxedStrategy<Step>| {
@@ -523,34 +527,34 @@ impl Profile {
             }
         };
         let client = || 0..clients;
-        let tangles = self.kind == Kind::Tangles;
+        let for_deadlocks = self.kind == Kind::Deadlocks;
         add(w.pass, passes(self.long).prop_map(Step::Pass).boxed());
         add(
             w.take,
             (
-                // Enough that a take seldom lets go what another has taken: only then do owners wait for each other.
-                0..if tangles { 3 * HANDS } else { HANDS },
+                // Many slots, so that a `Take` seldom drops another guard: a deadlock needs several holds.
+                0..if for_deadlocks { 3 * SLOTS } else { SLOTS },
                 client(),
-                what.clone(),
+                target.clone(),
                 match self.kind {
-                    Kind::Newer | Kind::Limiters => resting(self.owners),
-                    Kind::Tangles => entangled(),
-                    _ => asks(self.owners),
+                    Kind::Roles | Kind::Limiters => options_with_rest(self.owners),
+                    Kind::Deadlocks => deadlock_options(),
+                    _ => call_options(self.owners),
                 },
                 match self.kind {
-                    Kind::Meetings => attended(self.left),
-                    _ => polled(self.left),
+                    Kind::Barriers => polled_at_barrier(self.parked),
+                    _ => polled(self.parked),
                 },
             )
-                .prop_map(move |(hand, client, what, ask, polled)| Step::Take {
-                    hand,
-                    // Mostly each owner through one client: others see only then what it waits for.
-                    client: match ask.owner {
-                        Some(owner) if tangles && hand % 4 > 0 => owner % clients,
+                .prop_map(move |(slot, client, target, opts, polled)| Step::Take {
+                    slot,
+                    // Mostly each owner uses one client, because only then other clients see the waits of the owner.
+                    client: match opts.owner {
+                        Some(owner) if for_deadlocks && slot % 4 > 0 => owner % clients,
                         _ => client,
                     },
-                    what,
-                    ask,
+                    target,
+                    opts,
                     polled,
                 })
                 .boxed(),
@@ -558,64 +562,70 @@ impl Profile {
         add(
             w.verb,
             (
-                0..HANDS,
+                0..SLOTS,
                 match self.kind {
-                    Kind::Newer | Kind::Limiters => newer_verbs(self.left),
-                    _ => verbs(self.left),
+                    Kind::Roles | Kind::Limiters => role_verbs(self.parked),
+                    _ => verbs(self.parked),
                 },
             )
-                .prop_map(|(hand, verb)| Step::Use(hand, verb))
+                .prop_map(|(slot, verb)| Step::Use(slot, verb))
                 .boxed(),
         );
         add(
             w.manage,
-            (client(), manages(self.kind, what.clone()))
+            (client(), manages(self.kind, target.clone()))
                 .prop_map(|(client, manage)| Step::Manage(client, manage))
                 .boxed(),
         );
         let times = prop_oneof![3 => 0..12_u8, 1 => 12..80_u8];
         add(
             w.worker,
-            (client(), what.clone(), 20..2_000_u16, times.clone(), times)
-                .prop_map(|(client, what, rounds, hold, pause)| Step::Worker {
+            (
+                client(),
+                target.clone(),
+                20..2_000_u16,
+                times.clone(),
+                times,
+            )
+                .prop_map(|(client, target, rounds, hold, pause)| Step::Worker {
                     client,
-                    what,
-                    ask: Ask::default(),
+                    target,
+                    opts: CallOptions::default(),
                     rounds,
                     hold,
                     pause,
                 })
                 .boxed(),
         );
-        let seat = (0..servers, 0..self.databases).prop_map(|(server, database)| Seat {
+        let spec = (0..servers, 0..self.databases).prop_map(|(server, database)| ClientSpec {
             server,
             database,
-            hears: Hears::Messages,
+            wake_mode: WakeMode::Messages,
         });
-        add(w.connect, seat.prop_map(Step::Connect).boxed());
+        add(w.connect, spec.prop_map(Step::Connect).boxed());
         add(
             w.shutdown,
             (client(), prop_oneof![Just(0_u16), 1..3_000_u16])
                 .prop_map(|(client, grace)| Step::Shutdown(client, grace))
                 .boxed(),
         );
-        add(w.let_client, client().prop_map(Step::LetClient).boxed());
+        add(w.drop_client, client().prop_map(Step::DropClient).boxed());
         add(w.kill, client().prop_map(Step::Kill).boxed());
         add(
-            w.doomed,
-            (client(), 2..120_u8, what, 0..3_000_u16)
-                .prop_map(|(client, processes, what, live)| Step::Doomed {
+            w.kill_group,
+            (client(), 2..120_u8, target, 0..3_000_u16)
+                .prop_map(|(client, processes, target, live)| Step::KillGroup {
                     client,
                     processes,
-                    what,
+                    target,
                     live,
                 })
                 .boxed(),
         );
         add(
-            w.weather,
-            (0..servers, (self.weather)())
-                .prop_map(|(server, weather)| Step::Weather(server, weather))
+            w.fault,
+            (0..servers, (self.fault)())
+                .prop_map(|(server, fault)| Step::Fault(server, fault))
                 .boxed(),
         );
         add(w.freeze, client().prop_map(Step::Freeze).boxed());
@@ -630,12 +640,18 @@ impl Profile {
         );
         add(
             w.adopt,
-            (0..HANDS, client(), 0..2_u8, asks(0), polled(self.left))
-                .prop_map(|(hand, client, ticket, ask, polled)| Step::Adopt {
-                    hand,
+            (
+                0..SLOTS,
+                client(),
+                0..2_u8,
+                call_options(0),
+                polled(self.parked),
+            )
+                .prop_map(|(slot, client, ticket, opts, polled)| Step::Adopt {
+                    slot,
                     client,
                     ticket,
-                    ask,
+                    opts,
                     polled,
                 })
                 .boxed(),
@@ -643,16 +659,16 @@ impl Profile {
         add(
             w.work,
             (
-                0..HANDS,
+                0..SLOTS,
                 client(),
-                (self.whats)(clients),
+                (self.targets)(clients),
                 10..9_000_u16,
-                polled(self.left),
+                polled(self.parked),
             )
-                .prop_map(|(hand, client, what, work, polled)| Step::Work {
-                    hand,
+                .prop_map(|(slot, client, target, work, polled)| Step::Work {
+                    slot,
                     client,
-                    what,
+                    target,
                     work,
                     polled,
                 })

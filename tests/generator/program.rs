@@ -1,90 +1,89 @@
-//! A program: a world, and what happens in it step by step. Programs are data; their `Debug` output is Rust that makes
-//! them again.
+//! A program: a world and a list of steps. Programs are data, and their `Debug` output is Rust code that builds them again.
 
 use std::fmt;
 
-use crate::weather::Weather;
+use crate::fault::Fault;
 
-/// The program that a run executes: nothing else decides what happens.
+/// The input of a run, which determines all its events.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Program {
     pub(crate) world: World,
     pub(crate) steps: Vec<Step>,
 }
 
-/// The place in which a program runs.
+/// The servers and clients of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct World {
     pub(crate) servers: u8,
-    /// Every reply and message takes so many milliseconds.
+    /// The delay of every reply and message, in milliseconds.
     pub(crate) latency: u8,
-    /// Those that are there at the start.
-    pub(crate) clients: Vec<Seat>,
+    /// The clients that exist at the start.
+    pub(crate) clients: Vec<ClientSpec>,
 }
 
-/// The server of a client, and its way to learn of releases.
+/// The server and database of a client, and the way in which it learns of releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct ClientSpec {
     pub(crate) server: u8,
     pub(crate) database: u8,
-    pub(crate) hears: Hears,
+    pub(crate) wake_mode: WakeMode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hears {
+pub(crate) enum WakeMode {
     Messages,
     Polls,
 }
 
-pub(crate) type Named = &'static str;
+pub(crate) type Name = &'static str;
 
-/// The object of a call.
+/// The target of a call.
 #[derive(Clone, PartialEq)]
-pub(crate) enum What {
-    Lock(Named),
-    /// A lock that mints no tokens.
-    Bare(Named),
-    /// A lock with tokens of its own name.
-    Own(Named),
-    Fair(Named),
-    Read(Named),
-    Write(Named),
-    /// The sides of a read-write lock that prefers writers.
-    PoliteRead(Named),
-    PoliteWrite(Named),
-    Permits(Named, u32),
-    Leased(Named, u32),
-    Latch(Named),
-    /// All of them, each through a client.
+pub(crate) enum Target {
+    Lock(Name),
+    /// A lock without fencing tokens.
+    Unfenced(Name),
+    /// A lock with fencing tokens per name.
+    NameFenced(Name),
+    Fair(Name),
+    Read(Name),
+    Write(Name),
+    /// The two sides of a read-write lock that prefers writers.
+    WriterFirstRead(Name),
+    WriterFirstWrite(Name),
+    Permits(Name, u32),
+    Leased(Name, u32),
+    Latch(Name),
+    /// Several locks at once, each through a client.
     Multi(Vec<(u8, Self)>),
-    /// On every server of the world.
-    Red(Named),
+    /// A RedLock on all servers of the world.
+    Red(Name),
     /// A campaign with a priority.
-    Leader(Named, i8),
-    /// A run of a job: of a tick, if there is one, and with a least time in milliseconds.
-    Job(Named, Option<u8>, u16),
+    Leader(Name, i8),
+    /// A run of a job: its tick, if it has one, and its least time in milliseconds.
+    Job(Name, Option<u8>, u16),
     /// Permits of a rate limiter, and of a token bucket.
-    Rate(Named, u32),
-    Bucket(Named, u32),
-    /// A lock that somebody waits for without taking it.
-    Free(Named),
-    /// A wait at a cyclic barrier of so many; true: who leaves breaks the round.
-    Meet(Named, u32, bool),
-    /// A place inside a double barrier of so many.
-    Inside(Named, u32),
+    Rate(Name, u32),
+    Bucket(Name, u32),
+    /// A wait until a lock is free, which does not acquire the lock.
+    WaitFree(Name),
+    /// A wait at a cyclic barrier of so many parties. If true, a party that leaves breaks the round.
+    Barrier(Name, u32, bool),
+    /// A place inside a double barrier of so many parties.
+    DoubleBarrier(Name, u32),
 }
 
-impl fmt::Debug for What {
+impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock(n) => write!(f, "Lock({n:?})"),
-            Self::Bare(n) => write!(f, "Bare({n:?})"),
-            Self::Own(n) => write!(f, "Own({n:?})"),
+            Self::Unfenced(n) => write!(f, "Unfenced({n:?})"),
+            Self::NameFenced(n) => write!(f, "NameFenced({n:?})"),
             Self::Fair(n) => write!(f, "Fair({n:?})"),
             Self::Read(n) => write!(f, "Read({n:?})"),
             Self::Write(n) => write!(f, "Write({n:?})"),
-            Self::PoliteRead(n) => write!(f, "PoliteRead({n:?})"),
-            Self::PoliteWrite(n) => write!(f, "PoliteWrite({n:?})"),
+            Self::WriterFirstRead(n) => write!(f, "WriterFirstRead({n:?})"),
+            Self::WriterFirstWrite(n) => write!(f, "WriterFirstWrite({n:?})"),
             Self::Permits(n, k) => write!(f, "Permits({n:?}, {k})"),
             Self::Leased(n, k) => write!(f, "Leased({n:?}, {k})"),
             Self::Latch(n) => write!(f, "Latch({n:?})"),
@@ -94,34 +93,34 @@ impl fmt::Debug for What {
             Self::Job(n, tick, least) => write!(f, "Job({n:?}, {tick:?}, {least})"),
             Self::Rate(n, k) => write!(f, "Rate({n:?}, {k})"),
             Self::Bucket(n, k) => write!(f, "Bucket({n:?}, {k})"),
-            Self::Free(n) => write!(f, "Free({n:?})"),
-            Self::Meet(n, k, breaks) => write!(f, "Meet({n:?}, {k}, {breaks})"),
-            Self::Inside(n, k) => write!(f, "Inside({n:?}, {k})"),
+            Self::WaitFree(n) => write!(f, "WaitFree({n:?})"),
+            Self::Barrier(n, k, breaks) => write!(f, "Barrier({n:?}, {k}, {breaks})"),
+            Self::DoubleBarrier(n, k) => write!(f, "DoubleBarrier({n:?}, {k})"),
         }
     }
 }
 
-/// The options of an acquire. Times are milliseconds.
+/// The options of an acquire. Times are in milliseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Ask {
-    /// One of the owners that the program shares among its calls.
+pub(crate) struct CallOptions {
+    /// The number of an owner that several calls share.
     pub(crate) owner: Option<u8>,
     pub(crate) lease: Option<u16>,
     pub(crate) manual: bool,
     pub(crate) max_hold: Option<u16>,
     pub(crate) timeout: Option<u16>,
-    /// The name stays taken for so long if the process dies.
+    /// The rest after a crash: the name stays taken for so long if the process dies.
     pub(crate) rest: Option<u16>,
     pub(crate) refuses_reentry: bool,
-    /// By a try verb.
+    /// Uses the try form of the call.
     pub(crate) tries: bool,
-    /// Gives up in a deadlock.
+    /// Fails in a deadlock.
     pub(crate) fails: bool,
 }
 
-impl fmt::Debug for Ask {
+impl fmt::Debug for CallOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ask()")?;
+        f.write_str("opts()")?;
         if let Some(owner) = self.owner {
             write!(f, ".owner({owner})")?;
         }
@@ -153,175 +152,175 @@ impl fmt::Debug for Ask {
     }
 }
 
-/// Returns the default options. Programs that were pasted call it.
-pub(crate) fn ask() -> Ask {
-    Ask::default()
+/// Returns the default options. Pasted programs call this function.
+pub(crate) fn opts() -> CallOptions {
+    CallOptions::default()
 }
 
-macro_rules! asks {
+macro_rules! option_setters {
     ($($name:ident: $type:ty),*; $($flag:ident),*) => {
         #[expect(dead_code, reason = "for programs that are pasted")]
-        impl Ask {
+        impl CallOptions {
             $(pub(crate) fn $name(mut self, value: $type) -> Self { self.$name = Some(value); self })*
             $(pub(crate) fn $flag(mut self) -> Self { self.$flag = true; self })*
         }
     };
 }
-asks!(owner: u8, lease: u16, max_hold: u16, timeout: u16, rest: u16; manual, refuses_reentry, tries, fails);
+option_setters!(owner: u8, lease: u16, max_hold: u16, timeout: u16, rest: u16; manual, refuses_reentry, tries, fails);
 
-/// The task that polls a call's future.
+/// Determines how the future of a call is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Polled {
-    /// A task of its own.
+    /// By its own task, to the end.
     Always,
-    /// Once; then it is left alone, as by a `select!` whose other arm is busy.
+    /// Once. Then the future is kept and not polled, as in a `select!` whose other arm is busy.
     Once,
-    /// By its own wakes so often, then it is dropped.
+    /// So many times, each after a wake. Then the future is dropped.
     Times(u8),
-    /// For so many milliseconds, then it is dropped.
+    /// For so many milliseconds. Then the future is dropped.
     For(u16),
 }
 
-/// An action on what a hand has: a guard, or a future.
+/// An action on the content of a slot: a guard or a kept future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Release,
-    /// `release()` is polled once and left alone.
+    /// `release()` is polled once and then kept.
     ReleaseOnce,
-    Let,
+    Discard,
     Renew,
     Reenter(u8),
     /// A task waits for `lost()`.
     Watch,
-    /// A task runs work under it, for so long.
+    /// A task runs work under the guard for so many milliseconds.
     Run(u16),
     Downgrade(u8),
-    /// Another task gets it, and drops it after so long.
+    /// Another task gets the guard, and drops it after so many milliseconds.
     HandOver(u16),
     Forget,
-    /// A future that was left alone is polled once more.
+    /// A kept future is polled once more.
     PollAgain,
-    /// And by a task from now on.
+    /// A task polls the kept future to its end.
     Resume,
-    /// Renewed once, for so long.
+    /// Renews the hold once, for so many milliseconds.
     RenewFor(u16),
-    /// Its ticket is kept under that number, renewed for so long if it says so.
+    /// Detaches the hold, with a lease of so many milliseconds if given, and keeps its ticket under this number.
     Detach(u8, Option<u16>),
-    /// A leader has another value.
+    /// A leader publishes a new value.
     Proclaim,
-    /// A leader steps down for the first of the candidates.
+    /// A leader hands over to the last of the candidates.
     Resign,
 }
 
-/// A call of the owner of a name, without holding.
+/// A management call, which needs no hold.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Manage {
-    Init(Named, u32),
-    Add(Named, u32),
-    Reduce(Named, u32),
-    Drain(Named),
-    /// Gives back what the first of the holders holds.
-    Reclaim(Named),
-    DeletePermits(Named),
-    InitLeased(Named, u32),
-    SetTotal(Named, u32),
-    AddLeased(Named, u32),
-    DrainLeased(Named),
-    ReclaimLeased(Named),
-    Arm(Named, u64),
-    CountDown(Named, u64),
-    DeleteLatch(Named),
-    /// Armed with that count, to end without use for so many milliseconds.
-    ArmFor(Named, u64, u16),
-    /// The number of parties of a cyclic barrier, and the end of its round by force.
-    SetParties(Named, u32),
-    BreakAll(Named),
-    ForceRelease(What),
-    Look(What),
-    /// The permits, the milliseconds, and whether what is taken is forgotten.
-    SetQuota(Named, u32, u16, bool),
-    DeleteLimiter(Named),
+    Init(Name, u32),
+    Add(Name, u32),
+    Reduce(Name, u32),
+    Drain(Name),
+    /// Takes back the permits of the first holder.
+    Reclaim(Name),
+    DeletePermits(Name),
+    InitLeased(Name, u32),
+    SetTotal(Name, u32),
+    AddLeased(Name, u32),
+    DrainLeased(Name),
+    ReclaimLeased(Name),
+    Arm(Name, u64),
+    CountDown(Name, u64),
+    DeleteLatch(Name),
+    /// Arms a latch with this count and an idle expiry in milliseconds.
+    ArmFor(Name, u64, u16),
+    /// Sets the number of parties of a cyclic barrier. `BreakAll` ends its round by force.
+    SetParties(Name, u32),
+    BreakAll(Name),
+    ForceRelease(Target),
+    Query(Target),
+    /// The permits, the interval in milliseconds, and whether the usage is reset.
+    SetQuota(Name, u32, u16, bool),
+    DeleteLimiter(Name),
 }
 
-/// An action of another program on the same keys, as Redisson does it.
+/// An action of Redisson on the same keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Java {
     /// `RObject.delete`.
-    Delete(Named),
+    Delete(Name),
     /// `RSemaphore.trySetPermits`, and `RPermitExpirableSemaphore`'s.
-    SetPermits(Named, u32),
+    SetPermits(Name, u32),
     /// `tryAcquire` and `release` of one permit.
-    TakePermit(Named),
-    GivePermit(Named),
+    TakePermit(Name),
+    GivePermit(Name),
     /// `RLock.tryLock` with a lease.
-    LockFor(Named, u16),
-    Unlock(Named),
-    SetCount(Named, u32),
-    CountDownTo0(Named),
+    LockFor(Name, u16),
+    Unlock(Name),
+    SetCount(Name, u32),
+    CountDownTo0(Name),
 }
 
-/// One thing that happens. A millisecond passes between two of them.
+/// One step. A millisecond passes between two steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Time passes.
+    /// So many milliseconds pass.
     Pass(u16),
-    /// A call begins, for a hand; what the hand had before is dropped.
+    /// A call begins for a slot. The old content of the slot is dropped.
     Take {
-        hand: u8,
+        slot: u8,
         client: u8,
-        what: What,
-        ask: Ask,
+        target: Target,
+        opts: CallOptions,
         polled: Polled,
     },
     Use(u8, Verb),
     Manage(u8, Manage),
-    /// A task that takes, holds, lets go and pauses, again and again.
+    /// A task that acquires, holds, releases and pauses in a loop.
     Worker {
         client: u8,
-        what: What,
-        ask: Ask,
+        target: Target,
+        opts: CallOptions,
         rounds: u16,
         hold: u8,
         pause: u8,
     },
-    Connect(Seat),
+    Connect(ClientSpec),
     Shutdown(u8, u16),
-    /// The last handle of a client goes, guards may stay.
-    LetClient(u8),
-    /// The process of a client dies.
+    /// The last handle of a client is dropped. Guards may stay.
+    DropClient(u8),
+    /// The process of a client is killed.
     Kill(u8),
-    /// Several processes come, all take the same, and die together after that time.
-    Doomed {
+    /// Several processes start, acquire the same target, and are killed together after `live` milliseconds.
+    KillGroup {
         client: u8,
         processes: u8,
-        what: What,
+        target: Target,
         live: u16,
     },
-    Weather(u8, Weather),
+    Fault(u8, Fault),
     /// The network of one client is a black hole until [`Step::Thaw`].
     Freeze(u8),
     Thaw(u8),
-    /// The machines with all processes and servers are suspended: their clocks jump, timers do not.
+    /// All processes and servers are suspended: their clocks jump, their timers do not.
     Suspend(u16),
-    /// Nobody runs for so long.
+    /// No task runs for so many milliseconds.
     Stall(u16),
     Java(u8, Java),
-    /// The ticket of that number is adopted.
+    /// The ticket with this number is adopted.
     Adopt {
-        hand: u8,
+        slot: u8,
         client: u8,
         ticket: u8,
-        ask: Ask,
+        opts: CallOptions,
         polled: Polled,
     },
-    /// A job runs its work, or a leader whenever it is elected, for so long.
+    /// A job works for so many milliseconds, or a leader whenever it is elected.
     Work {
-        hand: u8,
+        slot: u8,
         client: u8,
-        what: What,
+        target: Target,
         work: u16,
         polled: Polled,
     },
-    /// Somebody looks who leads, to the end.
-    Observe(u8, Named),
+    /// A task observes the leader until the end of the program.
+    Observe(u8, Name),
 }

@@ -1,14 +1,18 @@
-//! Programs that broke a promise once, as the generator prints them.
+//! Programs that once broke a promise, in the form in which the generator prints them.
 
+use crate::fault::Fault::{Delayed, Delivered, Frozen, RepliesSilent};
 use crate::program::Polled::{Always, Once};
-use crate::program::Step::{Pass, Shutdown, Take, Use, Weather, Worker};
-use crate::program::Verb::{Let, Reenter, Release};
-use crate::program::What::{
-    Fair, Free, Inside, Leader, Lock, Meet, PoliteRead, PoliteWrite, Read, Write,
+use crate::program::Step::{Fault, Pass, Shutdown, Take, Use, Worker};
+use crate::program::Target::{
+    Barrier, DoubleBarrier, Fair, Leader, Lock, Read, WaitFree, Write, WriterFirstRead,
+    WriterFirstWrite,
 };
-use crate::program::{Ask, Hears, Hears::Messages, Manage, Program, Seat, Step, What, World, ask};
+use crate::program::Verb::{Discard, Reenter, Release};
+use crate::program::{
+    CallOptions, ClientSpec, Manage, Program, Step, Target, WakeMode, WakeMode::Messages, World,
+    opts,
+};
 use crate::run::run;
-use crate::weather::Weather::{Delayed, Delivered, Frozen, RepliesSilent};
 
 fn keeps_the_promises(world: World, steps: Vec<Step>) {
     let report = run(&Program { world, steps }, &[]);
@@ -17,154 +21,154 @@ fn keeps_the_promises(world: World, steps: Vec<Step>) {
     }
 }
 
-/// A server that answers after `latency` ms, and so many clients.
+/// A world of one server that answers after `latency` ms, and so many clients.
 fn one_server(latency: u8, clients: usize) -> World {
     World {
         servers: 1,
         latency,
-        clients: vec![seat(); clients],
+        clients: vec![spec(); clients],
     }
 }
 
-fn seat() -> Seat {
-    Seat {
+fn spec() -> ClientSpec {
+    ClientSpec {
         server: 0,
         database: 0,
-        hears: Messages,
+        wake_mode: Messages,
     }
 }
 
-fn take(hand: u8, client: u8, what: What, ask: Ask) -> Step {
+fn take(slot: u8, client: u8, target: Target, opts: CallOptions) -> Step {
     Take {
-        hand,
+        slot,
         client,
-        what,
-        ask,
+        target,
+        opts,
         polled: Always,
     }
 }
 
-/// The form in which finds are printed.
+/// The form in which failures are printed.
 #[test]
-fn a_hand_off_and_a_queue() {
+fn release_hands_the_lock_to_a_waiter() {
     keeps_the_promises(
         World {
             servers: 1,
             latency: 5,
             clients: vec![
-                Seat {
+                ClientSpec {
                     server: 0,
                     database: 0,
-                    hears: Messages,
+                    wake_mode: Messages,
                 },
-                Seat {
+                ClientSpec {
                     server: 0,
                     database: 0,
-                    hears: Messages,
+                    wake_mode: Messages,
                 },
             ],
         },
         vec![
             Take {
-                hand: 0,
+                slot: 0,
                 client: 0,
-                what: Lock("x"),
-                ask: ask(),
+                target: Lock("x"),
+                opts: opts(),
                 polled: Always,
             },
             Pass(50),
             Take {
-                hand: 1,
+                slot: 1,
                 client: 1,
-                what: Lock("x"),
-                ask: ask().timeout(900),
+                target: Lock("x"),
+                opts: opts().timeout(900),
                 polled: Always,
             },
             Take {
-                hand: 2,
+                slot: 2,
                 client: 0,
-                what: Fair("f"),
-                ask: ask().lease(900),
+                target: Fair("f"),
+                opts: opts().lease(900),
                 polled: Always,
             },
             Use(0, Release),
-            Use(2, Let),
+            Use(2, Discard),
         ],
     );
 }
 
-/// P8: a place in a queue was granted before it was given up, and the error said that nothing was left.
+/// P8: the queue entry was granted before it was removed, and the error reported that nothing is left.
 #[test]
-fn a_place_in_a_queue_is_something() {
+fn a_fair_timeout_reports_a_queue_entry_that_may_be_granted() {
     keeps_the_promises(
         one_server(5, 5),
         vec![
-            take(4, 2, Fair("x"), ask()),
+            take(4, 2, Fair("x"), opts()),
             Pass(10),
-            take(4, 4, Fair("y"), ask()),
-            take(4, 1, Fair("y"), ask().timeout(0)),
+            take(4, 4, Fair("y"), opts()),
+            take(4, 1, Fair("y"), opts().timeout(0)),
         ],
     );
 }
 
-/// P8: a writer that reads without patience was given no time at all to ask.
+/// P8: a writer that read with a timeout of 0 had no time to send a request.
 #[test]
-fn a_timeout_of_nothing_still_asks_once() {
+fn a_timeout_of_zero_still_sends_one_request() {
     keeps_the_promises(
         one_server(0, 1),
         vec![
-            take(4, 0, Write("r"), ask().owner(1)),
-            take(1, 0, Read("r"), ask().owner(1).timeout(0)),
-            take(2, 0, Write("r"), ask().owner(1).timeout(0)),
+            take(4, 0, Write("r"), opts().owner(1)),
+            take(1, 0, Read("r"), opts().owner(1).timeout(0)),
+            take(2, 0, Write("r"), opts().owner(1).timeout(0)),
         ],
     );
 }
 
-/// P3: the sweep of a place in a queue gave up after a lease, and the place has none.
+/// P3: the clean-up of a queue entry gave up after a lease, but the entry has no lease.
 #[test]
-fn a_place_is_given_up_when_the_server_was_away_for_more_than_a_lease() {
+fn a_queue_entry_is_removed_after_an_outage_longer_than_the_lease() {
     keeps_the_promises(
         one_server(0, 2),
         vec![
-            take(3, 0, Lock("x"), ask()),
-            take(2, 1, Fair("x"), ask()),
-            Weather(0, Frozen),
+            take(3, 0, Lock("x"), opts()),
+            take(2, 1, Fair("x"), opts()),
+            Fault(0, Frozen),
             Pass(15_000),
         ],
     );
 }
 
-/// P8: a reader that released granted to the place of a writer whose time was over, after the writer had said that nothing was left.
+/// P8: the writer's timeout reported that nothing is left. Then the release of the reader granted the lock to the writer's queue entry.
 #[test]
-fn a_place_in_a_line_is_something() {
+fn a_writer_timeout_reports_a_queue_entry_that_may_be_granted() {
     keeps_the_promises(
         one_server(5, 2),
         vec![
             Worker {
                 client: 0,
-                what: PoliteRead("q"),
-                ask: ask(),
+                target: WriterFirstRead("q"),
+                opts: opts(),
                 rounds: 1,
                 hold: 22,
                 pause: 0,
             },
-            take(0, 1, PoliteWrite("q"), ask().timeout(41)),
+            take(0, 1, WriterFirstWrite("q"), opts().timeout(41)),
         ],
     );
 }
 
-/// P9, P10: a re-entry through another client that nobody polled kept its owner's next one waiting.
+/// P9, P10: a re-entry through another client that was not polled delayed the owner's next re-entry.
 #[test]
-fn a_re_entry_that_nobody_polls_delays_nobody() {
+fn an_unpolled_re_entry_does_not_delay_another_re_entry() {
     keeps_the_promises(
         one_server(0, 2),
         vec![
-            take(1, 0, Lock("z"), ask().owner(1)),
+            take(1, 0, Lock("z"), opts().owner(1)),
             Take {
-                hand: 0,
+                slot: 0,
                 client: 1,
-                what: Lock("z"),
-                ask: ask().owner(1),
+                target: Lock("z"),
+                opts: opts().owner(1),
                 polled: Once,
             },
             Use(1, Reenter(2)),
@@ -173,32 +177,32 @@ fn a_re_entry_that_nobody_polls_delays_nobody() {
     );
 }
 
-/// P10: a hold that was given to a re-entry that nobody polls was renewed for as long as its client lived.
+/// P10: the hold of a re-entry that was not polled was renewed for as long as its client lived.
 #[test]
-fn a_re_entry_that_nobody_polls_keeps_nothing() {
+fn an_unpolled_re_entry_does_not_renew_its_hold() {
     keeps_the_promises(
         one_server(0, 3),
         vec![
-            take(0, 2, Lock("z"), ask().owner(1)),
-            take(1, 0, Lock("z"), ask()),
+            take(0, 2, Lock("z"), opts().owner(1)),
+            take(1, 0, Lock("z"), opts()),
             Take {
-                hand: 3,
+                slot: 3,
                 client: 1,
-                what: Lock("z"),
-                ask: ask().owner(1),
+                target: Lock("z"),
+                opts: opts().owner(1),
                 polled: Once,
             },
         ],
     );
 }
 
-/// P4: force through a handle without preference left the mark of a writer that it granted to.
+/// P4: a forced release through a handle without writer preference left the mark of the writer that it granted the lock to.
 #[test]
-fn a_mark_ends_with_a_forced_release() {
-    let worker = |what, rounds, hold, pause| Worker {
+fn a_forced_release_removes_the_mark_of_the_granted_writer() {
+    let worker = |target, rounds, hold, pause| Worker {
         client: 0,
-        what,
-        ask: ask(),
+        target,
+        opts: opts(),
         rounds,
         hold,
         pause,
@@ -206,81 +210,81 @@ fn a_mark_ends_with_a_forced_release() {
     keeps_the_promises(
         one_server(0, 2),
         vec![
-            worker(PoliteRead("q"), 3, 10, 8),
-            worker(PoliteWrite("q"), 1, 4, 4),
-            Step::Manage(1, Manage::ForceRelease(PoliteRead("q"))),
+            worker(WriterFirstRead("q"), 3, 10, 8),
+            worker(WriterFirstWrite("q"), 1, 4, 4),
+            Step::Manage(1, Manage::ForceRelease(WriterFirstRead("q"))),
         ],
     );
 }
 
-/// P8: a shutdown without time left the record of what its client waited for, and said that nothing was left.
+/// P8: a shutdown without time left the record of its client's wait, and reported that nothing is left.
 #[test]
-fn a_record_is_something() {
+fn a_shutdown_reports_the_wait_record_that_it_leaves() {
     keeps_the_promises(
         one_server(0, 2),
         vec![
-            take(3, 0, Lock("x"), ask()),
-            take(4, 1, Free("x"), ask()),
+            take(3, 0, Lock("x"), opts()),
+            take(4, 1, WaitFree("x"), opts()),
             Pass(1_900),
             Shutdown(1, 0),
         ],
     );
 }
 
-/// P8: so was a hold that had been lost at its end, and that the server kept for its rest.
+/// P8: a shutdown reported that nothing is left. The server kept a hold, which `max_hold` had ended, for its rest.
 #[test]
-fn a_lost_hold_may_be_there() {
-    let held = ask().max_hold(671).rest(3_473);
+fn a_shutdown_reports_a_lost_hold_that_rests() {
+    let held = opts().max_hold(671).rest(3_473);
     keeps_the_promises(
         one_server(0, 1),
         vec![
             take(2, 0, Leader("{x}", 0), held),
             Pass(1_000),
             Shutdown(0, 0),
-            Use(2, Let),
+            Use(2, Discard),
             Shutdown(0, 0),
         ],
     );
 }
 
-/// Seldom drawn: who dies holds, and somebody waits for the end of the rest.
+/// Random programs seldom kill a holder while another client waits for the end of the rest.
 #[test]
 fn a_name_rests_after_a_crash() {
     keeps_the_promises(
         one_server(1, 2),
         vec![
-            take(0, 0, Lock("x"), ask().rest(6_000)),
+            take(0, 0, Lock("x"), opts().rest(6_000)),
             Pass(2_500),
             Step::Kill(0),
-            take(1, 1, Lock("x"), ask()),
+            take(1, 1, Lock("x"), opts()),
             Pass(20_000),
         ],
     );
 }
 
-/// Seldom drawn: two owners that wait for each other, and would give up.
+/// Random programs seldom have two owners that wait for each other and fail in a deadlock.
 #[test]
 fn one_of_a_deadlock_gives_up() {
     keeps_the_promises(
         one_server(1, 2),
         vec![
-            take(0, 0, Lock("x"), ask().owner(0)),
-            take(1, 1, Lock("y"), ask().owner(1)),
+            take(0, 0, Lock("x"), opts().owner(0)),
+            take(1, 1, Lock("y"), opts().owner(1)),
             Pass(50),
-            take(2, 0, Lock("y"), ask().owner(0).fails()),
-            take(3, 1, Lock("x"), ask().owner(1).fails()),
+            take(2, 0, Lock("y"), opts().owner(0).fails()),
+            take(3, 1, Lock("x"), opts().owner(1).fails()),
             Pass(30_000),
             Pass(30_000),
         ],
     );
 }
 
-/// Every answer is a fact, and none of them is news: who polls asks less and less often all the same.
+/// P11: each reply was final, so the client did not increase its poll interval, although the replies brought no news.
 #[test]
-fn who_polls_at_a_barrier_asks_less_and_less_often() {
-    let polls = Seat {
-        hears: Hears::Polls,
-        ..seat()
+fn a_polling_client_at_a_barrier_polls_less_and_less_often() {
+    let polls = ClientSpec {
+        wake_mode: WakeMode::Polls,
+        ..spec()
     };
     keeps_the_promises(
         World {
@@ -288,70 +292,70 @@ fn who_polls_at_a_barrier_asks_less_and_less_often() {
             latency: 1,
             clients: vec![polls],
         },
-        vec![take(0, 0, Meet("x", 2, false), ask())],
+        vec![take(0, 0, Barrier("x", 2, false), opts())],
     );
 }
 
-/// Two of two: a second place, for the time in which the first is given back, would be the other party.
+/// If the party got a second place while its first one was given back, it would count as both parties.
 #[test]
-fn an_answer_slower_than_its_lease_gives_one_place() {
-    for what in [Meet("x", 2, false), Inside("x", 2)] {
+fn a_reply_slower_than_the_lease_leaves_one_place() {
+    for target in [Barrier("x", 2, false), DoubleBarrier("x", 2)] {
         keeps_the_promises(
             World {
                 servers: 1,
                 latency: 5,
-                clients: vec![seat(), seat()],
+                clients: vec![spec(), spec()],
             },
             vec![
-                take(0, 0, what.clone(), ask()),
-                take(1, 1, what.clone(), ask()),
+                take(0, 0, target.clone(), opts()),
+                take(1, 1, target.clone(), opts()),
                 Pass(50),
                 Use(0, Release),
                 Use(1, Release),
                 Pass(50),
-                Weather(0, Delayed(1)),
-                take(0, 0, what, ask().lease(600)),
+                Fault(0, Delayed(1)),
+                take(0, 0, target, opts().lease(600)),
                 Pass(640),
-                Weather(0, Delivered),
+                Fault(0, Delivered),
                 Pass(500),
             ],
         );
     }
 }
 
-/// The last question has taken some of the time that P9 allows, and giving the place back takes no more than the rest.
+/// P9: the last request has used some of the time after the deadline. Giving the place back must not take longer than the rest.
 #[test]
-fn a_wait_of_20_ms_ends_in_time_when_nothing_is_answered() {
+fn a_wait_of_20_ms_ends_in_time_without_replies() {
     keeps_the_promises(
         World {
             servers: 1,
             latency: 1,
-            clients: vec![seat(), seat()],
+            clients: vec![spec(), spec()],
         },
         vec![
-            take(2, 1, Meet("y", 2, false), ask().timeout(20)),
-            Weather(0, RepliesSilent(2)),
+            take(2, 1, Barrier("y", 2, false), opts().timeout(20)),
+            Fault(0, RepliesSilent(2)),
             Pass(0),
         ],
     );
 }
 
-/// The round that it completed is the one that it took part in.
+/// The round that the party reports must be the one that it took part in.
 #[test]
-fn who_completed_a_round_learns_so_however_late() {
+fn a_late_party_learns_that_it_completed_the_round() {
     keeps_the_promises(
         World {
             servers: 1,
             latency: 5,
-            clients: vec![seat(), seat()],
+            clients: vec![spec(), spec()],
         },
         vec![
-            take(0, 0, Meet("x", 2, true), ask()),
+            take(0, 0, Barrier("x", 2, true), opts()),
             Pass(50),
-            Weather(0, Delayed(1)),
-            take(1, 1, Meet("x", 2, true), ask().lease(600)),
+            Fault(0, Delayed(1)),
+            take(1, 1, Barrier("x", 2, true), opts().lease(600)),
             Pass(640),
-            Weather(0, Delivered),
+            Fault(0, Delivered),
             Pass(500),
         ],
     );

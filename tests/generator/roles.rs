@@ -7,14 +7,14 @@ use stanchion::{
     LimitError, Quota, RateLimiter, Tick, TokenBucket,
 };
 
-use crate::program::Ask;
+use crate::guards::{Acquired, Call, LEASE, lease, options};
+use crate::program::CallOptions;
 use crate::span;
-use crate::things::{Call, LEASE, Thing, lease, options};
 
-/// The first moment of the engines' clocks, in unix milliseconds.
+/// The first time of the engines' clocks, in Unix milliseconds.
 const EPOCH: u64 = 1_800_000_000_000;
 
-/// The tick of that number: one a second.
+/// The tick with this number. Ticks are one second apart.
 pub(crate) fn tick(number: u8) -> Option<Tick> {
     Tick::from_unix_millis(EPOCH + u64::from(number) * 1_000).ok()
 }
@@ -39,25 +39,25 @@ pub(crate) fn campaign(
     Some(Box::pin(async move {
         if tries {
             let term = election.try_campaign_with("v0", options).await?;
-            return Ok(term.map(Thing::Term));
+            return Ok(term.map(Acquired::Term));
         }
         let term = election.campaign_with("v0", options).await?;
-        Ok(Some(Thing::Term(term)))
+        Ok(Some(Acquired::Term(term)))
     }))
 }
 
-pub(crate) fn job(client: &Client, name: &str, least: u16, ask: Ask) -> Option<Job> {
-    // A run is an owner of its own, and waits for nobody.
-    let ask = Ask {
+pub(crate) fn job(client: &Client, name: &str, least: u16, opts: CallOptions) -> Option<Job> {
+    // A run has its own owner and does not wait.
+    let opts = CallOptions {
         owner: None,
         fails: false,
         refuses_reentry: false,
-        lease: Some(ask.lease.unwrap_or(LEASE)),
-        ..ask
+        lease: Some(opts.lease.unwrap_or(LEASE)),
+        ..opts
     };
     let job = Job::new(client, name)
         .ok()?
-        .with_options(options(ask, None));
+        .with_options(options(opts, None));
     Some(job.at_least(span(least)))
 }
 
@@ -66,23 +66,23 @@ pub(crate) fn begin(
     name: &str,
     number: Option<u8>,
     least: u16,
-    ask: Ask,
+    opts: CallOptions,
 ) -> Option<Call> {
-    let job = job(client, name, least, ask)?;
+    let job = job(client, name, least, opts)?;
     Some(Box::pin(async move {
         let begun = match number.and_then(tick) {
             Some(tick) => job.begin_tick(tick).await?,
             None => job.begin().await?,
         };
         Ok(Some(match begun {
-            Begun::Running(guard) => Thing::Job(guard),
-            Begun::Already { tick, .. } => Thing::Ran(tick),
-            _ => Thing::Skipped,
+            Begun::Running(guard) => Acquired::Job(guard),
+            Begun::Already { tick, .. } => Acquired::Ran(tick),
+            _ => Acquired::Skipped,
         }))
     }))
 }
 
-/// A limit of a limiter of a program: permits, of an interval, and at once.
+/// A limit of a limiter: permits in an interval, and permits at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) permits: u32,
@@ -98,7 +98,7 @@ const fn of(permits: u32, millis: u64, burst: u32) -> Terms {
     }
 }
 
-/// All users of a name agree on these. A program asks for four permits at most.
+/// All users of a name use the same limits. No call requests more than four permits.
 pub(crate) fn rate_of(name: &str) -> Terms {
     match name {
         "a" => of(5, 700, 5),
@@ -121,47 +121,54 @@ pub(crate) fn limiter(client: &Client, name: &str) -> Option<RateLimiter> {
     RateLimiter::new(client, name, quota(rate_of(name))?).ok()
 }
 
-fn granted(attempt: Attempt) -> Option<Thing> {
-    attempt.granted().map(Thing::Grant)
+fn granted(attempt: Attempt) -> Option<Acquired> {
+    attempt.granted().map(Acquired::Grant)
 }
 
-/// Reads an answer of a limiter: a limited call has got nothing, as one that finds a lock taken.
-fn answered(outcome: Result<stanchion::Grant, LimitError>) -> Result<Option<Thing>, AcquireError> {
+/// Converts the result of a limiter. A limited call gets nothing, as a try at a lock that is held.
+fn answered(
+    outcome: Result<stanchion::Grant, LimitError>,
+) -> Result<Option<Acquired>, AcquireError> {
     match outcome {
-        Ok(grant) => Ok(Some(Thing::Grant(grant))),
+        Ok(grant) => Ok(Some(Acquired::Grant(grant))),
         Err(LimitError::Acquire(error)) => Err(error),
         Err(_) => Ok(None),
     }
 }
 
 macro_rules! limited {
-    ($handle:expr, $permits:expr, $ask:expr) => {{
-        let (handle, permits, ask) = ($handle, $permits, $ask);
+    ($handle:expr, $permits:expr, $opts:expr) => {{
+        let (handle, permits, opts) = ($handle, $permits, $opts);
         Box::pin(async move {
-            if ask.tries {
+            if opts.tries {
                 return Ok(granted(handle.try_acquire_many(permits).await?));
             }
-            match ask.timeout {
+            match opts.timeout {
                 Some(timeout) => {
                     let waited = handle.acquire_many_timeout(permits, span(timeout));
                     answered(waited.await)
                 }
-                None => Ok(Some(Thing::Grant(handle.acquire_many(permits).await?))),
+                None => Ok(Some(Acquired::Grant(handle.acquire_many(permits).await?))),
             }
         })
     }};
 }
 
-pub(crate) fn rated(client: &Client, name: &str, permits: u32, ask: Ask) -> Option<Call> {
-    Some(limited!(limiter(client, name)?, permits, ask))
+pub(crate) fn rated(client: &Client, name: &str, permits: u32, opts: CallOptions) -> Option<Call> {
+    Some(limited!(limiter(client, name)?, permits, opts))
 }
 
-pub(crate) fn bucketed(client: &Client, name: &str, permits: u32, ask: Ask) -> Option<Call> {
+pub(crate) fn bucketed(
+    client: &Client,
+    name: &str,
+    permits: u32,
+    opts: CallOptions,
+) -> Option<Call> {
     let limits = limits_of(name).into_iter();
     let mut limits = limits.map(|terms| Limit::new(quota(terms)?, terms.burst).ok());
     let mut bucket = TokenBucket::new(client, name, limits.next()??).ok()?;
     for limit in limits {
         bucket = bucket.and(limit?);
     }
-    Some(limited!(bucket, permits, ask))
+    Some(limited!(bucket, permits, opts))
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::calls::{OPERATION, TOLERANCE};
 use crate::judge;
 use crate::process::{JumpingClock, Wire};
-use crate::program::{Hears, Polled, Program, Seat};
+use crate::program::{ClientSpec, Polled, Program, WakeMode};
 use crate::span;
 use crate::state::{Finding, Process, Shared, State};
 
@@ -32,7 +32,7 @@ thread_local! {
     static PANICS: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Lets a panic of a task, which its runtime swallows, be a finding. Those of others are printed as ever.
+/// Turns a panic of a task, which its runtime catches, into a finding. Other panics are printed as usual.
 pub(crate) fn note_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -59,7 +59,7 @@ pub(crate) fn run(program: &Program, ignored: &'static [&'static str]) -> Report
     let Ok(runtime) = runtime else {
         panic!("no runtime");
     };
-    // What is random in libraries below draws from here.
+    // The libraries below draw their random numbers from this generator.
     fastrand::seed(7);
     let shared = runtime.block_on(async {
         let mut runner = Runner::new(program, ignored);
@@ -73,67 +73,67 @@ pub(crate) fn run(program: &Program, ignored: &'static [&'static str]) -> Report
     }
     Report {
         finding: state.finding.clone(),
-        history: state.history.tell(),
+        history: state.history.render(),
         digest: state.history.digest(),
     }
 }
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The content of a hand.
+/// The content of a slot.
 pub(crate) enum Content {
     Pending(u64, AbortHandle),
-    /// A future that nobody polls.
-    Left(u64, Work),
+    /// A future that no task polls.
+    Parked(u64, Work),
     Guard(u64),
 }
 
-/// The variables of a program.
+/// The variables of a program, by number.
 #[derive(Clone, Default)]
-pub(crate) struct Hands(Arc<Mutex<BTreeMap<u8, Content>>>);
+pub(crate) struct Slots(Arc<Mutex<BTreeMap<u8, Content>>>);
 
-impl Hands {
-    pub(crate) fn put(&self, hand: u8, content: Content) {
-        let old = self.map(|hands| hands.insert(hand, content));
+impl Slots {
+    pub(crate) fn put(&self, slot: u8, content: Content) {
+        let old = self.map(|slots| slots.insert(slot, content));
         drop(old);
     }
 
-    pub(crate) fn take(&self, hand: u8) -> Option<Content> {
-        self.map(|hands| hands.remove(&hand))
+    pub(crate) fn take(&self, slot: u8) -> Option<Content> {
+        self.map(|slots| slots.remove(&slot))
     }
 
-    pub(crate) fn guard(&self, hand: u8) -> Option<u64> {
-        self.map(|hands| match hands.get(&hand) {
+    pub(crate) fn guard(&self, slot: u8) -> Option<u64> {
+        self.map(|slots| match slots.get(&slot) {
             Some(Content::Guard(id)) => Some(*id),
             _ => None,
         })
     }
 
-    /// Returns whether it has a future that nobody polls.
-    pub(crate) fn is_left(&self, hand: u8) -> bool {
-        self.map(|hands| matches!(hands.get(&hand), Some(Content::Left(..))))
+    /// Returns whether the slot has a future that no task polls.
+    pub(crate) fn is_parked(&self, slot: u8) -> bool {
+        self.map(|slots| matches!(slots.get(&slot), Some(Content::Parked(..))))
     }
 
     pub(crate) fn numbers(&self) -> Vec<u8> {
-        self.map(|hands| hands.keys().copied().collect())
+        self.map(|slots| slots.keys().copied().collect())
     }
 
-    /// Returns whether the call is still what the hand has; then the guard is.
-    pub(crate) fn fulfil(&self, hand: u8, call: u64, guard: u64) -> bool {
-        self.map(|hands| match hands.get(&hand) {
-            Some(Content::Pending(id, _) | Content::Left(id, _)) if *id == call => {
-                hands.insert(hand, Content::Guard(guard));
+    /// Puts the guard into the slot, if the slot still has this call. Returns whether it has.
+    pub(crate) fn fulfil(&self, slot: u8, call: u64, guard: u64) -> bool {
+        self.map(|slots| match slots.get(&slot) {
+            Some(Content::Pending(id, _) | Content::Parked(id, _)) if *id == call => {
+                slots.insert(slot, Content::Guard(guard));
                 true
             }
             _ => false,
         })
     }
 
-    /// The future of this call has ended.
-    pub(crate) fn done(&self, hand: u8, call: u64) {
-        self.map(|hands| {
-            if matches!(hands.get(&hand), Some(Content::Left(id, _)) if *id == call) {
-                hands.remove(&hand);
+    /// Removes the future of a call that has ended.
+    pub(crate) fn done(&self, slot: u8, call: u64) {
+        self.map(|slots| {
+            if matches!(slots.get(&slot), Some(Content::Parked(id, _)) if *id == call) {
+                slots.remove(&slot);
             }
         });
     }
@@ -145,11 +145,11 @@ impl Hands {
 
 pub(crate) struct Runner {
     pub(crate) shared: Shared,
-    pub(crate) hands: Hands,
-    /// Tasks that are nobody's hand: workers, watchers.
+    pub(crate) slots: Slots,
+    /// Tasks without a slot: workers and watchers, with the numbers of their clients.
     pub(crate) tasks: Vec<(u8, AbortHandle)>,
-    /// Those who look on, to the end.
-    pub(crate) lookers: Vec<(u8, AbortHandle)>,
+    /// Tasks of observers, which run to the end.
+    pub(crate) observer_tasks: Vec<(u8, AbortHandle)>,
     latency: Duration,
 }
 
@@ -165,23 +165,23 @@ impl Runner {
             .collect();
         Self {
             shared: Shared::new(State::new(engines, ignored)),
-            hands: Hands::default(),
+            slots: Slots::default(),
             tasks: Vec::new(),
-            lookers: Vec::new(),
+            observer_tasks: Vec::new(),
             latency,
         }
     }
 
     async fn go(&mut self, program: &Program) {
-        for seat in &program.world.clients {
-            self.connect(*seat).await;
+        for spec in &program.world.clients {
+            self.connect(*spec).await;
         }
         self.pass(Duration::from_millis(50)).await;
         for step in &program.steps {
             if self.is_over() {
                 return;
             }
-            self.shared.lock().tell(format!("-- {step:?}"));
+            self.shared.lock().log(format!("-- {step:?}"));
             Box::pin(self.step(step)).await;
             self.pass(Duration::from_millis(1)).await;
         }
@@ -192,7 +192,7 @@ impl Runner {
         self.shared.lock().finding.is_some()
     }
 
-    /// Time passes, and judges look.
+    /// Lets time pass, and runs the judges in between.
     pub(crate) async fn pass(&self, length: Duration) {
         let until = Instant::now() + length;
         let began = Instant::now();
@@ -207,24 +207,24 @@ impl Runner {
                 Duration::from_millis(100)
             };
             tokio::time::sleep(slice.min(left)).await;
-            judge::look(&mut self.shared.lock());
+            judge::check(&mut self.shared.lock());
         }
     }
 
-    /// Another client, as another process would have. `None`: it could not connect.
-    pub(crate) async fn connect(&mut self, seat: Seat) -> Option<u8> {
+    /// Connects another client, as in a process of its own. Returns `None` if it cannot connect.
+    pub(crate) async fn connect(&mut self, spec: ClientSpec) -> Option<u8> {
         let (number, engine) = {
             let state = self.shared.lock();
-            let engine = state.engines.get(usize::from(seat.server))?.clone();
+            let engine = state.engines.get(usize::from(spec.server))?.clone();
             (state.processes.len(), engine)
         };
         let label = format!("process-{number}");
         let wire = Wire::new(&engine, &label);
         let clock = JumpingClock::start();
-        let url = format!("redis://server-{}/{}", seat.server, seat.database);
-        let wake = match seat.hears {
-            Hears::Messages => Wake::Messages,
-            Hears::Polls => Wake::Poll,
+        let url = format!("redis://server-{}/{}", spec.server, spec.database);
+        let wake = match spec.wake_mode {
+            WakeMode::Messages => Wake::Messages,
+            WakeMode::Polls => Wake::Poll,
         };
         let config = ClientConfig::new(url)
             .virtual_time()
@@ -242,7 +242,7 @@ impl Runner {
         state.processes.push(Process {
             id: client.id().to_string(),
             client: Some(client),
-            seat,
+            spec,
             clock,
             wire,
             killed: false,
@@ -253,17 +253,16 @@ impl Runner {
         u8::try_from(number).ok()
     }
 
-    /// Empties a hand as a variable that is assigned again.
-    pub(crate) fn empty(&self, hand: u8) {
-        match self.hands.take(hand) {
+    /// Drops the content of a slot, as an assignment to a variable does.
+    pub(crate) fn empty(&self, slot: u8) {
+        match self.slots.take(slot) {
             None => {}
             Some(Content::Pending(_, task)) => task.abort(),
-            Some(Content::Left(_, future)) => drop(future),
-            Some(Content::Guard(id)) => drop(self.shared.let_go(id)),
+            Some(Content::Parked(_, future)) => drop(future),
+            Some(Content::Guard(id)) => drop(self.shared.remove_guard(id)),
         }
     }
 
-    /// Has a task do it.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         tokio::spawn(work).abort_handle()
     }
@@ -273,45 +272,45 @@ impl Runner {
     }
 }
 
-/// Polls once, and wakes nobody.
+/// Polls once, with a waker that does nothing.
 pub(crate) async fn poll_once(work: &mut Work) -> bool {
     poll_fn(|_| {
-        let mut nobody = Context::from_waker(Waker::noop());
-        Poll::Ready(work.as_mut().poll(&mut nobody).is_ready())
+        let mut context = Context::from_waker(Waker::noop());
+        Poll::Ready(work.as_mut().poll(&mut context).is_ready())
     })
     .await
 }
 
-/// Polls a future that nobody polls once more.
-pub(crate) async fn poll_left(runner: &Runner, hand: u8, call: u64, mut work: Work) {
-    // What stands there while it runs may be replaced by its guard.
+/// Polls a kept future once more.
+pub(crate) async fn poll_parked(runner: &Runner, slot: u8, call: u64, mut work: Work) {
+    // The poll may replace this placeholder by its guard.
     let empty: Work = Box::pin(async {});
-    runner.hands.put(hand, Content::Left(call, empty));
+    runner.slots.put(slot, Content::Parked(call, empty));
     if poll_once(&mut work).await {
-        runner.hands.done(hand, call);
+        runner.slots.done(slot, call);
     } else {
-        runner.hands.put(hand, Content::Left(call, work));
+        runner.slots.put(slot, Content::Parked(call, work));
     }
 }
 
-/// Runs a future as `polled` says, for a hand.
-pub(crate) async fn attend(runner: &Runner, hand: u8, call: u64, work: Work, polled: Polled) {
+/// Runs a future for a slot, in the way that `polled` says.
+pub(crate) async fn run_in_slot(runner: &Runner, slot: u8, call: u64, work: Work, polled: Polled) {
     match polled {
         Polled::Always => {
             let task = runner.spawn(work);
-            runner.hands.put(hand, Content::Pending(call, task));
+            runner.slots.put(slot, Content::Pending(call, task));
         }
         Polled::For(millis) => {
             let task = runner.spawn(async move {
                 drop(tokio::time::timeout(span(millis), work).await);
             });
-            runner.hands.put(hand, Content::Pending(call, task));
+            runner.slots.put(slot, Content::Pending(call, task));
         }
         Polled::Times(polls) => {
             let task = runner.spawn(async move {
                 stanchion_testkit::cancel_after(work, polls.into()).await;
             });
-            runner.hands.put(hand, Content::Pending(call, task));
+            runner.slots.put(slot, Content::Pending(call, task));
         }
         Polled::Once => {
             {
@@ -322,7 +321,7 @@ pub(crate) async fn attend(runner: &Runner, hand: u8, call: u64, work: Work, pol
                     op.was_parked = true;
                 }
             }
-            poll_left(runner, hand, call, work).await;
+            poll_parked(runner, slot, call, work).await;
         }
     }
 }

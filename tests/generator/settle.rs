@@ -1,11 +1,11 @@
-//! The end of every program: calm weather, everybody lets go, and nothing may be left.
+//! The end of every program: all faults end, all guards are dropped, and nothing may be left on the servers.
 
 use std::time::Duration;
 
 use crate::keys;
 use crate::program::Verb;
+use crate::resource::Family;
 use crate::run::Runner;
-use crate::spot::Family;
 use crate::state::OpKind;
 
 const fn seconds(n: u64) -> Duration {
@@ -13,47 +13,52 @@ const fn seconds(n: u64) -> Duration {
 }
 
 pub(crate) async fn settle(runner: &mut Runner) {
-    runner.shared.lock().tell("-- settling");
-    runner.calm();
-    // As everybody stands: what is lost, miscounted or asleep shows when the weather has been calm for a while.
-    let restless = {
+    runner.shared.lock().log("-- settling");
+    runner.clear_faults();
+    // Lost holds, wrong counts and stuck waiters show after some time without faults.
+    let needs_time = {
         let state = runner.shared.lock();
         let waits = |op: &crate::state::Op| op.kind == OpKind::Wait && !op.parked;
-        let stirred = state.skies.iter().any(|sky| sky.last > state.began);
-        stirred && !state.held.is_empty() || state.ops.values().any(waits)
+        let had_faults = state
+            .fault_states
+            .iter()
+            .any(|fault_state| fault_state.last > state.began);
+        had_faults && !state.held.is_empty() || state.ops.values().any(waits)
     };
     let before = scripts(runner);
-    runner.pass(seconds(if restless { 12 } else { 2 })).await;
-    if restless && runner.tasks.is_empty() && runner.lookers.is_empty() {
+    runner.pass(seconds(if needs_time { 12 } else { 2 })).await;
+    if needs_time && runner.tasks.is_empty() && runner.observer_tasks.is_empty() {
         spins(runner, scripts(runner) - before);
     }
-    // Who would give up in a deadlock has the time to.
-    let gives_up = |op: &crate::state::Op| op.kind == OpKind::Wait && op.ask.fails && !op.parked;
-    let entangled = runner.shared.lock().ops.values().any(gives_up);
-    runner.pass(seconds(if entangled { 48 } else { 0 })).await;
+    // Calls that fail in a deadlock need time to detect it.
+    let gives_up = |op: &crate::state::Op| op.kind == OpKind::Wait && op.opts.fails && !op.parked;
+    let may_deadlock = runner.shared.lock().ops.values().any(gives_up);
+    runner
+        .pass(seconds(if may_deadlock { 48 } else { 0 }))
+        .await;
     runner.shared.lock().stopping = true;
     let owners = std::mem::take(&mut runner.shared.lock().owners);
     drop(owners);
-    // What is held goes; what waits is polled, and what nobody polls stays as it is.
-    for hand in runner.hands.numbers() {
-        if runner.hands.guard(hand).is_some() {
+    // Guards are dropped. Waiting calls go on, and kept futures stay as they are.
+    for slot in runner.slots.numbers() {
+        if runner.slots.guard(slot).is_some() {
             runner
-                .step(&crate::program::Step::Use(hand, Verb::Let))
+                .step(&crate::program::Step::Use(slot, Verb::Discard))
                 .await;
         }
     }
     drain(runner, seconds(30)).await;
-    // Nobody is left behind a future that is not polled.
-    for hand in runner.hands.numbers() {
-        if runner.hands.is_left(hand) {
-            runner.empty(hand);
+    // No waiter may stay behind a future that is not polled.
+    for slot in runner.slots.numbers() {
+        if runner.slots.is_parked(slot) {
+            runner.empty(slot);
         }
     }
     drain(runner, seconds(20)).await;
-    for hand in runner.hands.numbers() {
-        runner.empty(hand);
+    for slot in runner.slots.numbers() {
+        runner.empty(slot);
     }
-    // Workers that wait for what never comes; those who watch for losses go on.
+    // Ends workers that wait for something that does not happen. Tasks that watch for losses go on.
     for (client, task) in &runner.tasks {
         if *client != u8::MAX {
             task.abort();
@@ -61,10 +66,10 @@ pub(crate) async fn settle(runner: &mut Runner) {
     }
     runner.pass(seconds(10)).await;
     if !runner.is_over() {
-        nobody_asks(runner).await;
+        check_no_requests(runner).await;
     }
     if !runner.is_over() {
-        at_rest(runner).await;
+        check_nothing_is_left(runner).await;
     }
 }
 
@@ -75,11 +80,11 @@ fn scripts(runner: &Runner) -> u64 {
     stats.map(|it| it.count("EVALSHA") + it.count("EVAL")).sum()
 }
 
-/// P11: who holds renews, and who waits looks now and then, in the 12 s in which nothing else happened.
+/// P11: in 12 s without other events, holders only renew and waiters only poll.
 fn spins(runner: &Runner, ran: u64) {
     let mut state = runner.shared.lock();
     let there = state.ops.len() + state.held.len() + 2 * state.processes.len();
-    // Who polls asks sixteen times a second, at last; a lease of 600 ms is renewed five times a second.
+    // A polling client slows down to 16 requests a second; a lease of 600 ms is renewed five times a second.
     if ran > 12 * 24 * u64::try_from(there).unwrap_or(u64::MAX) {
         let text =
             format!("P11: {ran} scripts ran in 12 s for {there} calls, guards and processes");
@@ -87,17 +92,17 @@ fn spins(runner: &Runner, ran: u64) {
     }
 }
 
-/// Those who wait get what they wait for, one after the other, for as long as anybody gets anything.
+/// Lets the waiters acquire one after the other, as long as one of them makes progress.
 async fn drain(runner: &mut Runner, at_most: Duration) {
     let began = tokio::time::Instant::now();
     let mut stuck = Duration::ZERO;
     while began.elapsed() < at_most + stuck && !runner.is_over() {
         let waits = {
             let state = runner.shared.lock();
-            let meets =
-                |op: &crate::state::Op| op.uses.iter().any(|it| it.spot.family.is_barrier());
-            // Others than those who are here may never come.
-            let alone = |op: &crate::state::Op| meets(op) && began.elapsed() > seconds(10);
+            let at_barrier =
+                |op: &crate::state::Op| op.uses.iter().any(|it| it.resource.family.is_barrier());
+            // The missing parties of a barrier may never come.
+            let alone = |op: &crate::state::Op| at_barrier(op) && began.elapsed() > seconds(10);
             let waiting =
                 |op: &crate::state::Op| op.kind == OpKind::Wait && !op.parked && !alone(op);
             state.ops.values().any(waiting) || state.held.values().any(|held| !held.forgotten)
@@ -106,9 +111,9 @@ async fn drain(runner: &mut Runner, at_most: Duration) {
             return;
         }
         runner.pass(Duration::from_millis(100)).await;
-        for hand in runner.hands.numbers() {
-            if runner.hands.guard(hand).is_some() {
-                runner.empty(hand);
+        for slot in runner.slots.numbers() {
+            if runner.slots.guard(slot).is_some() {
+                runner.empty(slot);
                 stuck = began.elapsed();
             }
         }
@@ -118,42 +123,42 @@ async fn drain(runner: &mut Runner, at_most: Duration) {
     }
 }
 
-/// Nobody holds and nobody waits: nothing is sent, but by those who look on and for guards that were forgotten.
-async fn nobody_asks(runner: &mut Runner) {
-    // What tickets, the dead and rests keep ends; those who look on have looked again.
-    let looked_on = !runner.shared.lock().books.lookouts.is_empty();
-    if looked_on {
+/// Judges that no requests are sent without a holder or waiter. Observers and forgotten guards are exceptions.
+async fn check_no_requests(runner: &mut Runner) {
+    // In this time detached holds, holds of dead processes and rests end, and observers poll again.
+    let has_observers = !runner.shared.lock().tracking.observers.is_empty();
+    if has_observers {
         runner.pass(seconds(20)).await;
         crate::judge::terms::at_the_end(&mut runner.shared.lock());
-        for (_, task) in &runner.lookers {
+        for (_, task) in &runner.observer_tasks {
             task.abort();
         }
         return;
     }
     let busy = {
         let state = runner.shared.lock();
-        let calm = (0..state.engines.len()).all(|server| {
+        let fault_free = (0..state.engines.len()).all(|server| {
             let server = u8::try_from(server).unwrap_or(u8::MAX);
-            state.calm_over(server) > seconds(20)
+            state.fault_free_server(server) > seconds(20)
         });
-        !calm || !state.held.is_empty() || !state.ops.is_empty() || state.left
+        !fault_free || !state.held.is_empty() || !state.ops.is_empty() || state.left
     };
     if busy {
         return;
     }
-    // The records of what clients hold and wait for end within this.
+    // The records of the holds and waits of clients end within this time.
     runner.pass(seconds(20)).await;
     let before = scripts(runner);
     runner.pass(seconds(15)).await;
     let more = scripts(runner) - before;
     if more > 0 {
-        let text = format!("{more} scripts ran in 15 s in which nobody held or waited");
+        let text = format!("{more} scripts ran in 15 s without a hold or a waiter");
         runner.shared.lock().report("Restless", text);
     }
 }
 
-/// Clients go, leases end; then only documented keys are left, and no connection.
-async fn at_rest(runner: &mut Runner) {
+/// Judges that only documented keys, and no connections, are left when all clients have ended and all leases are over.
+async fn check_nothing_is_left(runner: &mut Runner) {
     let clients: Vec<_> = {
         let mut state = runner.shared.lock();
         state
@@ -175,16 +180,21 @@ async fn at_rest(runner: &mut Runner) {
     drop(clients);
     let longest = {
         let state = runner.shared.lock();
-        state.places.values().map(|place| place.lease).max()
+        state.records.values().map(|record| record.lease).max()
     };
     let leases = longest.unwrap_or_default();
     {
         let state = runner.shared.lock();
-        for spot in state.places.keys() {
-            crate::java::unlock(&state.engines[usize::from(spot.server)], spot.name);
+        for resource in state.records.keys() {
+            crate::java::unlock(&state.engines[usize::from(resource.server)], resource.name);
         }
     }
-    let stepped = runner.shared.lock().skies.iter().any(|sky| sky.stepped);
+    let stepped = runner
+        .shared
+        .lock()
+        .fault_states
+        .iter()
+        .any(|fault_state| fault_state.stepped);
     let more = if stepped { seconds(25) } else { Duration::ZERO };
     tokio::time::sleep(leases + seconds(13) + more).await;
     let mut state = runner.shared.lock();
@@ -205,16 +215,16 @@ async fn at_rest(runner: &mut Runner) {
         .map(|engine| engine.stats().connections)
         .sum();
     if !left.is_empty() && !forgotten {
-        let text = format!("P3: everybody has gone, and the servers have {left:?}");
+        let text = format!("P3: all clients have ended, and the servers have {left:?}");
         state.report("LeftBehind", text);
     }
     if connections > 0 && !forgotten {
-        let text = format!("everybody has gone, and {connections} connections are open");
+        let text = format!("all clients have ended, and {connections} connections are open");
         state.report("Lingers", text);
     }
 }
 
-/// The keys that may stay; for the reasons see `docs/protocol.md`.
+/// Returns whether a key may stay. The reasons are in `docs/protocol.md`.
 fn is_documented(state: &crate::state::State, server: usize, database: u8, line: &str) -> bool {
     let key = line.split(" = ").next().unwrap_or_default();
     let documented = [
@@ -224,13 +234,13 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         "stanchion_latch_deleted:",
         "stanchion_semaphore_total",
         "stanchion_semaphore_slow",
-        // Of clients that ended without a shutdown: they end by themselves, too.
+        // Keys of clients that ended without a shutdown. They expire, too.
         "stanchion_client",
     ];
     if documented.iter().any(|prefix| key.starts_with(prefix)) {
         return true;
     }
-    // Each of these ends by itself.
+    // These keys must expire.
     let ends = !line.ends_with(", -1 ms left");
     let lasting = [
         "stanchion_job_last",
@@ -241,12 +251,12 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         return true;
     }
     let limiters = state
-        .places
+        .records
         .keys()
-        .filter(|spot| spot.family == Family::Rate);
-    let mut limiters = limiters.flat_map(|spot| {
-        let [value, log] = keys::limiter_keys(spot.name);
-        [spot.name.to_owned(), value, log]
+        .filter(|resource| resource.family == Family::Rate);
+    let mut limiters = limiters.flat_map(|resource| {
+        let [value, log] = keys::limiter_keys(resource.name);
+        [resource.name.to_owned(), value, log]
     });
     if ends && limiters.any(|one| one == key) {
         return true;
@@ -255,26 +265,31 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         return true;
     }
     let some_died = state.deaths || state.left;
-    // Without a release of a lock after them nobody says that the line has ended; the end of a term is none.
-    let led = |spot: &&crate::spot::Spot| key.ends_with(&keys::beside("", spot.name));
-    let unreleased = some_died || state.campaigns.iter().any(|spot| led(&spot));
+    // Only a release of the lock removes its wait set. The end of a term does not count as one.
+    let led =
+        |resource: &&crate::resource::Resource| key.ends_with(&keys::key_for("", resource.name));
+    let unreleased = some_died || state.campaigns.iter().any(|resource| led(&resource));
     if unreleased && ends && key.starts_with("stanchion_wake") {
         return true;
     }
-    // Queues whose waiters all died stay until the next one comes; so do the permits of the dead.
-    let of_the_dead = [
+    // Queues of dead waiters stay until the next waiter comes. The permits of dead processes stay, too.
+    let of_dead_processes = [
         "redisson_lock_queue:",
         "redisson_lock_timeout:",
         "stanchion_fair_waiters:",
         "stanchion_permits",
     ];
-    if some_died && of_the_dead.iter().any(|prefix| key.starts_with(prefix)) {
+    if some_died
+        && of_dead_processes
+            .iter()
+            .any(|prefix| key.starts_with(prefix))
+    {
         return true;
     }
-    // A latch that ends has an end.
-    let idle = keys::beside("stanchion_latch_idle", key);
+    // A latch with an idle expiry must expire.
+    let idle = keys::key_for("stanchion_latch_idle", key);
     let engine = &state.engines[server];
-    let ends_unused = !state.books.armed && keys::all(engine, database).contains(&idle);
+    let ends_unused = !state.tracking.armed && keys::all(engine, database).contains(&idle);
     if !ends && ends_unused {
         return false;
     }
@@ -286,23 +301,23 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         return true;
     }
     let numbers = [Family::Permits, Family::Leased, Family::Latch];
-    state.places.iter().any(|(spot, place)| {
-        usize::from(spot.server) == server
-            && spot.database == database
-            && (numbers.contains(&spot.family) && spot.name == key
-                || spot.family == Family::Leased && keys::leases_of(spot.name) == key
-                || spot.family == Family::Permits
-                    && keys::ledger_of(spot.name) == key
-                    && (place.forgotten || place.total.is_none()))
+    state.records.iter().any(|(resource, record)| {
+        usize::from(resource.server) == server
+            && resource.database == database
+            && (numbers.contains(&resource.family) && resource.name == key
+                || resource.family == Family::Leased && keys::leases_of(resource.name) == key
+                || resource.family == Family::Permits
+                    && keys::ledger_of(resource.name) == key
+                    && (record.forgotten || record.total.is_none()))
     })
 }
 
-/// A barrier stays for an hour, with places that have ended; the answers to arrivals for two minutes.
+/// A barrier stays for an hour, with places that have ended. The replies to arrivals stay for two minutes.
 fn is_of_a_barrier(state: &crate::state::State, key: &str) -> bool {
-    let spots = state.places.keys();
-    let mut spots = spots.filter(|spot| spot.family.is_barrier());
-    spots.any(|spot| {
-        keys::barrier_keys(*spot).contains(&key.to_owned())
-            || key.starts_with(&keys::beside("stanchion_once", spot.name))
+    let resources = state.records.keys();
+    let mut resources = resources.filter(|resource| resource.family.is_barrier());
+    resources.any(|resource| {
+        keys::barrier_keys(*resource).contains(&key.to_owned())
+            || key.starts_with(&keys::key_for("stanchion_once", resource.name))
     })
 }

@@ -1,9 +1,9 @@
-//! Simpler values in the steps of a program that fails.
+//! Simplifies the values in the steps of a failing program.
 
-use crate::program::{Ask, Hears, Polled, Program, Step, Verb, What};
+use crate::program::{CallOptions, Polled, Program, Step, Target, Verb, WakeMode};
 use crate::state::Finding;
 
-/// Tries simpler values, one after the other, as long as the program fails in the same way.
+/// Tries simpler values one after the other, as long as the program breaks the same rule.
 pub(crate) fn simpler_values(
     shortest: &mut (Program, Finding),
     left: &mut usize,
@@ -25,7 +25,7 @@ pub(crate) fn simpler_values(
     }
 }
 
-/// Programs that are simpler in one place.
+/// Programs with one simpler value.
 fn simpler(program: &Program) -> Vec<Program> {
     let mut all = Vec::new();
     let mut world = |change: &dyn Fn(&mut Program) -> bool| {
@@ -37,10 +37,11 @@ fn simpler(program: &Program) -> Vec<Program> {
     world(&|p| std::mem::replace(&mut p.world.latency, 0) != 0);
     for n in 0..program.world.clients.len() {
         world(&|p| {
-            std::mem::replace(&mut p.world.clients[n].hears, Hears::Messages) == Hears::Polls
+            std::mem::replace(&mut p.world.clients[n].wake_mode, WakeMode::Messages)
+                == WakeMode::Polls
         });
     }
-    // The last client, if nobody needs it.
+    // The last client, unless a server needs it.
     if program.world.clients.len() > usize::from(program.world.servers) {
         world(&|p| p.world.clients.pop().is_some());
     }
@@ -63,42 +64,42 @@ fn simpler_step(step: &Step) -> Vec<Step> {
             .into_iter()
             .map(|grace| Step::Shutdown(*client, grace))
             .collect(),
-        Step::Use(hand, Verb::Run(millis)) => fewer(*millis)
+        Step::Use(slot, Verb::Run(millis)) => fewer(*millis)
             .into_iter()
-            .map(|millis| Step::Use(*hand, Verb::Run(millis)))
+            .map(|millis| Step::Use(*slot, Verb::Run(millis)))
             .collect(),
         Step::Take {
-            hand,
+            slot,
             client,
-            what,
-            ask,
+            target,
+            opts,
             polled,
         } => {
-            let take = |what: What, ask: Ask, polled: Polled| Step::Take {
-                hand: *hand,
+            let take = |target: Target, opts: CallOptions, polled: Polled| Step::Take {
+                slot: *slot,
                 client: *client,
-                what,
-                ask,
+                target,
+                opts,
                 polled,
             };
-            let mut all: Vec<Step> = simpler_asks(*ask)
+            let mut all: Vec<Step> = simpler_options(*opts)
                 .into_iter()
-                .map(|ask| take(what.clone(), ask, *polled))
+                .map(|opts| take(target.clone(), opts, *polled))
                 .collect();
             if *polled != Polled::Always {
-                all.push(take(what.clone(), *ask, Polled::Always));
+                all.push(take(target.clone(), *opts, Polled::Always));
             }
             all.extend(
-                simpler_what(what)
+                simpler_target(target)
                     .into_iter()
-                    .map(|what| take(what, *ask, *polled)),
+                    .map(|target| take(target, *opts, *polled)),
             );
             all
         }
         Step::Worker {
             client,
-            what,
-            ask,
+            target,
+            opts,
             rounds,
             hold,
             pause,
@@ -107,25 +108,25 @@ fn simpler_step(step: &Step) -> Vec<Step> {
             .filter(|rounds| *rounds > 0)
             .map(|rounds| Step::Worker {
                 client: *client,
-                what: what.clone(),
-                ask: *ask,
+                target: target.clone(),
+                opts: *opts,
                 rounds,
                 hold: *hold,
                 pause: *pause,
             })
             .collect(),
-        Step::Doomed {
+        Step::KillGroup {
             client,
             processes,
-            what,
+            target,
             live,
         } => fewer((*processes).into())
             .into_iter()
             .filter_map(|processes| u8::try_from(processes).ok())
-            .map(|processes| Step::Doomed {
+            .map(|processes| Step::KillGroup {
                 client: *client,
                 processes,
-                what: what.clone(),
+                target: target.clone(),
                 live: *live,
             })
             .collect(),
@@ -133,7 +134,7 @@ fn simpler_step(step: &Step) -> Vec<Step> {
     }
 }
 
-/// Round numbers below.
+/// Smaller numbers: zero, half, and rounded down.
 fn fewer(n: u16) -> Vec<u16> {
     let mut all = vec![0, n / 2];
     for unit in [1_000, 100, 10] {
@@ -144,53 +145,59 @@ fn fewer(n: u16) -> Vec<u16> {
     all
 }
 
-fn simpler_asks(ask: Ask) -> Vec<Ask> {
-    let plain = Ask::default();
+fn simpler_options(opts: CallOptions) -> Vec<CallOptions> {
+    let plain = CallOptions::default();
     let mut all = vec![
         plain,
-        Ask { owner: None, ..ask },
-        Ask { lease: None, ..ask },
-        Ask {
+        CallOptions {
+            owner: None,
+            ..opts
+        },
+        CallOptions {
+            lease: None,
+            ..opts
+        },
+        CallOptions {
             manual: false,
-            ..ask
+            ..opts
         },
-        Ask {
+        CallOptions {
             max_hold: None,
-            ..ask
+            ..opts
         },
-        Ask {
+        CallOptions {
             timeout: None,
-            ..ask
+            ..opts
         },
-        Ask { rest: None, ..ask },
-        Ask {
+        CallOptions { rest: None, ..opts },
+        CallOptions {
             fails: false,
-            ..ask
+            ..opts
         },
-        Ask {
+        CallOptions {
             refuses_reentry: false,
-            ..ask
+            ..opts
         },
-        Ask {
+        CallOptions {
             tries: false,
-            ..ask
+            ..opts
         },
     ];
-    all.retain(|simpler| *simpler != ask);
+    all.retain(|simpler| *simpler != opts);
     all
 }
 
-fn simpler_what(what: &What) -> Vec<What> {
-    match what {
-        What::Multi(members) if members.len() > 1 => (0..members.len())
+fn simpler_target(target: &Target) -> Vec<Target> {
+    match target {
+        Target::Multi(members) if members.len() > 1 => (0..members.len())
             .map(|at| {
                 let mut fewer = members.clone();
                 fewer.remove(at);
-                What::Multi(fewer)
+                Target::Multi(fewer)
             })
             .collect(),
-        What::Bare(n) | What::Own(n) => vec![What::Lock(n)],
-        What::Meet(n, parties, true) => vec![What::Meet(n, *parties, false)],
+        Target::Unfenced(n) | Target::NameFenced(n) => vec![Target::Lock(n)],
+        Target::Barrier(n, parties, true) => vec![Target::Barrier(n, *parties, false)],
         _ => Vec::new(),
     }
 }

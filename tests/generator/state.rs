@@ -1,6 +1,6 @@
-//! The knowledge of a run: holders, waiters, the weather. The judges read it.
+//! The state of a run: guards, calls, resources and faults.
 //!
-//! Long: the books of one run, which the judges read together.
+//! Long: the records of one run, which the judges read together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use stanchion::{Client, Owner};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::books::Books;
+use crate::fault::{Effect, Reason};
+use crate::guards::Acquired;
 use crate::history::History;
 use crate::process::{JumpingClock, Wire};
-use crate::program::{Ask, Seat, What};
-use crate::spot::{Family, Queue, Side, Spot, Use};
-use crate::things::Thing;
-use crate::weather::{Effect, Reason};
+use crate::program::{CallOptions, ClientSpec, Target};
+use crate::resource::{Family, Queue, Resource, Side, Use};
+use crate::tracking::Tracking;
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,124 +29,124 @@ pub(crate) struct Finding {
 /// The process of one client.
 pub(crate) struct Process {
     pub(crate) client: Option<Client>,
-    /// The first part of its owners.
+    /// The prefix of its owners' names.
     pub(crate) id: String,
-    pub(crate) seat: Seat,
+    pub(crate) spec: ClientSpec,
     pub(crate) clock: JumpingClock,
     pub(crate) wire: Wire,
     pub(crate) killed: bool,
     /// A shutdown has begun.
     pub(crate) closing: bool,
-    /// The black hole of its own began then.
+    /// The time at which its own black hole began.
     pub(crate) frozen: Option<Instant>,
     pub(crate) trouble: Instant,
 }
 
-/// Which actor a hold counts for.
+/// The owner of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Actor {
     Shared(u8),
     Fresh(u64),
 }
 
-/// A guard that the program has.
+/// A guard of the program.
 pub(crate) struct Held {
-    pub(crate) thing: Arc<Thing>,
-    pub(crate) what: What,
+    pub(crate) acquired: Arc<Acquired>,
+    pub(crate) target: Target,
     pub(crate) uses: Vec<Use>,
     pub(crate) actor: Actor,
-    pub(crate) ask: Ask,
+    pub(crate) opts: CallOptions,
     pub(crate) since: Instant,
-    /// The server may rightly have forgotten it, or given it to somebody else.
+    /// The server may have lost the hold, or granted it to another owner, without breaking a promise.
     pub(crate) tainted: bool,
     pub(crate) forgotten: bool,
-    /// Work that runs under it.
+    /// Work that runs under the guard.
     pub(crate) runs: Vec<AbortHandle>,
-    /// When it was first seen not to be held any more.
+    /// The time at which a judge first saw that the guard is not held any more.
     pub(crate) over: Option<Instant>,
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
     pub(crate) label: String,
     pub(crate) kind: OpKind,
     pub(crate) uses: Vec<Use>,
     pub(crate) client: u8,
-    pub(crate) ask: Ask,
+    pub(crate) opts: CallOptions,
     pub(crate) started: Instant,
-    /// The time after which it must have ended.
+    /// The time within which the call must end.
     pub(crate) limit: Option<Duration>,
-    /// Nobody polls it.
+    /// No task polls the call.
     pub(crate) parked: bool,
-    /// Somebody did not, once.
+    /// The call was not polled for some time.
     pub(crate) was_parked: bool,
-    /// Since when it could be served, and how many grants there had been at its spots.
+    /// Since when the call could be served, and the number of grants at its resources at that time.
     pub(crate) starving: Option<(Instant, u64)>,
-    /// When a call of its client that nobody polls was last seen in its way.
+    /// The last time at which a call of the same client that is not polled was in the way.
     pub(crate) hindered: Option<Instant>,
-    /// Of a latch: it was armed when this began, and nothing has happened since that could open it.
-    pub(crate) shut_out: bool,
+    /// The latch was closed when the call began, and no event since then can have opened it.
+    pub(crate) closed_at_start: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
-    /// An acquire, or a latch's wait.
+    /// An acquire, or a wait at a latch.
     Wait,
     Try,
-    /// Something about a guard that the hand has.
+    /// A call about a guard of a slot.
     Guard,
     Release,
     Manage,
     Shutdown,
-    /// A job or a leader with its work.
+    /// A job or a leader, with its work.
     Work,
 }
 
-/// The knowledge of one spot.
+/// The state of one resource.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// Something about it ended, or was granted.
-    pub(crate) stirred: Instant,
+pub(crate) struct Record {
+    /// The last time at which a call began or ended, or a hold was granted or ended.
+    pub(crate) last_change: Instant,
     pub(crate) granted: Instant,
-    /// The moment whose holds may be gone, or somebody else's.
+    /// The last time at which holds may have been lost, or granted to another owner.
     pub(crate) tainted: Option<Instant>,
-    /// A held guard of it was released, or something else happened that tells waiters.
+    /// The last time at which a held guard was released, or another event notified waiters.
     pub(crate) released: Instant,
-    /// Fair locks and others meet here: they exclude, and do not wake, each other.
+    /// Fair locks and other locks use this name. They exclude each other, but do not wake each other.
     pub(crate) mixed: bool,
     queue: Option<Queue>,
-    /// A RedLock uses it.
+    /// A RedLock uses the resource.
     pub(crate) of_quorum: bool,
-    /// Permits were taken away below what is held, or another program deleted the key under its holders.
+    /// Permits were taken away below the number that is held, or another program deleted the key of held permits.
     pub(crate) reduced: bool,
     /// The number of grants so far.
     pub(crate) grants: u64,
-    /// A waiter could be served, and is not, since then.
+    /// Since when a waiter could be served, but is not.
     pub(crate) asleep: Option<Instant>,
-    /// Nobody known holds it, it is not free, and somebody waits, since then.
+    /// Since when the resource is not free and has no known holder, although a call waits.
     pub(crate) blocked: Option<Instant>,
-    /// Nobody knows of it, and it is there, since then.
+    /// Since when the server has an entry without a known owner.
     pub(crate) orphaned: Option<Instant>,
-    /// The numbers do not add up since then.
+    /// Since when the counts do not match.
     pub(crate) miscounted: Option<Instant>,
-    /// Somebody who will never release has it until then.
+    /// The time until which a holder that will never release may hold the resource.
     pub(crate) dead_until: Instant,
-    /// Guards of it were forgotten.
+    /// A guard of the resource was forgotten.
     pub(crate) forgotten: bool,
-    /// The longest lease asked for.
+    /// The longest lease of the calls.
     pub(crate) lease: Duration,
     /// The number of permits, if it is known.
     pub(crate) total: Option<i64>,
     pub(crate) java_permits: i64,
-    /// The last tokens, by where they come from.
+    /// The last fencing token of each source.
     pub(crate) tokens: BTreeMap<u8, u64>,
 }
 
-impl Place {
+impl Record {
     fn new(now: Instant) -> Self {
         Self {
-            stirred: now,
+            last_change: now,
             granted: now,
             tainted: None,
             released: now,
@@ -161,7 +161,7 @@ impl Place {
             miscounted: None,
             dead_until: now,
             forgotten: false,
-            lease: Duration::from_millis(crate::things::LEASE.into()),
+            lease: Duration::from_millis(crate::guards::LEASE.into()),
             total: None,
             java_permits: 0,
             tokens: BTreeMap::new(),
@@ -169,55 +169,55 @@ impl Place {
     }
 }
 
-/// The weather over one server.
+/// The faults of one server.
 #[derive(Clone, Debug)]
-pub(crate) struct Sky {
-    /// Why requests may fail now.
+pub(crate) struct FaultState {
+    /// The reasons why requests may fail now.
     pub(crate) reasons: BTreeSet<Reason>,
-    /// When they last could.
+    /// The last time at which requests could fail.
     pub(crate) last: Instant,
-    /// The server answers nobody since then.
-    pub(crate) dark: Option<Instant>,
-    pub(crate) deaf: Instant,
+    /// Since when the server answers no client.
+    pub(crate) unanswered: Option<Instant>,
+    pub(crate) messages_lost: Instant,
     pub(crate) stepped: bool,
 }
 
 pub(crate) struct State {
     pub(crate) began: Instant,
     pub(crate) engines: Vec<Engine>,
-    pub(crate) skies: Vec<Sky>,
+    pub(crate) fault_states: Vec<FaultState>,
     pub(crate) processes: Vec<Process>,
     pub(crate) owners: BTreeMap<u8, Owner>,
     pub(crate) held: BTreeMap<u64, Held>,
     pub(crate) ops: BTreeMap<u64, Op>,
-    pub(crate) places: BTreeMap<Spot, Place>,
-    pub(crate) books: Books,
+    pub(crate) records: BTreeMap<Resource, Record>,
+    pub(crate) tracking: Tracking,
     pub(crate) history: History,
     pub(crate) finding: Option<Finding>,
     /// Rules that are not judged.
     pub(crate) ignored: &'static [&'static str],
-    /// Past holdings, with their ends: calls and guards that have ended.
+    /// Calls and guards that have ended: the client, the base of the name, and the time.
     pub(crate) ended: Vec<(u8, &'static str, Instant)>,
-    /// Clients whose shutdown said that nothing is left.
+    /// Clients whose shutdown reported that nothing is left.
     pub(crate) clean: Vec<(u8, Instant)>,
-    /// A shutdown said that it leaves something.
+    /// A shutdown reported that something is left.
     pub(crate) left: bool,
-    /// Some process died.
+    /// A process was killed.
     pub(crate) deaths: bool,
-    /// Some call was left unpolled.
+    /// A call was kept without being polled.
     pub(crate) ever_parked: bool,
-    /// Clocks jumped, or nobody ran for a while.
-    pub(crate) leapt: bool,
-    /// When nobody had run for a while, and for how long.
+    /// Clocks jumped, or no task ran for a while.
+    pub(crate) time_jumped: bool,
+    /// The ends of stalls, and their lengths.
     pub(crate) stalls: Vec<(Instant, Duration)>,
-    /// Where anybody campaigned.
-    pub(crate) campaigns: BTreeSet<Spot>,
-    /// Workers stop.
+    /// The resources with a campaign.
+    pub(crate) campaigns: BTreeSet<Resource>,
+    /// Workers must stop.
     pub(crate) stopping: bool,
     pub(crate) next: u64,
 }
 
-/// The state, and whoever runs beside the program.
+/// The state, shared by the program and its tasks.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<Mutex<State>>);
 
@@ -226,36 +226,36 @@ impl Shared {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Nothing that may call back is dropped while this is locked: not a guard, not a future.
+    /// Guards and futures must not be dropped while the state is locked, because their destructors may lock it, too.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Long ago: for times that nothing has happened at yet.
+/// A long time ago, for events that have not happened.
 const LONG: Duration = Duration::from_secs(3600);
 
 impl State {
     pub(crate) fn new(engines: Vec<Engine>, ignored: &'static [&'static str]) -> Self {
         let now = Instant::now();
         let past = now.checked_sub(LONG).unwrap_or(now);
-        let sky = Sky {
+        let fault_state = FaultState {
             reasons: BTreeSet::new(),
             last: past,
-            dark: None,
-            deaf: past,
+            unanswered: None,
+            messages_lost: past,
             stepped: false,
         };
         Self {
             began: now,
-            skies: vec![sky; engines.len()],
+            fault_states: vec![fault_state; engines.len()],
             engines,
             processes: Vec::new(),
             owners: BTreeMap::new(),
             held: BTreeMap::new(),
             ops: BTreeMap::new(),
-            places: BTreeMap::new(),
-            books: Books::default(),
+            records: BTreeMap::new(),
+            tracking: Tracking::default(),
             history: History::default(),
             finding: None,
             ignored,
@@ -264,7 +264,7 @@ impl State {
             left: false,
             deaths: false,
             ever_parked: false,
-            leapt: false,
+            time_jumped: false,
             stalls: Vec::new(),
             campaigns: BTreeSet::new(),
             stopping: false,
@@ -277,56 +277,58 @@ impl State {
         self.next
     }
 
-    pub(crate) fn tell(&mut self, event: impl Into<String>) {
+    pub(crate) fn log(&mut self, event: impl Into<String>) {
         let at = self.began.elapsed();
         self.history.push(at, event.into());
     }
 
-    /// A promise is broken. The first finding stays.
+    /// Records a broken promise. Only the first finding is kept.
     pub(crate) fn report(&mut self, rule: &'static str, text: String) {
         if self.finding.is_none() && !self.ignored.contains(&rule) {
-            self.tell(format!("FOUND {rule}: {text}"));
+            self.log(format!("FOUND {rule}: {text}"));
             self.finding = Some(Finding { rule, text });
         }
     }
 
-    pub(crate) fn place(&mut self, spot: Spot) -> &mut Place {
+    pub(crate) fn record(&mut self, resource: Resource) -> &mut Record {
         let now = Instant::now();
-        self.places.entry(spot).or_insert_with(|| Place::new(now))
+        self.records
+            .entry(resource)
+            .or_insert_with(|| Record::new(now))
     }
 
-    pub(crate) fn stir(&mut self, uses: &[Use]) {
+    pub(crate) fn note_change(&mut self, uses: &[Use]) {
         let now = Instant::now();
         for used in uses {
-            let place = self.place(used.spot);
-            place.stirred = now;
-            place.orphaned = None;
-            place.miscounted = None;
+            let record = self.record(used.resource);
+            record.last_change = now;
+            record.orphaned = None;
+            record.miscounted = None;
         }
     }
 
-    /// A call or a guard is over.
+    /// Records the end of a call or of a guard.
     pub(crate) fn ended(&mut self, uses: &[Use]) {
         let now = Instant::now();
-        self.stir(uses);
+        self.note_change(uses);
         for used in uses {
-            self.ended.push((used.client, used.spot.base(), now));
+            self.ended.push((used.client, used.resource.base(), now));
         }
         if self.ended.len() > 500 {
             self.ended.drain(..250);
         }
     }
 
-    pub(crate) fn seats(&self) -> Vec<Seat> {
-        self.processes.iter().map(|process| process.seat).collect()
+    pub(crate) fn specs(&self) -> Vec<ClientSpec> {
+        self.processes.iter().map(|process| process.spec).collect()
     }
 
-    /// One client for each server, for a RedLock: the first that lives.
+    /// The first live client of each server, for a RedLock.
     pub(crate) fn nodes(&self) -> Vec<u8> {
         (0..self.engines.len())
             .filter_map(|server| {
                 self.processes.iter().position(|process| {
-                    usize::from(process.seat.server) == server
+                    usize::from(process.spec.server) == server
                         && process.client.is_some()
                         && !process.killed
                 })
@@ -340,18 +342,18 @@ impl State {
         process.client.clone().filter(|_| !process.killed)
     }
 
-    /// The time for which nothing has stood between these and their servers.
-    pub(crate) fn calm(&self, uses: &[Use]) -> Duration {
+    /// The time since the last fault between these clients and their servers.
+    pub(crate) fn fault_free(&self, uses: &[Use]) -> Duration {
         uses.iter()
-            .map(|used| self.calm_of(used.spot.server, used.client))
+            .map(|used| self.fault_free_between(used.resource.server, used.client))
             .min()
             .unwrap_or(LONG)
     }
 
-    pub(crate) fn calm_of(&self, server: u8, client: u8) -> Duration {
-        let sky = &self.skies[usize::from(server)];
-        let above = if sky.reasons.is_empty() {
-            sky.last.elapsed()
+    pub(crate) fn fault_free_between(&self, server: u8, client: u8) -> Duration {
+        let fault_state = &self.fault_states[usize::from(server)];
+        let above = if fault_state.reasons.is_empty() {
+            fault_state.last.elapsed()
         } else {
             Duration::ZERO
         };
@@ -363,117 +365,121 @@ impl State {
         above.min(own)
     }
 
-    /// The time for which nothing has stood between a server and anybody.
-    pub(crate) fn calm_over(&self, server: u8) -> Duration {
+    /// The time since the last fault between a server and any of its live clients.
+    pub(crate) fn fault_free_server(&self, server: u8) -> Duration {
         (0..self.processes.len())
             .filter_map(|client| u8::try_from(client).ok())
             .filter(|client| {
                 let process = &self.processes[usize::from(*client)];
-                process.seat.server == server && !process.killed
+                process.spec.server == server && !process.killed
             })
-            .map(|client| self.calm_of(server, client))
+            .map(|client| self.fault_free_between(server, client))
             .min()
             .unwrap_or(LONG)
     }
 
     /// Since when a server has not answered this client.
-    pub(crate) fn dark_since(&self, server: u8, client: u8) -> Option<Instant> {
-        let sky = self.skies.get(usize::from(server))?.dark;
+    pub(crate) fn unanswered_since(&self, server: u8, client: u8) -> Option<Instant> {
+        let fault_state = self.fault_states.get(usize::from(server))?.unanswered;
         let own = self.processes.get(usize::from(client))?.frozen;
-        match (sky, own) {
+        match (fault_state, own) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
     }
 
-    pub(crate) fn struck(&mut self, server: u8, effect: Effect) {
+    pub(crate) fn apply_effect(&mut self, server: u8, effect: Effect) {
         let now = Instant::now();
-        let Some(sky) = self.skies.get_mut(usize::from(server)) else {
+        let Some(fault_state) = self.fault_states.get_mut(usize::from(server)) else {
             return;
         };
-        if !matches!(effect, Effect::None | Effect::Deaf) {
-            sky.last = now;
+        if !matches!(effect, Effect::None | Effect::LosesMessages) {
+            fault_state.last = now;
         }
         match effect {
-            Effect::None | Effect::Moment => {}
+            Effect::None | Effect::Interrupts => {}
             Effect::Begins(reason) => {
-                sky.reasons.insert(reason);
+                fault_state.reasons.insert(reason);
             }
             Effect::Ends(reason) => {
-                sky.reasons.remove(&reason);
+                fault_state.reasons.remove(&reason);
             }
-            Effect::Calms => sky.reasons.clear(),
-            Effect::Deaf => sky.deaf = now,
+            Effect::Clears => fault_state.reasons.clear(),
+            Effect::LosesMessages => fault_state.messages_lost = now,
             Effect::DataLost => {
-                self.taint(|spot| spot.server == server);
-                self.books.lost(server);
+                self.taint(|resource| resource.server == server);
+                self.tracking.note_data_loss(server);
             }
             Effect::ClockStepped => {
-                sky.stepped = true;
-                self.taint(|spot| spot.server == server);
-                self.books.leapt(server);
+                fault_state.stepped = true;
+                self.taint(|resource| resource.server == server);
+                self.tracking.note_time_jump(server);
             }
         }
-        let sky = &mut self.skies[usize::from(server)];
-        let dark = |reason| matches!(reason, &Reason::Frozen | &Reason::Refused);
-        sky.dark = if sky.reasons.iter().any(dark) {
-            Some(sky.dark.unwrap_or(now))
+        let fault_state = &mut self.fault_states[usize::from(server)];
+        let unanswered = |reason| matches!(reason, &Reason::Frozen | &Reason::Refused);
+        fault_state.unanswered = if fault_state.reasons.iter().any(unanswered) {
+            Some(fault_state.unanswered.unwrap_or(now))
         } else {
             None
         };
-        if matches!(effect, Effect::Calms | Effect::Ends(Reason::Frozen)) {
-            // A general thaw ends everybody's black hole.
+        if matches!(effect, Effect::Clears | Effect::Ends(Reason::Frozen)) {
+            // A general thaw ends the black holes of all clients.
             for process in &mut self.processes {
-                if process.seat.server == server && process.frozen.take().is_some() {
+                if process.spec.server == server && process.frozen.take().is_some() {
                     process.trouble = now;
                 }
             }
         }
-        for (spot, place) in &mut self.places {
-            if spot.server == server && effect != Effect::None {
-                place.asleep = None;
-                place.blocked = None;
-                place.orphaned = None;
-                place.miscounted = None;
+        for (resource, record) in &mut self.records {
+            if resource.server == server && effect != Effect::None {
+                record.asleep = None;
+                record.blocked = None;
+                record.orphaned = None;
+                record.miscounted = None;
             }
-            if spot.server == server && effect == Effect::DataLost {
-                place.java_permits = 0;
-                place.total = None;
+            if resource.server == server && effect == Effect::DataLost {
+                record.java_permits = 0;
+                record.total = None;
             }
         }
-        self.latches_may_open(|spot| spot.server == server);
+        self.latches_may_open(|resource| resource.server == server);
     }
 
-    /// Notes that what is held of these spots may be gone, or somebody else's.
-    pub(crate) fn taint(&mut self, which: impl Fn(&Spot) -> bool) {
+    /// Records that the holds of these resources may be lost, or belong to another owner.
+    pub(crate) fn taint(&mut self, which: impl Fn(&Resource) -> bool) {
         let now = Instant::now();
-        for (_, place) in self.places.iter_mut().filter(|(spot, _)| which(spot)) {
-            place.tainted = Some(now);
+        for (_, record) in self
+            .records
+            .iter_mut()
+            .filter(|(resource, _)| which(resource))
+        {
+            record.tainted = Some(now);
         }
         for held in self.held.values_mut() {
-            if held.uses.iter().any(|used| which(&used.spot)) {
+            if held.uses.iter().any(|used| which(&used.resource)) {
                 held.tainted = true;
             }
         }
-        self.books.taint(which);
+        self.tracking.taint(which);
     }
 
-    /// Notes that holds of those who do not release, on this server, end with the leases, and `by` later.
+    /// Records that holds on this server that are never released end with their leases, and `by` later.
     pub(crate) fn ends_later(&mut self, server: u8, by: Duration) {
-        let leases = self.places.values().map(|place| place.lease).max();
+        let leases = self.records.values().map(|record| record.lease).max();
         let end = Instant::now() + leases.unwrap_or_default() + Duration::from_secs(4) + by;
-        for (spot, place) in &mut self.places {
-            if spot.server == server {
-                place.dead_until = place.dead_until.max(end);
+        for (resource, record) in &mut self.records {
+            if resource.server == server {
+                record.dead_until = record.dead_until.max(end);
             }
         }
     }
 
-    /// The process of `client` is dead: what it has ends with its leases.
-    pub(crate) fn dies(&mut self, client: u8) {
-        crate::judge::rests::note(self, client);
+    /// Records that the process of `client` is dead. Its holds end with their leases.
+    pub(crate) fn note_death(&mut self, client: u8) {
+        crate::judge::detached::note_rests(self, client);
         self.ends_later(
-            self.processes[usize::from(client)].seat.server,
+            self.processes[usize::from(client)].spec.server,
             Duration::ZERO,
         );
         for held in self.held.values_mut() {
@@ -483,61 +489,65 @@ impl State {
         }
     }
 
-    pub(crate) fn latches_may_open(&mut self, which: impl Fn(&Spot) -> bool) {
-        self.books.idle.retain(|spot, _| !which(spot));
+    pub(crate) fn latches_may_open(&mut self, which: impl Fn(&Resource) -> bool) {
+        self.tracking.idle.retain(|resource, _| !which(resource));
         for op in self.ops.values_mut() {
-            if op.uses.iter().any(|used| which(&used.spot)) {
-                op.shut_out = false;
+            if op.uses.iter().any(|used| which(&used.resource)) {
+                op.closed_at_start = false;
             }
         }
     }
 
-    /// Returns whether a grant that this call has got may have been taken away before it was told.
+    /// Returns whether the grant of this call may have been taken away before its reply arrived.
     pub(crate) fn is_stale(&self, op: &Op) -> bool {
         let forced = |used: &Use| {
-            let same = |spot: Spot| {
-                (spot.server, spot.database, spot.name)
-                    == (used.spot.server, used.spot.database, used.spot.name)
+            let same = |resource: Resource| {
+                (resource.server, resource.database, resource.name)
+                    == (
+                        used.resource.server,
+                        used.resource.database,
+                        used.resource.name,
+                    )
             };
             let by_hand = |other: &Op| {
-                other.kind == OpKind::Manage && other.uses.iter().any(|used| same(used.spot))
+                other.kind == OpKind::Manage && other.uses.iter().any(|used| same(used.resource))
             };
             let under_way = self.ops.values().any(by_hand);
-            let lately = self
-                .places
-                .get(&used.spot)
-                .and_then(|place| place.tainted)
+            let recently = self
+                .records
+                .get(&used.resource)
+                .and_then(|record| record.tainted)
                 .is_some_and(|at| {
                     at.elapsed() < Duration::from_millis(300)
-                        || at > op.started && self.calm(&op.uses) < op.started.elapsed()
+                        || at > op.started && self.fault_free(&op.uses) < op.started.elapsed()
                         || at > op.started && op.was_parked
                 });
-            under_way || lately
+            under_way || recently
         };
         op.uses.iter().any(forced)
     }
 
-    /// Returns whether a call of `client` that nobody polls has a place at this spot, or one that shares its channel.
-    pub(crate) fn parked_at(&self, spot: Spot, client: u8) -> bool {
+    /// Returns whether `client` has a call that is not polled at this resource, or at one that shares its channel.
+    pub(crate) fn parked_at(&self, resource: Resource, client: u8) -> bool {
         self.ops.values().any(|op| {
             op.parked
                 && op.uses.iter().any(|used| {
                     used.client == client
-                        && used.spot.server == spot.server
-                        && used.spot.base() == spot.base()
+                        && used.resource.server == resource.server
+                        && used.resource.base() == resource.base()
                 })
         })
     }
 }
 
-/// Takes a call off the books when its future goes.
+/// Removes a call from the state when its future is dropped.
 pub(crate) struct Ticket {
     id: u64,
     shared: Shared,
 }
 
 impl Ticket {
-    /// By a method, so that a task that needs the number takes the ticket with it.
+    /// A method, so that a task that needs the number captures the whole ticket.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -548,34 +558,35 @@ impl Drop for Ticket {
         let mut state = self.shared.lock();
         if let Some(op) = state.ops.remove(&self.id) {
             state.ended(&op.uses);
-            state.tell(format!("{} is dropped", op.label));
-            crate::judge::meetings::gone(&mut state, &op);
+            state.log(format!("{} is dropped", op.label));
+            crate::judge::barriers::left_early(&mut state, &op);
         }
     }
 }
 
 impl Shared {
-    /// Puts a call on the books.
+    /// Records a call that begins.
     pub(crate) fn begin(&self, mut op: Op) -> Ticket {
         let mut state = self.lock();
         let id = state.number();
-        state.stir(&op.uses);
-        let rest = crate::span(op.ask.rest.unwrap_or_default());
-        let lease = crate::span(op.ask.lease.unwrap_or(crate::things::LEASE)) + rest;
+        state.note_change(&op.uses);
+        let rest = crate::span(op.opts.rest.unwrap_or_default());
+        let lease = crate::span(op.opts.lease.unwrap_or(crate::guards::LEASE)) + rest;
         for used in &op.uses {
-            let place = state.place(used.spot);
-            place.lease = place.lease.max(lease);
-            place.of_quorum |= used.side == Side::Quorum;
-            place.mixed |= place.queue.is_some_and(|queue| queue != used.queue);
-            place.queue = Some(used.queue);
+            let record = state.record(used.resource);
+            record.lease = record.lease.max(lease);
+            record.of_quorum |= used.side == Side::Quorum;
+            record.mixed |= record.queue.is_some_and(|queue| queue != used.queue);
+            record.queue = Some(used.queue);
         }
         op.label = format!("#{id} {}", op.label);
-        let limited = op.uses.iter().map(|used| used.spot);
-        let limited = limited.filter(|spot| matches!(spot.family, Family::Rate | Family::Bucket));
-        for spot in limited {
-            state.books.rate(spot);
+        let limited = op.uses.iter().map(|used| used.resource);
+        let limited =
+            limited.filter(|resource| matches!(resource.family, Family::Rate | Family::Bucket));
+        for resource in limited {
+            state.tracking.rate(resource);
         }
-        state.tell(op.label.clone());
+        state.log(op.label.clone());
         state.ops.insert(id, op);
         drop(state);
         Ticket {

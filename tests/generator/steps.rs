@@ -1,4 +1,4 @@
-//! The execution of each step.
+//! Runs the steps of a program.
 //!
 //! Long: one table, or one case for each step.
 
@@ -9,33 +9,33 @@ use stanchion::Clock as _;
 use tokio::time::Instant;
 
 use crate::calls::{OPERATION, masked};
+use crate::fault::Reason;
+use crate::guards::Acquired;
 use crate::judge;
-use crate::program::{Ask, Polled, Step, Verb, What};
-use crate::run::{Content, Hands, Runner, Work, attend, poll_left};
+use crate::program::{CallOptions, Polled, Step, Target, Verb};
+use crate::resource::uses;
+use crate::run::{Content, Runner, Slots, Work, poll_parked, run_in_slot};
 use crate::span;
-use crate::spot::uses;
 use crate::state::{Held, OpKind, Shared};
-use crate::things::Thing;
-use crate::weather::Reason;
 
-/// The future of an acquire: it puts its guard into the hand that it is for.
-fn taking(
+/// The future of an acquire, which puts its guard into the slot.
+fn acquire_future(
     shared: &Shared,
-    hands: &Hands,
-    hand: u8,
+    slots: &Slots,
+    slot: u8,
     client: u8,
-    what: &What,
-    ask: Ask,
+    target: &Target,
+    opts: CallOptions,
 ) -> Option<(u64, Work)> {
-    let mut asking = shared.ask(client, what, ask)?;
-    let id = asking.ticket.id();
-    let (shared, hands) = (shared.clone(), hands.clone());
+    let mut acquire = shared.start_acquire(client, target, opts)?;
+    let id = acquire.ticket.id();
+    let (shared, slots) = (shared.clone(), slots.clone());
     let work = async move {
-        let outcome = (&mut asking.call).await;
-        if let Some(guard) = shared.acquired(asking, outcome)
-            && !hands.fulfil(hand, id, guard)
+        let outcome = (&mut acquire.call).await;
+        if let Some(guard) = shared.acquired(acquire, outcome)
+            && !slots.fulfil(slot, id, guard)
         {
-            drop(shared.let_go(guard));
+            drop(shared.remove_guard(guard));
         }
     };
     Some((id, Box::pin(work)))
@@ -46,25 +46,25 @@ impl Runner {
         match step {
             Step::Pass(millis) => self.pass(span(*millis)).await,
             Step::Take {
-                hand,
+                slot,
                 client,
-                what,
-                ask,
+                target,
+                opts,
                 polled,
-            } => self.take(*hand, *client, what, *ask, *polled).await,
-            Step::Use(hand, verb) => self.apply(*hand, *verb).await,
+            } => self.take(*slot, *client, target, *opts, *polled).await,
+            Step::Use(slot, verb) => self.apply(*slot, *verb).await,
             Step::Manage(client, manage) => self.manage(*client, manage),
             Step::Worker {
                 client,
-                what,
-                ask,
+                target,
+                opts,
                 rounds,
                 hold,
                 pause,
-            } => self.worker(*client, what, *ask, *rounds, [*hold, *pause]),
-            Step::Connect(seat) => drop(self.connect(*seat).await),
+            } => self.worker(*client, target, *opts, *rounds, [*hold, *pause]),
+            Step::Connect(spec) => drop(self.connect(*spec).await),
             Step::Shutdown(client, grace) => self.shutdown(*client, span(*grace)),
-            Step::LetClient(client) => {
+            Step::DropClient(client) => {
                 let process = |state: &mut crate::state::State| {
                     let process = state.processes.get_mut(usize::from(*client))?;
                     process.client.take()
@@ -73,24 +73,24 @@ impl Runner {
                 drop(client);
             }
             Step::Kill(client) => self.kill(*client).await,
-            Step::Doomed {
+            Step::KillGroup {
                 client,
                 processes,
-                what,
+                target,
                 live,
-            } => self.doomed(*client, *processes, what, *live).await,
-            Step::Weather(server, weather) => {
+            } => self.kill_group(*client, *processes, target, *live).await,
+            Step::Fault(server, fault) => {
                 let mut state = self.shared.lock();
                 let Some(engine) = state.engines.get(usize::from(*server)).cloned() else {
                     return;
                 };
-                weather.strike(&engine);
-                if *weather == crate::weather::Weather::Calm {
+                fault.inject(&engine);
+                if *fault == crate::fault::Fault::Cleared {
                     engine.faults().delay(None, self.latency());
                 }
-                state.struck(*server, weather.effect());
-                if let crate::weather::Weather::Stepped(millis) = weather {
-                    // Leases end later by as much.
+                state.apply_effect(*server, fault.effect());
+                if let crate::fault::Fault::Stepped(millis) = fault {
+                    // Leases end later by the same time.
                     let by = Duration::from_millis(millis.unsigned_abs().into());
                     state.ends_later(*server, by);
                 }
@@ -100,71 +100,82 @@ impl Runner {
             Step::Suspend(millis) => self.suspend(*millis),
             Step::Stall(millis) => self.stall(span(*millis)).await,
             Step::Java(server, java) => {
-                crate::java::happens(&mut self.shared.lock(), *server, *java);
+                crate::java::apply(&mut self.shared.lock(), *server, *java);
             }
             Step::Adopt {
-                hand,
+                slot,
                 client,
                 ticket,
-                ask,
+                opts,
                 polled,
-            } => self.adopt(*hand, *client, *ticket, *ask, *polled).await,
+            } => self.adopt(*slot, *client, *ticket, *opts, *polled).await,
             Step::Work {
-                hand,
+                slot,
                 client,
-                what,
+                target,
                 work,
                 polled,
-            } => self.work(*hand, *client, what, *work, *polled).await,
+            } => self.work(*slot, *client, target, *work, *polled).await,
             Step::Observe(client, name) => self.observe(*client, name),
         }
     }
 
-    async fn take(&mut self, hand: u8, client: u8, what: &What, ask: Ask, polled: Polled) {
-        self.empty(hand);
-        if let Some((call, work)) = taking(&self.shared, &self.hands, hand, client, what, ask) {
-            attend(self, hand, call, work, polled).await;
+    async fn take(
+        &mut self,
+        slot: u8,
+        client: u8,
+        target: &Target,
+        opts: CallOptions,
+        polled: Polled,
+    ) {
+        self.empty(slot);
+        if let Some((call, work)) =
+            acquire_future(&self.shared, &self.slots, slot, client, target, opts)
+        {
+            run_in_slot(self, slot, call, work, polled).await;
         }
     }
 
-    /// The hand that a verb is for: if what it has does not know this verb, the first whose content does.
-    fn suited(&self, hand: u8, verb: Verb) -> u8 {
-        let wanted: fn(&Thing) -> bool = match verb {
-            Verb::Detach(..) => |thing| matches!(thing, Thing::Lock(_) | Thing::Fair(_)),
-            Verb::Proclaim | Verb::Resign => |thing| matches!(thing, Thing::Term(_)),
-            _ => return hand,
+    /// The slot for a verb: if the guard of `slot` lacks the verb, the first slot whose guard has it.
+    fn slot_for(&self, slot: u8, verb: Verb) -> u8 {
+        let wanted: fn(&Acquired) -> bool = match verb {
+            Verb::Detach(..) => {
+                |acquired| matches!(acquired, Acquired::Lock(_) | Acquired::Fair(_))
+            }
+            Verb::Proclaim | Verb::Resign => |acquired| matches!(acquired, Acquired::Term(_)),
+            _ => return slot,
         };
-        let fits = |hand: &u8| {
-            let guard = self.hands.guard(*hand);
+        let fits = |slot: &u8| {
+            let guard = self.slots.guard(*slot);
             let state = self.shared.lock();
             let held = guard.and_then(|guard| state.held.get(&guard));
-            held.is_some_and(|held| wanted(&held.thing))
+            held.is_some_and(|held| wanted(&held.acquired))
         };
-        let mut all = std::iter::once(hand).chain(self.hands.numbers());
-        all.find(fits).unwrap_or(hand)
+        let mut all = std::iter::once(slot).chain(self.slots.numbers());
+        all.find(fits).unwrap_or(slot)
     }
 
-    async fn apply(&mut self, hand: u8, verb: Verb) {
-        let hand = self.suited(hand, verb);
-        match (verb, self.hands.guard(hand)) {
-            (Verb::Let, _) => self.empty(hand),
-            (Verb::PollAgain | Verb::Resume, None) => match self.hands.take(hand) {
-                Some(Content::Left(call, work)) if verb == Verb::PollAgain => {
-                    poll_left(self, hand, call, work).await;
+    async fn apply(&mut self, slot: u8, verb: Verb) {
+        let slot = self.slot_for(slot, verb);
+        match (verb, self.slots.guard(slot)) {
+            (Verb::Discard, _) => self.empty(slot),
+            (Verb::PollAgain | Verb::Resume, None) => match self.slots.take(slot) {
+                Some(Content::Parked(call, work)) if verb == Verb::PollAgain => {
+                    poll_parked(self, slot, call, work).await;
                 }
-                Some(Content::Left(call, work)) => {
+                Some(Content::Parked(call, work)) => {
                     if let Some(op) = self.shared.lock().ops.get_mut(&call) {
                         op.parked = false;
                     }
-                    attend(self, hand, call, work, Polled::Always).await;
+                    run_in_slot(self, slot, call, work, Polled::Always).await;
                 }
-                Some(other) => self.hands.put(hand, other),
+                Some(other) => self.slots.put(slot, other),
                 None => {}
             },
             (_, None) | (Verb::PollAgain | Verb::Resume, _) => {}
             (Verb::Release | Verb::ReleaseOnce, Some(id)) => {
                 self.end_runs(id).await;
-                self.hands.take(hand);
+                self.slots.take(slot);
                 let Some(release) = self.shared.releasing(id) else {
                     return;
                 };
@@ -173,25 +184,25 @@ impl Runner {
                 } else {
                     let call = self.shared.lock().next;
                     let call = self.newest(OpKind::Release).unwrap_or(call);
-                    attend(self, hand, call, Box::pin(release), Polled::Once).await;
+                    run_in_slot(self, slot, call, Box::pin(release), Polled::Once).await;
                 }
             }
             (Verb::HandOver(millis), Some(id)) => {
-                self.hands.take(hand);
+                self.slots.take(slot);
                 let shared = self.shared.clone();
                 let task = self.spawn(async move {
                     tokio::time::sleep(span(millis)).await;
-                    drop(shared.let_go(id));
+                    drop(shared.remove_guard(id));
                 });
                 self.tasks.push((u8::MAX, task));
             }
             (Verb::Forget, Some(id)) => {
-                self.hands.take(hand);
+                self.slots.take(slot);
                 self.forget(id);
             }
             (Verb::Downgrade(into), Some(id)) => {
                 self.end_runs(id).await;
-                self.hands.take(hand);
+                self.slots.take(slot);
                 self.downgrade(id, into);
             }
             (Verb::Renew, Some(id)) => self.renew(id),
@@ -217,7 +228,7 @@ impl Runner {
         newest.map(|(id, _)| *id)
     }
 
-    /// Work under a guard uses it, and must have gone before the guard can be given away.
+    /// Aborts the work under a guard, which must end before the guard can be moved.
     async fn end_runs(&self, id: u64) {
         let runs = match self.shared.lock().held.get_mut(&id) {
             Some(held) => std::mem::take(&mut held.runs),
@@ -241,20 +252,20 @@ impl Runner {
         };
         held.forgotten = true;
         for used in held.uses.clone() {
-            state.place(used.spot).forgotten = true;
+            state.record(used.resource).forgotten = true;
         }
     }
 
-    /// The needs of a call about a guard.
-    pub(crate) fn of_guard(&self, id: u64) -> Option<Held> {
+    /// A copy of the record of a guard, for a call about the guard.
+    pub(crate) fn guard_copy(&self, id: u64) -> Option<Held> {
         let state = self.shared.lock();
         let held = state.held.get(&id)?;
         Some(Held {
-            thing: Arc::clone(&held.thing),
-            what: held.what.clone(),
+            acquired: Arc::clone(&held.acquired),
+            target: held.target.clone(),
             uses: held.uses.clone(),
             actor: held.actor,
-            ask: held.ask,
+            opts: held.opts,
             since: held.since,
             tainted: held.tainted,
             forgotten: false,
@@ -264,16 +275,16 @@ impl Runner {
     }
 
     fn renew(&self, id: u64) {
-        let Some(held) = self.of_guard(id) else {
+        let Some(held) = self.guard_copy(id) else {
             return;
         };
-        let label = format!("renewal of guard {id}, {:?}", held.what);
+        let label = format!("renewal of guard {id}, {:?}", held.target);
         let ticket = self
             .shared
             .about(label, OpKind::Guard, &held.uses, OPERATION);
         let shared = self.shared.clone();
         self.spawn(async move {
-            let outcome = held.thing.renew().await;
+            let outcome = held.acquired.renew().await;
             let tainted = held.tainted;
             drop(held);
             shared.renewed(&ticket, outcome.as_ref().copied(), tainted);
@@ -281,95 +292,99 @@ impl Runner {
     }
 
     fn reenter(&self, id: u64, into: u8) {
-        let Some(held) = self.of_guard(id).filter(|held| held.thing.is_reentrant()) else {
+        let Some(held) = self
+            .guard_copy(id)
+            .filter(|held| held.acquired.is_reentrant())
+        else {
             return;
         };
-        if self.hands.guard(into) == Some(id) {
+        if self.slots.guard(into) == Some(id) {
             return;
         }
         self.empty(into);
-        let label = format!("re-entry of guard {id}, {:?}", held.what);
+        let label = format!("re-entry of guard {id}, {:?}", held.target);
         let ticket = self
             .shared
             .about(label, OpKind::Guard, &held.uses, OPERATION);
-        let (shared, hands, call) = (self.shared.clone(), self.hands.clone(), ticket.id());
+        let (shared, slots, call) = (self.shared.clone(), self.slots.clone(), ticket.id());
         let task = self.spawn(async move {
-            let Some(outcome) = held.thing.reenter().await else {
+            let Some(outcome) = held.acquired.reenter().await else {
                 return;
             };
             let tainted = held.tainted;
-            let (result, thing) = match outcome {
-                Ok(thing) => (Ok(()), Some(thing)),
+            let (result, acquired) = match outcome {
+                Ok(acquired) => (Ok(()), Some(acquired)),
                 Err(error) => (Err(error), None),
             };
-            let guard = thing.map(|thing| shared.joined(&held, thing));
+            let guard = acquired.map(|acquired| shared.joined(&held, acquired));
             drop(held);
             shared.renewed(&ticket, result.as_ref().copied(), tainted);
             if let Some(guard) = guard
-                && !hands.fulfil(into, call, guard)
+                && !slots.fulfil(into, call, guard)
             {
-                drop(shared.let_go(guard));
+                drop(shared.remove_guard(guard));
             }
         });
-        self.hands.put(into, Content::Pending(call, task));
+        self.slots.put(into, Content::Pending(call, task));
     }
 
     fn downgrade(&self, id: u64, into: u8) {
-        let Some(mut held) = self.shared.let_go(id) else {
+        let Some(mut held) = self.shared.remove_guard(id) else {
             return;
         };
         let copy = Held {
-            thing: Arc::new(Thing::Passed),
-            what: held.what.clone(),
+            acquired: Arc::new(Acquired::Passed),
+            target: held.target.clone(),
             uses: crate::state::State::reads(&held.uses),
             actor: held.actor,
-            ask: held.ask,
+            opts: held.opts,
             since: held.since,
             tainted: held.tainted,
             forgotten: false,
             runs: Vec::new(),
             over: None,
         };
-        let Ok(Thing::Write(guard)) =
-            Arc::try_unwrap(std::mem::replace(&mut held.thing, Arc::new(Thing::Passed)))
-        else {
+        let Ok(Acquired::Write(guard)) = Arc::try_unwrap(std::mem::replace(
+            &mut held.acquired,
+            Arc::new(Acquired::Passed),
+        )) else {
             return;
         };
         self.empty(into);
-        let label = format!("downgrade of guard {id}, {:?}", held.what);
+        let label = format!("downgrade of guard {id}, {:?}", held.target);
         let ticket = self
             .shared
             .about(label, OpKind::Guard, &held.uses, OPERATION);
-        let (shared, hands, call) = (self.shared.clone(), self.hands.clone(), ticket.id());
+        let (shared, slots, call) = (self.shared.clone(), self.slots.clone(), ticket.id());
         let task = self.spawn(async move {
             let outcome = guard.downgrade().await;
-            let said = match &outcome {
+            let answer = match &outcome {
                 Ok(_) => "done".into(),
                 Err(error) => masked(error),
             };
             let guard = outcome
                 .ok()
-                .map(|guard| shared.joined(&copy, Thing::Read(guard)));
+                .map(|guard| shared.joined(&copy, Acquired::Read(guard)));
             let op = {
                 let mut state = shared.lock();
-                state.tell(format!("downgrade of guard {id}: {said}"));
+                state.log(format!("downgrade of guard {id}: {answer}"));
                 state.ops.remove(&ticket.id())
             };
             drop(op);
             if let Some(guard) = guard
-                && !hands.fulfil(into, call, guard)
+                && !slots.fulfil(into, call, guard)
             {
-                drop(shared.let_go(guard));
+                drop(shared.remove_guard(guard));
             }
         });
-        self.hands.put(into, Content::Pending(call, task));
+        self.slots.put(into, Content::Pending(call, task));
     }
 
     fn watch(&mut self, id: u64) {
-        let Some(held) = self.of_guard(id) else {
+        let Some(held) = self.guard_copy(id) else {
             return;
         };
-        let Some(lost) = held.thing.lost() else {
+        let Some(lost) = held.acquired.lost() else {
             return;
         };
         let shared = self.shared.clone();
@@ -377,9 +392,9 @@ impl Runner {
         let task = self.spawn(async move {
             let reason = lost.await;
             let mut state = shared.lock();
-            state.tell(format!("guard {id}: lost() says: {reason}"));
+            state.log(format!("guard {id}: lost() says: {reason}"));
             let held = state.held.get(&id);
-            if held.is_some_and(|held| held.thing.is_held()) {
+            if held.is_some_and(|held| held.acquired.is_held()) {
                 let text = format!("P5: guard {id} is held, and its lost() says: {reason}");
                 state.report("LostEarly", text);
             }
@@ -388,10 +403,10 @@ impl Runner {
     }
 
     fn run_work(&self, id: u64, length: Duration) {
-        let Some(held) = self.of_guard(id) else {
+        let Some(held) = self.guard_copy(id) else {
             return;
         };
-        if !held.thing.runs() {
+        if !held.acquired.runs() {
             return;
         }
         let shared = self.shared.clone();
@@ -400,24 +415,31 @@ impl Runner {
             let work = async {
                 while Instant::now() < until {
                     tokio::time::sleep(Duration::from_millis(10)).await;
-                    if !held.thing.is_held() {
+                    if !held.acquired.is_held() {
                         let text = format!(
                             "P5: work under guard {id} ({:?}) goes on after the hold",
-                            held.what
+                            held.target
                         );
                         shared.lock().report("WorkGoesOn", text);
                     }
                 }
             };
-            held.thing.run(work).await;
+            held.acquired.run(work).await;
         });
         if let Some(held) = self.shared.lock().held.get_mut(&id) {
             held.runs.push(task);
         }
     }
 
-    fn worker(&mut self, client: u8, what: &What, ask: Ask, rounds: u16, times: [u8; 2]) {
-        let (shared, what) = (self.shared.clone(), what.clone());
+    fn worker(
+        &mut self,
+        client: u8,
+        target: &Target,
+        opts: CallOptions,
+        rounds: u16,
+        times: [u8; 2],
+    ) {
+        let (shared, target) = (self.shared.clone(), target.clone());
         let [hold, pause] = times.map(|millis| Duration::from_millis(millis.into()));
         let task = self.spawn(async move {
             for _ in 0..rounds {
@@ -425,16 +447,19 @@ impl Runner {
                     let state = shared.lock();
                     state.stopping || state.finding.is_some()
                 };
-                let Some(mut asking) = shared.ask(client, &what, ask).filter(|_| !stopping) else {
+                let Some(mut acquire) = shared
+                    .start_acquire(client, &target, opts)
+                    .filter(|_| !stopping)
+                else {
                     return;
                 };
-                let outcome = (&mut asking.call).await;
+                let outcome = (&mut acquire.call).await;
                 let failed = outcome.is_err();
-                if let Some(guard) = shared.acquired(asking, outcome) {
+                if let Some(guard) = shared.acquired(acquire, outcome) {
                     tokio::time::sleep(hold).await;
-                    if matches!(what, What::Rate(..) | What::Bucket(..)) {
-                        // Permits are used up; those of a `Take` are given back now and then.
-                        drop(shared.let_go(guard));
+                    if matches!(target, Target::Rate(..) | Target::Bucket(..)) {
+                        // Workers use up permits of limiters. Guards of a `Take` may refund theirs.
+                        drop(shared.remove_guard(guard));
                     } else if let Some(release) = shared.releasing(guard) {
                         release.await;
                     }
@@ -454,11 +479,11 @@ impl Runner {
         let Some(it) = self.shared.lock().client(client) else {
             return;
         };
-        let seat = {
+        let spec = {
             let mut state = self.shared.lock();
             let process = &mut state.processes[usize::from(client)];
             process.closing = true;
-            process.seat
+            process.spec
         };
         let ticket = {
             let label = format!("shutdown of client {client}");
@@ -475,12 +500,12 @@ impl Runner {
             drop(it);
             let mut state = shared.lock();
             state.ops.remove(&ticket.id());
-            state.tell(format!(
+            state.log(format!(
                 "client {client}: shut down, {} unfinished, {} abandoned",
                 report.unfinished,
                 report.abandoned.len()
             ));
-            judge::shutdown::ended(&mut state, client, seat, &report);
+            judge::shutdown::ended(&mut state, client, spec, &report);
         });
     }
 
@@ -488,7 +513,7 @@ impl Runner {
         let Some(it) = self.shared.lock().client(client) else {
             return;
         };
-        let through = |uses: &[crate::spot::Use]| uses.iter().any(|used| used.client == client);
+        let through = |uses: &[crate::resource::Use]| uses.iter().any(|used| used.client == client);
         let guards: Vec<u64> = {
             let mut state = self.shared.lock();
             state.deaths = true;
@@ -496,12 +521,12 @@ impl Runner {
             process.wire.die();
             process.killed = true;
             process.client = None;
-            state.dies(client);
+            state.note_death(client);
             let mine = state.held.iter().filter(|(_, held)| through(&held.uses));
             mine.map(|(id, _)| *id).collect()
         };
-        let of_tasks = self.tasks.iter().chain(&self.lookers);
-        for (_, task) in of_tasks.filter(|(whose, _)| *whose == client) {
+        let of_tasks = self.tasks.iter().chain(&self.observer_tasks);
+        for (_, task) in of_tasks.filter(|(task_client, _)| *task_client == client) {
             task.abort();
         }
         let calls: Vec<u64> = {
@@ -509,36 +534,36 @@ impl Runner {
             let mine = state.ops.iter().filter(|(_, op)| through(&op.uses));
             mine.map(|(id, _)| *id).collect()
         };
-        for hand in self.hands.numbers() {
-            match self.hands.take(hand) {
+        for slot in self.slots.numbers() {
+            match self.slots.take(slot) {
                 Some(Content::Pending(call, task)) if calls.contains(&call) => task.abort(),
-                Some(Content::Left(call, work)) if calls.contains(&call) => drop(work),
-                Some(other) => self.hands.put(hand, other),
+                Some(Content::Parked(call, work)) if calls.contains(&call) => drop(work),
+                Some(other) => self.slots.put(slot, other),
                 None => {}
             }
         }
         for guard in guards {
-            drop(self.shared.let_go(guard));
+            drop(self.shared.remove_guard(guard));
         }
-        // Nothing of it reaches anybody; it only ends what would go on for ever here.
+        // The process is dead, so the shutdown has no effect on servers. The call ends tasks that would run indefinitely.
         it.shutdown(Duration::ZERO).await;
     }
 
-    async fn doomed(&mut self, like: u8, processes: u8, what: &What, live: u16) {
-        let Some(seat) = self.shared.lock().seats().get(usize::from(like)).copied() else {
+    async fn kill_group(&mut self, like: u8, processes: u8, target: &Target, live: u16) {
+        let Some(spec) = self.shared.lock().specs().get(usize::from(like)).copied() else {
             return;
         };
-        let mut crowd = Vec::new();
+        let mut group = Vec::new();
         for _ in 0..processes {
-            let Some(client) = self.connect(seat).await else {
+            let Some(client) = self.connect(spec).await else {
                 continue;
             };
-            crowd.push(client);
-            self.worker(client, what, Ask::default(), 1, [255, 0]);
+            group.push(client);
+            self.worker(client, target, CallOptions::default(), 1, [255, 0]);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         self.pass(span(live)).await;
-        for client in crowd {
+        for client in group {
             self.kill(client).await;
         }
     }
@@ -549,7 +574,7 @@ impl Runner {
         let Some(process) = state.processes.get_mut(usize::from(client)) else {
             return;
         };
-        let (label, server) = (process.wire.label().to_owned(), process.seat.server);
+        let (label, server) = (process.wire.label().to_owned(), process.spec.server);
         process.trouble = now;
         process.frozen = on.then(|| process.frozen.unwrap_or(now));
         let faults = state.engines[usize::from(server)].faults();
@@ -560,16 +585,18 @@ impl Runner {
         }
     }
 
-    /// Everything is suspended and wakes up: the clocks have gone on, the timers have not.
+    /// Suspends all processes and servers: the clocks jump, the timers do not.
     fn suspend(&self, millis: u16) {
         let mut state = self.shared.lock();
         let now = Instant::now();
         for engine in &state.engines {
             engine.faults().step_clock(millis.into());
         }
-        state.leapt = true;
+        state.time_jumped = true;
         for server in 0..state.engines.len() {
-            state.books.leapt(u8::try_from(server).unwrap_or(u8::MAX));
+            state
+                .tracking
+                .note_time_jump(u8::try_from(server).unwrap_or(u8::MAX));
         }
         for process in &mut state.processes {
             process.clock.jump(millis.into());
@@ -579,13 +606,13 @@ impl Runner {
             .processes
             .first()
             .map(|process| format!("client 0's clock shows {:?}", process.clock.now()));
-        state.tell(text.unwrap_or_default());
+        state.log(text.unwrap_or_default());
     }
 
     async fn stall(&self, length: Duration) {
         {
             let mut state = self.shared.lock();
-            state.leapt = true;
+            state.time_jumped = true;
             for op in state.ops.values_mut() {
                 op.limit = op.limit.map(|limit| limit + length);
             }
@@ -599,29 +626,29 @@ impl Runner {
         }
     }
 
-    /// Everything is calm again, everybody lets go, and nothing may be left.
+    /// Ends all faults, drops all guards, and judges that nothing is left.
     pub(crate) async fn settle(&mut self) {
         crate::settle::settle(self).await;
     }
 
-    /// The uses of `what` by a hand's client, for a step that has no guard.
-    pub(crate) fn uses_of(&self, what: &What, client: u8) -> Vec<crate::spot::Use> {
+    /// The uses of `target` through a client, for a step without a guard.
+    pub(crate) fn uses_of(&self, target: &Target, client: u8) -> Vec<crate::resource::Use> {
         let state = self.shared.lock();
-        uses(what, client, &state.seats(), &state.nodes())
+        uses(target, client, &state.specs(), &state.nodes())
     }
 
-    /// Ends every black hole.
-    pub(crate) fn calm(&self) {
+    /// Ends all faults, and all black holes of clients.
+    pub(crate) fn clear_faults(&self) {
         let mut state = self.shared.lock();
         for server in 0..state.engines.len() {
             let engine = state.engines[server].clone();
-            let was_calm = state.skies[server].reasons.is_empty();
+            let was_fault_free = state.fault_states[server].reasons.is_empty();
             engine.faults().clear();
             engine.faults().delay(None, self.latency());
-            if let (false, Ok(server)) = (was_calm, u8::try_from(server)) {
-                state.struck(server, crate::weather::Effect::Calms);
+            if let (false, Ok(server)) = (was_fault_free, u8::try_from(server)) {
+                state.apply_effect(server, crate::fault::Effect::Clears);
             }
-            state.skies[server].reasons.remove(&Reason::Counted);
+            state.fault_states[server].reasons.remove(&Reason::Counted);
         }
         let now = Instant::now();
         for process in &mut state.processes {

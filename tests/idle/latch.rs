@@ -1,4 +1,4 @@
-//! Latches that end when nobody uses them.
+//! Tests latches with idle expiry (`CountDownLatch::ephemeral`).
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 suite! {
-    a_latch_that_nobody_uses_ends_and_leaves_nothing,
-    every_use_begins_its_time_anew,
-    the_arm_that_closes_it_decides,
-    a_question_of_a_waiter_keeps_it_and_shortens_nothing,
-    who_waited_for_one_that_has_ended_does_not_take_it_for_opened,
-    what_opens_it_leaves_nothing,
+    an_unused_latch_expires_and_leaves_nothing,
+    every_use_restarts_the_idle_time,
+    the_arm_that_closes_the_latch_sets_the_idle_time,
+    a_request_of_a_waiter_extends_the_ttl_and_never_shortens_it,
+    a_waiter_of_an_expired_latch_gets_an_error,
+    an_opened_latch_leaves_nothing,
     a_latch_that_redisson_counts_down_opens,
-    a_latch_that_redisson_arms_does_not_end,
-    without_the_option_nothing_has_changed,
-    listeners_are_told,
+    a_latch_that_redisson_arms_does_not_expire,
+    a_latch_without_the_option_does_not_expire,
+    an_expiry_is_reported_as_an_event,
 }
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{job}";
 const IDLE: &str = "stanchion_latch_idle:{job}";
 /// Longer than any test on a real server takes.
 const LONG: Duration = Duration::from_secs(1000);
-/// For how long a waiter's question keeps a latch, by default.
+/// The TTL in milliseconds that a waiter's request gives a latch, by default.
 const KEPT: i64 = 70_000;
 
 fn plain(client: &Client) -> CountDownLatch {
@@ -48,7 +48,7 @@ fn ttl(world: &World, key: &str) -> i64 {
     world.admin(&["PTTL", key]).parse().unwrap()
 }
 
-/// Asserts that a key ends in `ms`, or up to 5 s before.
+/// Asserts that the TTL of a key is `ms`, or up to 5 s less.
 #[track_caller]
 fn ends_in(world: &World, key: &str, ms: i64) {
     let left = ttl(world, key);
@@ -60,7 +60,7 @@ fn age(world: &World, to: i64) {
     assert_eq!(world.admin(&["PEXPIRE", "job", &to.to_string()]), "1");
 }
 
-/// Nothing of the latch is left but the marks of operations, which end within seconds.
+/// Waits until only marks of operations are left, which expire within seconds.
 async fn is_gone(world: &World) {
     eventually("only marks of operations are left", || {
         world
@@ -71,7 +71,7 @@ async fn is_gone(world: &World) {
     .await;
 }
 
-async fn a_latch_that_nobody_uses_ends_and_leaves_nothing(world: &World) {
+async fn an_unused_latch_expires_and_leaves_nothing(world: &World) {
     let ours = world.client().await;
     let second = Duration::from_secs(1);
     assert!(ephemeral(&ours, second).arm(3).await.unwrap());
@@ -79,12 +79,12 @@ async fn a_latch_that_nobody_uses_ends_and_leaves_nothing(world: &World) {
     ends_in(world, IDLE, 61_000);
     sleep(second + Duration::from_millis(20)).await;
     assert_eq!(plain(&ours).count().await.unwrap(), 0);
-    // To who comes now it is one that nobody has armed.
+    // For later calls the latch is not armed.
     sleep(Duration::from_millis(20)).await;
     plain(&ours).wait().await.unwrap();
     assert_eq!(plain(&ours).count_down().await.unwrap(), 0);
     assert!(!plain(&ours).delete().await.unwrap());
-    // The next one is another.
+    // The next latch is a new one, without idle expiry.
     assert!(plain(&ours).arm(1).await.unwrap());
     assert_eq!(ttl(world, "job"), -1);
     assert_eq!(ttl(world, IDLE), -2);
@@ -92,12 +92,12 @@ async fn a_latch_that_nobody_uses_ends_and_leaves_nothing(world: &World) {
     is_gone(world).await;
 }
 
-async fn every_use_begins_its_time_anew(world: &World) {
+async fn every_use_restarts_the_idle_time(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     assert!(ephemeral(&ours, LONG).arm(3).await.unwrap());
     ends_in(world, "job", 1_000_000);
     age(world, 10_000);
-    // By a handle that knows nothing of it.
+    // A handle without the option is a use, too.
     assert_eq!(plain(&theirs).count_down().await.unwrap(), 2);
     ends_in(world, "job", 1_000_000);
     ends_in(world, IDLE, 1_060_000);
@@ -109,12 +109,12 @@ async fn every_use_begins_its_time_anew(world: &World) {
     assert!(matches!(waited, Err(AcquireError::TimedOut { .. })));
     ends_in(world, "job", 1_000_000);
     age(world, 10_000);
-    // To look is not to use.
+    // Reading the count is not a use.
     assert_eq!(plain(&theirs).count().await.unwrap(), 2);
     ends_in(world, "job", 10_000);
 }
 
-async fn the_arm_that_closes_it_decides(world: &World) {
+async fn the_arm_that_closes_the_latch_sets_the_idle_time(world: &World) {
     let ours = world.client().await;
     assert!(ephemeral(&ours, LONG).arm(3).await.unwrap());
     assert!(!ephemeral(&ours, 2 * LONG).arm(3).await.unwrap());
@@ -126,52 +126,52 @@ async fn the_arm_that_closes_it_decides(world: &World) {
     assert_eq!((ttl(world, "job"), ttl(world, IDLE)), (-1, -2));
 }
 
-async fn a_question_of_a_waiter_keeps_it_and_shortens_nothing(world: &World) {
+async fn a_request_of_a_waiter_extends_the_ttl_and_never_shortens_it(world: &World) {
     let ours = world.client().await;
     assert!(ephemeral(&ours, LONG).arm(1).await.unwrap());
-    let ask = async || {
+    let poll_once = async || {
         let waited = plain(&ours).wait_timeout(Duration::ZERO).await;
         assert!(matches!(waited, Err(AcquireError::TimedOut { .. })));
     };
-    ask().await;
+    poll_once().await;
     ends_in(world, "job", 1_000_000);
     plain(&ours).count_down().await.unwrap();
     let short = Duration::from_secs(1);
     assert!(ephemeral(&ours, short).arm(2).await.unwrap());
-    ask().await;
+    poll_once().await;
     ends_in(world, "job", KEPT);
     ends_in(world, IDLE, KEPT + 60_000);
     plain(&ours).count_down().await.unwrap();
     ends_in(world, "job", KEPT);
 }
 
-async fn who_waited_for_one_that_has_ended_does_not_take_it_for_opened(world: &World) {
+async fn a_waiter_of_an_expired_latch_gets_an_error(world: &World) {
     let ours = world.client().await;
     assert!(ephemeral(&ours, LONG).arm(1).await.unwrap());
     let waiter = waiting(&ours);
     world.subscribed(CHANNEL).await;
     world.quiet().await;
-    // Its time is over now, and the key has gone with it. In one step: a question in between would keep it.
+    // Ends the idle time and deletes the key in one script, because a request in between would extend the TTL.
     let end = "local time = redis.call('TIME')
         local ends = string.format('%.0f', math.floor((time[1] * 1000000 + time[2]) / 1000))
         redis.call('SET', KEYS[2], '1000000 ' .. ends)
         return redis.call('DEL', KEYS[1])";
     let _ = world.admin(&["EVAL", end, "2", "job", IDLE]);
     let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
-    let told = waiter.await.unwrap();
+    let outcome = waiter.await.unwrap();
     let deleted = matches!(
-        &told,
+        &outcome,
         Err(AcquireError::Rejected {
             rejection: Rejection::Deleted,
             ..
         })
     );
-    assert!(deleted, "{told:?}");
+    assert!(deleted, "{outcome:?}");
     sleep(Duration::from_millis(20)).await;
     plain(&ours).wait().await.unwrap();
 }
 
-async fn what_opens_it_leaves_nothing(world: &World) {
+async fn an_opened_latch_leaves_nothing(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     assert!(ephemeral(&ours, LONG).arm(2).await.unwrap());
     let waiter = waiting(&theirs);
@@ -187,19 +187,19 @@ async fn a_latch_that_redisson_counts_down_opens(world: &World) {
     let waiter = waiting(&ours);
     world.subscribed(CHANNEL).await;
     world.quiet().await;
-    // Redisson's `countDown`: its DECR leaves the TTL alone.
+    // Redisson's `countDown`: its DECR does not change the TTL.
     let _ = world.admin(&["DECR", "job"]);
     ends_in(world, "job", 1_000_000);
     assert_eq!(plain(&ours).count().await.unwrap(), 1);
     let _ = world.admin(&["DEL", "job"]);
     let _ = world.admin(&["PUBLISH", CHANNEL, "0"]);
     waiter.await.unwrap().unwrap();
-    // It knows nothing of the key beside it, which ends by itself.
+    // Redisson does not delete our idle key, which expires.
     assert!(ttl(world, IDLE) > 0);
     plain(&ours).wait().await.unwrap();
 }
 
-async fn a_latch_that_redisson_arms_does_not_end(world: &World) {
+async fn a_latch_that_redisson_arms_does_not_expire(world: &World) {
     let ours = world.client().await;
     assert!(ephemeral(&ours, LONG).arm(2).await.unwrap());
     let _ = world.admin(&["DEL", "job"]);
@@ -209,7 +209,7 @@ async fn a_latch_that_redisson_arms_does_not_end(world: &World) {
     assert_eq!((ttl(world, "job"), ttl(world, IDLE)), (-1, -2));
 }
 
-async fn without_the_option_nothing_has_changed(world: &World) {
+async fn a_latch_without_the_option_does_not_expire(world: &World) {
     let ours = world.client().await;
     assert!(plain(&ours).arm(2).await.unwrap());
     let waiter = waiting(&ours);
@@ -221,7 +221,7 @@ async fn without_the_option_nothing_has_changed(world: &World) {
     is_gone(world).await;
 }
 
-async fn listeners_are_told(world: &World) {
+async fn an_expiry_is_reported_as_an_event(world: &World) {
     let ours = world.client().await;
     let mut events = plain(&ours).events();
     assert!(matches!(events.next().await, Some(Event::Now(_))));
@@ -232,7 +232,7 @@ async fn listeners_are_told(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_latch_that_somebody_waits_for_does_not_end() {
+async fn a_latch_with_a_waiter_does_not_expire() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let second = Duration::from_secs(1);
@@ -244,9 +244,9 @@ async fn a_latch_that_somebody_waits_for_does_not_end() {
     waiter.await.unwrap().unwrap();
 }
 
-/// The poll interval may be an hour: the question keeps the latch for longer.
+/// The poll interval is an hour: a request of the waiter extends the TTL for longer.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_seldom_asks_keeps_it_too() {
+async fn a_waiter_with_a_long_poll_interval_keeps_the_latch() {
     let world = World::engine();
     let ours = world.client().await;
     let config: ClientConfig = world
@@ -263,9 +263,9 @@ async fn a_waiter_that_seldom_asks_keeps_it_too() {
     waiter.await.unwrap().unwrap();
 }
 
-/// Exactly: to the millisecond, and nothing is left a minute later.
+/// Exact to the millisecond, and no key is left a minute later.
 #[tokio::test(start_paused = true)]
-async fn it_ends_when_its_time_has_passed_and_not_before() {
+async fn a_latch_expires_exactly_after_its_idle_time() {
     let world = World::engine();
     let ours = world.client().await;
     let hour = Duration::from_secs(3600);
@@ -284,7 +284,7 @@ async fn it_ends_when_its_time_has_passed_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_that_nobody_opened_leave_nothing() {
+async fn a_thousand_unopened_latches_leave_nothing() {
     let world = World::engine();
     let ours = world.client().await;
     let day = IdleExpiry::after(Duration::from_secs(86_400)).unwrap();
@@ -296,14 +296,14 @@ async fn a_thousand_that_nobody_opened_leave_nothing() {
     world.at_rest().await;
 }
 
-/// P6: a repeated arm is one, and neither arms anew nor shortens.
+/// P6: a repeated arm takes effect once, and does not change the TTL.
 #[tokio::test(start_paused = true)]
 async fn an_arm_whose_reply_is_lost_counts_once() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let ours = world.client().await;
         let hour = Duration::from_secs(3600);
-        // The server knows the script.
+        // Loads the script, so that the next reply is that of the script.
         assert!(ephemeral(&ours, hour).arm(1).await.unwrap());
         plain(&ours).count_down().await.unwrap();
         world.lose_next_reply(way);
@@ -313,9 +313,9 @@ async fn an_arm_whose_reply_is_lost_counts_once() {
     }
 }
 
-/// R8: what is refused at maxmemory has written nothing, and what is in use goes on.
+/// R8: a call that is refused at maxmemory writes nothing, and a latch in use keeps working.
 #[tokio::test(start_paused = true)]
-async fn a_full_server_keeps_what_is_used() {
+async fn without_memory_an_arm_is_refused_and_a_latch_in_use_is_kept() {
     let world = World::engine();
     let ours = world.client().await;
     let faults = world.as_engine().faults();

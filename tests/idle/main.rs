@@ -1,4 +1,4 @@
-//! Names that end when nobody uses them.
+//! Tests idle expiry: latches and semaphores that are deleted after a time without use.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[macro_use]

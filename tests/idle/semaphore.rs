@@ -1,4 +1,4 @@
-//! Semaphores that end when nobody uses them.
+//! Tests semaphores with idle expiry (`ephemeral`).
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use tokio::time::sleep;
 use crate::support::*;
 
 suite! {
-    an_acquire_makes_it,
-    one_that_nobody_uses_ends_and_leaves_nothing,
-    every_use_begins_its_time_anew,
-    the_call_that_makes_it_decides,
-    a_permit_keeps_it_until_the_last_is_given_back,
-    who_waits_keeps_it,
-    a_change_of_the_number_makes_it_too,
-    what_is_made_wakes_those_who_waited_for_it,
-    redissons_permits_keep_it_where_we_see_them,
-    one_that_redisson_makes_or_changes_does_not_end,
-    permits_of_the_dead_keep_it_until_they_are_given_back,
-    a_delete_removes_all_of_it,
-    without_the_option_nothing_has_changed,
-    a_foreign_key_in_its_place_takes_nothing,
-    listeners_are_told,
-    names_of_any_bytes_end,
-    one_of_the_other_kind_is_left_alone,
+    an_acquire_creates_the_semaphore,
+    an_unused_semaphore_expires_and_leaves_nothing,
+    every_use_restarts_the_idle_time,
+    the_call_that_creates_the_semaphore_sets_its_idle_time,
+    a_held_permit_keeps_the_semaphore_until_the_last_release,
+    a_waiter_keeps_the_semaphore,
+    a_change_of_the_number_creates_the_semaphore,
+    the_creation_of_a_semaphore_wakes_its_waiters,
+    redissons_permits_keep_the_semaphore_once_a_request_finds_them,
+    a_semaphore_that_redisson_creates_or_changes_does_not_expire,
+    permits_of_a_closed_client_keep_the_semaphore_until_they_are_reclaimed,
+    a_delete_removes_all_keys_of_the_semaphore,
+    a_semaphore_without_the_option_does_not_expire,
+    a_foreign_idle_key_refuses_acquires_and_allows_releases,
+    an_expiry_is_reported_as_an_event,
+    semaphores_with_unusual_names_expire,
+    a_request_of_the_other_kind_does_not_extend_the_ttl,
 }
 
-async fn an_acquire_makes_it(world: &World) {
+async fn an_acquire_creates_the_semaphore(world: &World) {
     for kind in KINDS {
         clear(world);
         let (ours, theirs) = (world.client().await, world.client().await);
         let seats = ephemeral(kind, &ours, LONG);
         assert_eq!(seats.available().await.unwrap(), 3);
         assert_eq!(kind.on(&theirs).available().await.unwrap(), 0);
-        assert!(world.keys().is_empty(), "to look is not to use");
-        // The scripts are known to the server after a first time.
+        assert!(world.keys().is_empty(), "reading is not a use");
+        // Loads the scripts, so that the acquire below is one command.
         seats.acquire(2).await.unwrap().release().await.unwrap();
         clear(world);
         let before = world.scripts_run();
@@ -53,19 +53,19 @@ async fn an_acquire_makes_it(world: &World) {
     }
 }
 
-async fn one_that_nobody_uses_ends_and_leaves_nothing(world: &World) {
+async fn an_unused_semaphore_expires_and_leaves_nothing(world: &World) {
     for kind in KINDS {
         let ours = world.client().await;
         let brief = Lease::new(Duration::from_secs(1)).unwrap();
         let seats = ephemeral(kind, &ours, 1000).with_lease(brief);
         let held = seats.acquire(3).await.unwrap();
         sleep(Duration::from_millis(2500)).await;
-        assert_eq!(free(world), 0, "it is held, and still there");
+        assert_eq!(free(world), 0, "the held semaphore exists");
         held.release().await.unwrap();
         let left = ttl(world, NAME);
         assert!(left > 0 && left <= 2000, "{left}");
         is_gone(world).await;
-        // To other handles it is one that nobody has made.
+        // For handles without the option the semaphore does not exist.
         assert!(kind.on(&ours).try_acquire(1).await.unwrap().is_none());
         assert!(kind.on(&ours).init(1).await.unwrap());
         stays(world);
@@ -73,21 +73,21 @@ async fn one_that_nobody_uses_ends_and_leaves_nothing(world: &World) {
     }
 }
 
-async fn every_use_begins_its_time_anew(world: &World) {
+async fn every_use_restarts_the_idle_time(world: &World) {
     for kind in KINDS {
         clear(world);
         let (ours, theirs) = (world.client().await, world.client().await);
         assert!(ephemeral(kind, &ours, LONG).init(3).await.unwrap());
         ends_in(world, LONG);
-        // By a handle that knows nothing of it.
+        // A handle without the option is a use, too.
         let theirs = kind.on(&theirs);
-        let anew = async |seats: &Seats| {
+        let use_once = async |seats: &Seats| {
             let more = seats.acquire(1).await.unwrap();
             more.release().await.unwrap();
         };
         let lease = if kind == Kind::Leased { LEASE } else { 0 };
         age(world, 10_000);
-        anew(&theirs).await;
+        use_once(&theirs).await;
         ends_in(world, LONG + lease);
         age(world, 10_000);
         assert!(theirs.try_acquire(9).await.unwrap().is_none());
@@ -114,7 +114,7 @@ async fn every_use_begins_its_time_anew(world: &World) {
     }
 }
 
-async fn the_call_that_makes_it_decides(world: &World) {
+async fn the_call_that_creates_the_semaphore_sets_its_idle_time(world: &World) {
     for kind in KINDS {
         clear(world);
         let ours = world.client().await;
@@ -134,7 +134,7 @@ async fn the_call_that_makes_it_decides(world: &World) {
     }
 }
 
-async fn a_permit_keeps_it_until_the_last_is_given_back(world: &World) {
+async fn a_held_permit_keeps_the_semaphore_until_the_last_release(world: &World) {
     clear(world);
     let (ours, theirs) = (world.client().await, world.client().await);
     let seats = ephemeral(Kind::Plain, &ours, LONG);
@@ -144,7 +144,7 @@ async fn a_permit_keeps_it_until_the_last_is_given_back(world: &World) {
     second.release().await.unwrap();
     assert!(ttl(world, NAME) > YEARS && ttl(world, IDLE) > YEARS);
     drop(first);
-    eventually("a dropped one is given back", || free(world) == 3).await;
+    eventually("the dropped permit is returned", || free(world) == 3).await;
     ends_in(world, LONG);
     clear(world);
     let seats = ephemeral(Kind::Leased, &ours, LONG);
@@ -153,7 +153,7 @@ async fn a_permit_keeps_it_until_the_last_is_given_back(world: &World) {
     ends_in(world, LONG + 3_600_000);
     let left = ttl(world, LEASES);
     assert!(left >= ttl(world, NAME), "{left}");
-    // R3: a shorter lease does not shorten it.
+    // R3: a shorter lease does not shorten the TTL.
     let second = seats.acquire(1).await.unwrap();
     ends_in(world, LONG + 3_600_000);
     first.release().await.unwrap();
@@ -161,16 +161,19 @@ async fn a_permit_keeps_it_until_the_last_is_given_back(world: &World) {
     assert_eq!(free(world), 3);
 }
 
-async fn who_waits_keeps_it(world: &World) {
+async fn a_waiter_keeps_the_semaphore(world: &World) {
     for kind in KINDS {
         clear(world);
         let ours = world.client().await;
         let brief = Lease::new(Duration::from_secs(1)).unwrap();
         let seats = ephemeral(kind, &ours, 1000).with_lease(brief);
         assert!(seats.init(1).await.unwrap());
-        // More than there are.
+        // The request exceeds the number of permits, so it waits.
         let waiter = waiting(&kind.on(&ours).with_lease(brief), 2);
-        eventually("it asks", || ttl(world, NAME) > 60_000).await;
+        eventually("the waiter's request extends the TTL", || {
+            ttl(world, NAME) > 60_000
+        })
+        .await;
         ends_in(world, KEPT);
         let held = seats.acquire(1).await.unwrap();
         held.release().await.unwrap();
@@ -181,7 +184,7 @@ async fn who_waits_keeps_it(world: &World) {
     }
 }
 
-async fn a_change_of_the_number_makes_it_too(world: &World) {
+async fn a_change_of_the_number_creates_the_semaphore(world: &World) {
     for kind in KINDS {
         let ours = world.client().await;
         let seats = ephemeral(kind, &ours, LONG);
@@ -232,12 +235,12 @@ async fn a_change_of_the_number_makes_it_too(world: &World) {
     }
 }
 
-async fn what_is_made_wakes_those_who_waited_for_it(world: &World) {
+async fn the_creation_of_a_semaphore_wakes_its_waiters(world: &World) {
     for kind in KINDS {
         clear(world);
         let (ours, theirs) = (world.client().await, world.client().await);
         let waiters: Vec<_> = (0..2).map(|_| waiting(&kind.on(&theirs), 1)).collect();
-        eventually("they wait", || {
+        eventually("the calls wait", || {
             world.keys().iter().any(|key| key.contains("crowd"))
         })
         .await;
@@ -251,11 +254,11 @@ async fn what_is_made_wakes_those_who_waited_for_it(world: &World) {
     }
 }
 
-async fn redissons_permits_keep_it_where_we_see_them(world: &World) {
+async fn redissons_permits_keep_the_semaphore_once_a_request_finds_them(world: &World) {
     let ours = world.client().await;
     let seats = ephemeral(Kind::Plain, &ours, LONG);
     assert!(seats.init(3).await.unwrap());
-    // Redisson's `acquire`: its DECRBY leaves the TTL alone.
+    // Redisson's `acquire`: its DECRBY does not change the TTL.
     let _ = world.admin(&["DECRBY", NAME, "1"]);
     ends_in(world, LONG);
     assert!(seats.try_acquire(9).await.unwrap().is_none());
@@ -266,7 +269,7 @@ async fn redissons_permits_keep_it_where_we_see_them(world: &World) {
     let _ = world.admin(&["INCRBY", NAME, "1"]);
     assert!(seats.try_acquire(9).await.unwrap().is_none());
     ends_in(world, LONG);
-    // One that it gives back without having taken it hides ours in the number, not in the ledger.
+    // Redisson returns a permit that it did not take. The number then hides our held permit, but the ledger does not.
     let held = seats.acquire(1).await.unwrap();
     let _ = world.admin(&["INCRBY", NAME, "1"]);
     assert!(seats.try_acquire(9).await.unwrap().is_none());
@@ -274,7 +277,7 @@ async fn redissons_permits_keep_it_where_we_see_them(world: &World) {
     let _ = world.admin(&["DECRBY", NAME, "1"]);
     held.release().await.unwrap();
     ends_in(world, LONG);
-    // The total goes with the number.
+    // `reduce` and `add` change the total with the number.
     assert_eq!(seats.reduce(2).await.unwrap(), 1);
     ends_in(world, LONG);
     assert_eq!(seats.add(3).await.unwrap(), 4);
@@ -297,13 +300,13 @@ async fn redissons_permits_keep_it_where_we_see_them(world: &World) {
     let _ = world.admin(&["ZADD", LEASES, &time.to_string(), "0123456789abcdef"]);
     assert!(seats.try_acquire(9).await.unwrap().is_none());
     ends_in(world, LONG + 100_000_000);
-    // Redisson's "no lease".
+    // Redisson's score of a permit without a lease.
     let _ = world.admin(&["ZADD", LEASES, "922337203685477", "0123456789abcdef"]);
     assert!(seats.try_acquire(9).await.unwrap().is_none());
     assert!(ttl(world, NAME) > YEARS);
 }
 
-async fn one_that_redisson_makes_or_changes_does_not_end(world: &World) {
+async fn a_semaphore_that_redisson_creates_or_changes_does_not_expire(world: &World) {
     for kind in KINDS {
         clear(world);
         let ours = world.client().await;
@@ -325,7 +328,7 @@ async fn one_that_redisson_makes_or_changes_does_not_end(world: &World) {
         stays(world);
         held.release().await.unwrap();
         assert_eq!(free(world), 2);
-        // And ours, with the option: of the former one nothing is held.
+        // After a deletion our handle with the option creates a semaphore without the old holds.
         clear(world);
         let former = seats.acquire(1).await.unwrap();
         let _ = world.admin(&["DEL", NAME]);
@@ -342,7 +345,7 @@ async fn one_that_redisson_makes_or_changes_does_not_end(world: &World) {
                 LONG
             },
         );
-        // And without.
+        // Our handle without the option creates a semaphore that does not expire.
         clear(world);
         assert!(seats.init(3).await.unwrap());
         let _ = world.admin(&["DEL", NAME, LEASES]);
@@ -351,7 +354,7 @@ async fn one_that_redisson_makes_or_changes_does_not_end(world: &World) {
     }
 }
 
-async fn permits_of_the_dead_keep_it_until_they_are_given_back(world: &World) {
+async fn permits_of_a_closed_client_keep_the_semaphore_until_they_are_reclaimed(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let seats = Semaphore::new(&ours, NAME)
         .unwrap()
@@ -367,14 +370,14 @@ async fn permits_of_the_dead_keep_it_until_they_are_given_back(world: &World) {
     assert_eq!(seats.danger().reclaim(&owner).await.unwrap(), 2);
     assert_eq!(free(world), 3);
     ends_in(world, LONG);
-    // It makes no permits that there are not.
+    // `reclaim` adds no permits beyond the total.
     let _ = world.admin(&["HSET", LEDGER, "gone:1", "2"]);
     assert_eq!(seats.danger().reclaim("gone:1").await.unwrap(), 0);
     assert_eq!(free(world), 3);
     ends_in(world, LONG);
 }
 
-async fn a_delete_removes_all_of_it(world: &World) {
+async fn a_delete_removes_all_keys_of_the_semaphore(world: &World) {
     let ours = world.client().await;
     let seats = Semaphore::new(&ours, NAME)
         .unwrap()
@@ -382,7 +385,7 @@ async fn a_delete_removes_all_of_it(world: &World) {
     let held = seats.acquire().await.unwrap();
     assert!(seats.danger().delete().await.unwrap());
     is_gone(world).await;
-    // It is another from the next acquire on.
+    // The next acquire creates a new semaphore.
     let another = seats.acquire().await.unwrap();
     assert!(held.release().await.is_err());
     another.release().await.unwrap();
@@ -397,7 +400,7 @@ async fn a_delete_removes_all_of_it(world: &World) {
     drop(held);
 }
 
-async fn without_the_option_nothing_has_changed(world: &World) {
+async fn a_semaphore_without_the_option_does_not_expire(world: &World) {
     for kind in KINDS {
         clear(world);
         let ours = world.client().await;
@@ -420,7 +423,7 @@ async fn without_the_option_nothing_has_changed(world: &World) {
     }
 }
 
-async fn a_foreign_key_in_its_place_takes_nothing(world: &World) {
+async fn a_foreign_idle_key_refuses_acquires_and_allows_releases(world: &World) {
     for kind in KINDS {
         clear(world);
         let ours = world.client().await;
@@ -440,14 +443,14 @@ async fn a_foreign_key_in_its_place_takes_nothing(world: &World) {
             "{refused:?}"
         );
         assert_eq!(free(world), 2);
-        // R15: what is held is given back all the same.
+        // R15: a held permit is still returned.
         held.release().await.unwrap();
         assert_eq!((free(world), kind.held(world)), (3, 0));
         let _ = world.admin(&["DEL", IDLE]);
     }
 }
 
-async fn listeners_are_told(world: &World) {
+async fn an_expiry_is_reported_as_an_event(world: &World) {
     let ours = world.client().await;
     let seats = LeasedSemaphore::new(&ours, NAME)
         .unwrap()
@@ -455,14 +458,14 @@ async fn listeners_are_told(world: &World) {
     let mut events = seats.events();
     assert!(
         matches!(events.next().await, Some(Event::Now(state)) if state.available.is_none()),
-        "it is not there yet"
+        "the semaphore does not exist yet"
     );
     assert!(seats.init(3).await.unwrap());
     assert_eq!(events.next().await, Some(Event::Available(3)));
     assert_eq!(events.next().await, Some(Event::Deleted));
 }
 
-async fn names_of_any_bytes_end(world: &World) {
+async fn semaphores_with_unusual_names_expire(world: &World) {
     let ours = world.client().await;
     for name in ["{seats}", "a{7}b", "with\nnewline", "}{", "sch\u{f6}n"] {
         for kind in KINDS {
@@ -477,8 +480,8 @@ async fn names_of_any_bytes_end(world: &World) {
     }
 }
 
-/// Neither kind knows what keeps the other.
-async fn one_of_the_other_kind_is_left_alone(world: &World) {
+/// Each kind ignores the idle key of the other.
+async fn a_request_of_the_other_kind_does_not_extend_the_ttl(world: &World) {
     let ours = world.client().await;
     for (kind, other) in [(Kind::Plain, Kind::Leased), (Kind::Leased, Kind::Plain)] {
         clear(world);

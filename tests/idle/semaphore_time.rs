@@ -1,4 +1,4 @@
-//! Semaphores that end when nobody uses them, where virtual time and the engine's faults make it exact.
+//! Tests semaphores with idle expiry in virtual time, with exact times and the engine's faults.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn one_that_somebody_waits_for_does_not_end() {
+async fn a_semaphore_with_a_waiter_does_not_expire() {
     for kind in KINDS {
         for (poll, waits) in [(5, 600), (600, 3000)] {
             let world = World::engine();
@@ -31,9 +31,9 @@ async fn one_that_somebody_waits_for_does_not_end() {
     }
 }
 
-/// Longer than the idle time and a lease together, many times.
+/// Held for many times the sum of the idle time and a lease.
 #[tokio::test(start_paused = true)]
-async fn one_that_is_held_does_not_end() {
+async fn a_held_semaphore_does_not_expire() {
     for kind in KINDS {
         let world = World::engine();
         let ours = world.client().await;
@@ -42,7 +42,7 @@ async fn one_that_is_held_does_not_end() {
         for _ in 0..20 {
             sleep(Duration::from_secs(47)).await;
             assert!(held.is_held());
-            // P1: no lease outlasts it.
+            // P1: no lease outlasts the semaphore.
             if let Seat::Leased(permit) = &held {
                 let lives = Duration::from_millis(ttl(&world, NAME).unsigned_abs());
                 assert!(lives >= permit.remaining() + Duration::from_secs(1));
@@ -56,14 +56,14 @@ async fn one_that_is_held_does_not_end() {
     }
 }
 
-/// From task to task of a process, before any lease is renewed.
+/// The hand-offs are between tasks of one process, before a renewal of a lease.
 #[tokio::test(start_paused = true)]
-async fn one_whose_permit_is_handed_on_does_not_end() {
+async fn a_semaphore_whose_permit_is_handed_off_does_not_expire() {
     for kind in KINDS {
         let world = World::engine();
         let ours = world.client().await;
         let seats = match kind.on(&ours).ephemeral(1, after(1000)) {
-            // Longer than a waiter keeps it.
+            // Longer than the TTL of 70 s that a waiter's request gives.
             Seats::Leased(seats) => {
                 Seats::Leased(seats.with_lease(Duration::from_secs(600).try_into().unwrap()))
             }
@@ -71,7 +71,7 @@ async fn one_whose_permit_is_handed_on_does_not_end() {
         };
         let mut held = seats.acquire(1).await.unwrap();
         let waiters: Vec<_> = (0..6).map(|_| waiting(&seats, 1)).collect();
-        eventually("all wait", || ours.waiters() == 6).await;
+        eventually("all calls wait", || ours.waiters() == 6).await;
         for waiter in waiters {
             sleep(Duration::from_secs(3)).await;
             let next = tokio::spawn(held.release());
@@ -79,7 +79,7 @@ async fn one_whose_permit_is_handed_on_does_not_end() {
             next.await.unwrap().unwrap();
             assert_eq!((free(&world), kind.held(&world)), (0, 1), "{kind:?}");
             if kind == Kind::Leased {
-                // P1: no lease outlasts it.
+                // P1: no lease outlasts the semaphore.
                 let beyond = "local time = redis.call('TIME')
                     local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
                     return redis.call('PTTL', KEYS[1]) - (last - math.floor((time[1] * 1000000 + time[2]) / 1000))";
@@ -93,9 +93,9 @@ async fn one_whose_permit_is_handed_on_does_not_end() {
     }
 }
 
-/// Exactly: to the millisecond, and nothing is left.
+/// Exact to the millisecond, and no key is left.
 #[tokio::test(start_paused = true)]
-async fn it_ends_when_its_time_has_passed_and_not_before() {
+async fn a_semaphore_expires_exactly_after_its_idle_time() {
     for kind in KINDS {
         let world = World::engine();
         let ours = world.client().await;
@@ -117,9 +117,9 @@ async fn it_ends_when_its_time_has_passed_and_not_before() {
     }
 }
 
-/// Their leases end, and with them everything.
+/// The leases end, and then all keys expire.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_of_dead_processes_leave_nothing() {
+async fn a_thousand_semaphores_of_a_closed_client_leave_nothing() {
     let world = World::engine();
     let ours = world.client().await;
     let mut held = Vec::new();
@@ -138,13 +138,13 @@ async fn a_thousand_of_dead_processes_leave_nothing() {
 
 /// P6: a repeated acquire takes one permit of one semaphore.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_whose_reply_is_lost_makes_it_once() {
+async fn an_acquire_whose_reply_is_lost_takes_effect_once() {
     for kind in KINDS {
         for way in LostReply::WAYS {
             let world = World::engine();
             let ours = world.client().await;
             let seats = ephemeral(kind, &ours, LONG);
-            // The server knows the script.
+            // Loads the script, so that the next reply is that of the script.
             seats.acquire(1).await.unwrap().release().await.unwrap();
             clear(&world);
             world.lose_next_reply(way);
@@ -158,9 +158,9 @@ async fn an_acquire_whose_reply_is_lost_makes_it_once() {
     }
 }
 
-/// P3: an acquire that is dropped while its request is under way leaves a semaphore that ends.
+/// P3: the acquire is dropped while its request is in flight.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_is_dropped_leaves_one_that_ends() {
+async fn a_dropped_acquire_leaves_a_semaphore_that_expires() {
     for kind in KINDS {
         let world = World::engine();
         let ours = world.client().await;
@@ -175,9 +175,9 @@ async fn an_acquire_that_is_dropped_leaves_one_that_ends() {
     }
 }
 
-/// R8: what is refused at maxmemory has written nothing, and what is in use goes on.
+/// R8: a call that is refused at maxmemory writes nothing, and a held permit is kept.
 #[tokio::test(start_paused = true)]
-async fn a_full_server_keeps_what_is_used() {
+async fn without_memory_an_acquire_is_refused_and_a_held_semaphore_is_kept() {
     for kind in KINDS {
         let world = World::engine();
         let ours = world.client().await;
@@ -203,9 +203,9 @@ async fn a_full_server_keeps_what_is_used() {
     }
 }
 
-/// In one process, behind a waiter whose handle makes nothing: only the first asks. A call that does not wait makes it.
+/// Only the first waiter of a process sends requests, and its handle creates no semaphore. A later try does.
 #[tokio::test(start_paused = true)]
-async fn who_waits_behind_another_handle_is_served_when_it_is_made() {
+async fn a_waiter_behind_another_handle_acquires_when_the_semaphore_is_created() {
     for kind in KINDS {
         let world = World::engine();
         let ours = world.client().await;
@@ -222,14 +222,14 @@ async fn who_waits_behind_another_handle_is_served_when_it_is_made() {
     }
 }
 
-/// What makes it is refused itself: those who wait for fewer are told.
+/// The request for 4 of 3 permits fails, but creates the semaphore. The waiter for 1 permit must be woken.
 #[tokio::test(start_paused = true)]
-async fn what_is_made_in_vain_wakes_those_who_waited_for_it() {
+async fn a_failed_request_that_creates_the_semaphore_wakes_its_waiters() {
     for kind in KINDS {
         let world = World::engine();
         let (ours, theirs) = (world.client().await, world.client().await);
         let waiter = waiting(&kind.on(&theirs), 1);
-        eventually("it waits", || theirs.waiters() == 1).await;
+        eventually("the call waits", || theirs.waiters() == 1).await;
         world.quiet().await;
         let began = Instant::now();
         assert!(
@@ -248,9 +248,9 @@ async fn what_is_made_in_vain_wakes_those_who_waited_for_it() {
     }
 }
 
-/// P3: a request that reaches the server too late makes nothing.
+/// P3: the request reaches the server after its deadline.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_comes_late_makes_nothing() {
+async fn a_late_acquire_creates_nothing() {
     for kind in KINDS {
         let world = World::engine();
         let ours = world.client().await;
@@ -263,14 +263,14 @@ async fn an_acquire_that_comes_late_makes_nothing() {
         assert!(late.is_err());
         sleep(Duration::from_secs(20)).await;
         faults.thaw(Some("client"));
-        // Whatever ran, ran in this instant.
+        // In virtual time a request that runs has run by now.
         assert!(world.keys().is_empty(), "{:?}", world.keys());
     }
 }
 
-/// P3: what is swept is given back, and the semaphore ends.
+/// P3: the sweep returns the permit of an acquire whose reply was lost.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_is_swept_leaves_one_that_ends() {
+async fn a_swept_acquire_leaves_a_semaphore_that_expires() {
     for kind in KINDS {
         let world = World::engine();
         let ours = world.client().await;

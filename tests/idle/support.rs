@@ -1,4 +1,4 @@
-//! What the tests of semaphores share.
+//! Helpers for the tests of semaphores with idle expiry.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use stanchion_tests::World;
 use stanchion_tests::permits::{IDLE, Kind, LEASES, NAME, Seat, Seats};
 use tokio::task::JoinHandle;
 
-/// Longer than any test on a real server takes.
+/// An idle time in milliseconds, longer than any test on a real server takes.
 pub(crate) const LONG: i64 = 1_000_000;
-/// The lease by default.
+/// The default lease, in milliseconds.
 pub(crate) const LEASE: i64 = 30_000;
-/// For how long a waiter's question keeps a semaphore, by default.
+/// The TTL in milliseconds that a waiter's request gives a semaphore, by default.
 pub(crate) const KEPT: i64 = 70_000;
-/// While a plain permit is held.
+/// The TTL in milliseconds is longer than this while a plain permit is held.
 pub(crate) const YEARS: i64 = 9 * 365 * 86_400_000;
 
 pub(crate) fn after(ms: i64) -> IdleExpiry {
     IdleExpiry::after(Duration::from_millis(ms.cast_unsigned())).unwrap()
 }
 
-/// Of three permits.
+/// A semaphore with three permits that expires after `idle` milliseconds.
 pub(crate) fn ephemeral(kind: Kind, client: &Client, idle: i64) -> Seats {
     kind.on(client).ephemeral(3, after(idle))
 }
@@ -35,7 +35,7 @@ pub(crate) fn ttl(world: &World, key: &str) -> i64 {
     world.admin(&["PTTL", key]).parse().unwrap()
 }
 
-/// Asserts that the semaphore ends in `ms`, or up to 5 s before, and what stands beside it at the same time.
+/// Asserts that the TTLs of the semaphore and of its idle key are `ms`, or up to 5 s less.
 #[track_caller]
 pub(crate) fn ends_in(world: &World, ms: i64) {
     for key in [NAME, IDLE] {
@@ -44,7 +44,7 @@ pub(crate) fn ends_in(world: &World, ms: i64) {
     }
 }
 
-/// Asserts that the semaphore does not end, and that nothing says that it would.
+/// Asserts that the semaphore has no TTL and no idle key.
 #[track_caller]
 pub(crate) fn stays(world: &World) {
     assert_eq!((ttl(world, NAME), ttl(world, IDLE)), (-1, -2));
@@ -62,7 +62,7 @@ pub(crate) fn clear(world: &World) {
     let _ = world.admin(&["FLUSHALL"]);
 }
 
-/// Nothing of the semaphore is left but what ends within seconds by itself.
+/// Waits until only keys are left that expire within seconds.
 pub(crate) async fn is_gone(world: &World) {
     eventually("only marks of operations are left", || {
         let brief = ["stanchion_once:", "stanchion_semaphore_wake:"];

@@ -1,4 +1,4 @@
-//! Clocks that differ: the server's against Java's. Ours do not matter, all times of ours are the server's.
+//! The clock of the server differs from Java's. The clock of this library's process does not matter, because it uses the server's time.
 
 use serde_json::json;
 use stanchion::{FairLock, LeasedSemaphore, LostReason};
@@ -7,7 +7,7 @@ use stanchion_testkit::{RedisServer, eventually};
 use crate::java::{Jvm, Kind};
 use crate::support::*;
 
-/// A server whose clock is so many ms ahead of Java's.
+/// A server whose clock is `millis` ms ahead of Java's.
 async fn skewed(millis: i64) -> Option<Fleet> {
     let jvm = Jvm::shared()?;
     if !RedisServer::available() {
@@ -19,9 +19,9 @@ async fn skewed(millis: i64) -> Option<Fleet> {
     Some(Fleet { java, server })
 }
 
-/// Redisson writes and judges deadlines of the queue by its own clock. Neither side evicts a waiter of the other.
+/// Redisson writes and checks the deadlines of the queue by its own clock. Neither library evicts a waiter of the other.
 #[tokio::test]
-async fn the_fair_queue_keeps_its_order() {
+async fn the_fair_queue_keeps_its_order_with_a_skewed_clock() {
     for ahead in [-2500, 2500] {
         let Some(fleet) = skewed(ahead).await else {
             return;
@@ -33,7 +33,10 @@ async fn the_fair_queue_keeps_its_order() {
         );
         let queued = async |count| {
             let queue = "redisson_lock_queue:{orders}";
-            eventually("they queue up", || fleet.int(&["LLEN", queue]) == count).await;
+            eventually("the waiters are queued", || {
+                fleet.int(&["LLEN", queue]) == count
+            })
+            .await;
         };
         for _ in 0..5 {
             java.done("lock").await;
@@ -61,10 +64,10 @@ async fn the_fair_queue_keeps_its_order() {
     }
 }
 
-/// Redisson ends the leases of permits by its own clock. Where that is ahead of the server's, it takes permits from
-/// under us; we hear of it at the next renewal, and what Java gets then is ours no longer.
+/// Redisson ends the leases of permits by its own clock. If that clock is ahead of the server's, Redisson reclaims a permit that we hold.
+/// Our next renewal detects the loss, and must not affect the permit that Java then holds.
 #[tokio::test]
-async fn a_java_clock_that_is_ahead_takes_permits_and_we_notice() {
+async fn a_java_clock_that_is_ahead_reclaims_our_permit_and_the_loss_is_detected() {
     let Some(fleet) = skewed(-2500).await else {
         return;
     };

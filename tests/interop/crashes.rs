@@ -1,4 +1,4 @@
-//! A process of either side is killed: the other gets its lock at the TTL.
+//! A process of one library is killed, and the other library acquires its lock at the TTL.
 
 use serde_json::json;
 use stanchion_testkit::Signal;
@@ -9,7 +9,7 @@ use crate::support::*;
 const TTL: u64 = 1500;
 
 #[tokio::test]
-async fn a_killed_jvm_frees_for_us_at_its_ttl() {
+async fn the_lock_of_a_killed_jvm_is_free_at_its_ttl() {
     let Some(jvm) = Jvm::start() else { return };
     let Some(server) = server() else { return };
     let java = connect(&jvm, &server, json!({"watchdog": TTL})).await;
@@ -30,7 +30,7 @@ async fn a_killed_jvm_frees_for_us_at_its_ttl() {
 }
 
 #[tokio::test]
-async fn killed_java_waiters_delay_nobody() {
+async fn killed_java_waiters_delay_no_other_waiter() {
     let Some(jvm) = Jvm::start() else { return };
     let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
         return;
@@ -50,7 +50,7 @@ async fn killed_java_waiters_delay_nobody() {
 }
 
 #[tokio::test]
-async fn a_killed_process_of_ours_frees_for_java_at_its_ttl() {
+async fn the_lock_of_our_killed_process_is_free_at_its_ttl() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };

@@ -1,4 +1,4 @@
-//! A thread of Java's and an owner of ours that wait for each other, over two `RFairLock`s.
+//! A Java thread and an owner of this library wait for each other on two fair locks.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::java::{Kind, Pending};
 use crate::support::*;
 
-/// Ours holds `y` and waits for `x`, Java's thread holds `x` and waits for `y`.
+/// Our owner holds `y` and waits for `x`. The Java thread holds `x` and waits for `y`.
 async fn entangled(
     fleet: &Fleet,
     client: &Client,
@@ -29,16 +29,16 @@ async fn entangled(
     let options = options.owner(held.owner());
     let ours = tokio::spawn(fair("x").acquire_with(options));
     let queued = |name: &str| fleet.int(&["LLEN", &format!("redisson_lock_queue:{{{name}}}")]);
-    eventually("ours stands in the queue", || queued("x") == 1).await;
+    eventually("our waiter is queued", || queued("x") == 1).await;
     let theirs = fleet
         .java("thread", Kind::Fair, "y")
         .start("lock", json!({}));
-    eventually("Java stands in the queue", || queued("y") == 1).await;
+    eventually("Java is queued", || queued("y") == 1).await;
     (held, ours, theirs)
 }
 
 #[tokio::test]
-async fn with_java_are_found_and_java_is_not_touched() {
+async fn a_deadlock_with_java_is_found_and_java_is_not_affected() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -71,7 +71,7 @@ async fn with_java_are_found_and_java_is_not_touched() {
         assert_eq!(ours.client(), Some(client.id()));
     }
     assert_eq!(fleet.holder("x"), java);
-    // Ours ends it.
+    // Our release ends the deadlock.
     held.release().await.unwrap();
     java_granted(theirs, LONG).await;
     fleet.java("thread", Kind::Fair, "y").done("unlock").await;
@@ -81,7 +81,7 @@ async fn with_java_are_found_and_java_is_not_touched() {
 }
 
 #[tokio::test]
-async fn with_java_ours_gives_up() {
+async fn our_waiter_fails_in_a_deadlock_with_java() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };

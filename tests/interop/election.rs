@@ -1,4 +1,4 @@
-//! A Java process as leader and candidate: by `RLock`, without a value.
+//! A Java process takes part in an election with `RLock`, without a value.
 
 use serde_json::json;
 use stanchion::{Election, LostReason, Observed};
@@ -9,7 +9,7 @@ use crate::java::Kind;
 use crate::support::*;
 
 #[tokio::test]
-async fn java_leads_waits_and_is_seen() {
+async fn java_leads_and_waits_and_observers_report_it() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -25,7 +25,7 @@ async fn java_leads_waits_and_is_seen() {
     let leader = indexer.leader().await.unwrap().unwrap();
     assert_eq!(leader.id, fleet.java.owner(&locked));
     assert_eq!((leader.value, leader.token), (None, None));
-    // No message tells observers of a grant by Redisson: their own look finds it.
+    // Redisson publishes no message about a grant. The observer's own read finds it.
     let seen = timeout(LONG, leaders.next()).await.unwrap();
     assert!(matches!(seen, Some(Observed::Leader(seen)) if seen.id == leader.id));
 
@@ -37,7 +37,7 @@ async fn java_leads_waits_and_is_seen() {
     let term = timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
     assert!(started.elapsed() < SLACK, "P4: by message, not by a poll");
 
-    // And the other way round.
+    // The reverse: Java waits for the end of our term.
     let waiter = java.start("lock", json!({}));
     fleet.waiting(&channel("indexer"), 1).await;
     let started = Instant::now();
@@ -48,7 +48,7 @@ async fn java_leads_waits_and_is_seen() {
 }
 
 #[tokio::test]
-async fn java_takes_it_by_force() {
+async fn a_forced_unlock_by_java_ends_our_term() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -68,12 +68,12 @@ async fn java_takes_it_by_force() {
         "P5: at the next renewal"
     );
     drop(term);
-    // What was known of that term is not taken for Java's.
+    // The value of the former term is not attributed to Java.
     java.done("lock").await;
     let leader = indexer.leader().await.unwrap().unwrap();
     assert_eq!(leader.value, None);
     java.done("unlock").await;
-    eventually_async("it is free", async || {
+    eventually_async("there is no leader", async || {
         indexer.leader().await.unwrap().is_none()
     })
     .await;

@@ -1,4 +1,4 @@
-//! Leases and watchdogs: each side waits out the other's lease, and respects its renewals.
+//! Leases and watchdogs: each library waits for the end of the other's lease, and respects its renewals.
 
 use serde_json::json;
 use stanchion::{AcquireOptions, ReleaseError, Renewal};
@@ -8,14 +8,14 @@ use crate::java::{Jvm, Kind};
 use crate::support::*;
 
 #[tokio::test]
-async fn our_waiter_gets_what_a_java_lease_has_left() {
+async fn our_waiter_is_granted_when_a_java_lease_ends() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
     let lock = lock(&fleet.rust().await, "orders");
     let java = fleet.java("holder", Kind::Lock, "orders");
     java.with("lock", json!({"lease": 700})).await.value();
-    // No message, and no poll within 60 s: the refusal told when to ask again.
+    // There is no message, and no poll within 60 s. The refusal contains the TTL, after which our waiter retries.
     let guard = within(ms(700) + SLACK, lock.acquire()).await.unwrap();
     let owner = guard.owner().to_string();
     let late = java.call("unlock").await;
@@ -26,7 +26,7 @@ async fn our_waiter_gets_what_a_java_lease_has_left() {
 }
 
 #[tokio::test]
-async fn a_java_waiter_gets_what_our_lease_has_left() {
+async fn a_java_waiter_is_granted_when_our_lease_ends() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -48,7 +48,7 @@ async fn a_java_waiter_gets_what_our_lease_has_left() {
     fleet.at_rest().await;
 }
 
-/// Nothing but time passes here: longer than the TTL, which only renewals can survive.
+/// The test lasts longer than the TTL, so only renewals keep the locks.
 #[tokio::test]
 async fn each_side_waits_for_as_long_as_the_others_watchdog_renews() {
     let Some(jvm) = Jvm::shared() else { return };
@@ -94,7 +94,7 @@ async fn each_side_waits_for_as_long_as_the_others_watchdog_renews() {
     fleet.at_rest().await;
 }
 
-/// A renewal touches what is ours: not what was forced open and taken by Java meanwhile.
+/// A renewal must not touch a lock that was forced open and then acquired by Java.
 #[tokio::test]
 async fn a_watchdog_renews_only_what_is_still_held() {
     const LOCKS: usize = 60;
@@ -116,7 +116,7 @@ async fn a_watchdog_renews_only_what_is_still_held() {
     let before = guards.iter().map(stanchion::LockGuard::valid_until);
     let before: Vec<_> = before.collect();
     let monitor = fleet.server.monitor();
-    eventually("the watchdog goes round twice", || {
+    eventually("the watchdog renews all locks", || {
         let renewed = |i: usize| guards[i].valid_until() > before[i] + ms(500);
         (0..LOCKS).all(|i| {
             if i % 3 == 0 {

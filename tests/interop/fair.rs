@@ -27,9 +27,12 @@ fn acquiring(lock: &FairLock) -> JoinHandle<Result<FairLockGuard, stanchion::Acq
 }
 
 impl Fleet {
-    /// Waits until so many stand in the queue.
+    /// Waits until `count` waiters are queued.
     async fn queued(&self, count: i64) {
-        eventually("they queue up", || self.int(&["LLEN", QUEUE]) == count).await;
+        eventually("the waiters are queued", || {
+            self.int(&["LLEN", QUEUE]) == count
+        })
+        .await;
     }
 
     fn fair(&self, actor: &str) -> Object {
@@ -68,7 +71,7 @@ enum Held {
 }
 
 impl Side {
-    /// Waits in a task of its own, and says when it holds.
+    /// Waits in its own task, and sends the hold to `grants`.
     fn queue_up(&self, number: usize, grants: &mpsc::UnboundedSender<(usize, Held)>) {
         let grants = grants.clone();
         match self {
@@ -99,7 +102,7 @@ impl Held {
     }
 }
 
-/// P7: five hundred grants, and not one out of order.
+/// P7, over five hundred grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_follow_arrival_across_the_languages() {
     const ROUNDS: u32 = 500;
@@ -107,7 +110,7 @@ async fn grants_follow_arrival_across_the_languages() {
     let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
         return;
     };
-    // Two processes' worth of each.
+    // Two instances of each library.
     let second = connect(&jvm, &fleet.server, json!({})).await;
     let mut sides = Vec::new();
     for (instance, client) in [&fleet.java, &second]
@@ -126,7 +129,7 @@ async fn grants_follow_arrival_across_the_languages() {
     let mut served = vec![0; sides.len()];
     let mut holder: Option<(usize, Held)> = None;
     for _ in 0..ROUNDS {
-        // All but two wait: one holds, one rests. Each has arrived before the next one asks.
+        // One side holds, one is idle, and all others wait. Each is queued before the next one starts.
         while idle.len() > 1 {
             let number = idle.swap_remove(rng.usize(0..idle.len()));
             sides[number].queue_up(number, &sender);
@@ -156,9 +159,9 @@ async fn grants_follow_arrival_across_the_languages() {
     fleet.at_rest().await;
 }
 
-/// Nobody's turns are counted here: everybody asks again at once, and all come through.
+/// All sides acquire again at once, in no fixed order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_starves() {
+async fn no_waiter_starves_in_the_fair_queue() {
     const ROUNDS: u32 = 40;
     let Some(fleet) = Fleet::start().await else {
         return;
@@ -187,9 +190,9 @@ async fn nobody_starves() {
     fleet.at_rest().await;
 }
 
-/// A Redisson waiter acquires for itself: while it is paused, the lock is free and nobody behind it gets it.
+/// A Redisson waiter acquires the lock itself. While it is paused, the lock is free and no waiter behind it is granted.
 #[tokio::test]
-async fn a_java_waiter_is_never_granted_behind_its_back() {
+async fn a_paused_java_waiter_at_the_head_blocks_the_queue() {
     let Some(jvm) = Jvm::start() else { return };
     let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
         return;
@@ -218,7 +221,7 @@ async fn a_java_waiter_is_never_granted_behind_its_back() {
 }
 
 #[tokio::test]
-async fn those_who_give_up_leave_the_order_of_the_others() {
+async fn waiters_that_give_up_do_not_change_the_order() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -233,7 +236,7 @@ async fn those_who_give_up_leave_the_order_of_the_others() {
     fleet.queued(3).await;
     let four = acquiring(&ours);
     fleet.queued(4).await;
-    // In the middle, one of each.
+    // One waiter of each library gives up in the middle of the queue.
     two.abort();
     fleet.queued(3).await;
     third.interrupt();
@@ -244,14 +247,14 @@ async fn those_who_give_up_leave_the_order_of_the_others() {
         .await;
     assert!(!impatient.bool());
     assert!(ours.acquire_timeout(ms(200)).await.is_err());
-    // Redisson leaves an interrupted waiter in the queue; an impatient one it takes out.
+    // Redisson leaves an interrupted waiter in the queue, but removes one that times out.
     fleet.queued(3).await;
     assert_eq!(fleet.int(&["ZCARD", DEADLINES]), 3);
     guard.release().await.unwrap();
     java_granted(one, SOON).await;
     assert!(!four.is_finished());
-    // The one that it left behind stands before ours until its deadline; Redisson's own operator would wait for that too.
-    let ghost = fleet
+    // The interrupted waiter stays ahead of ours until its deadline. The test moves the deadline to the past instead of waiting for it.
+    let interrupted = fleet
         .server
         .cli(&["LINDEX", QUEUE, "0"])
         .as_text()
@@ -259,7 +262,7 @@ async fn those_who_give_up_leave_the_order_of_the_others() {
     assert!(
         !fleet
             .server
-            .cli(&["ZADD", DEADLINES, "1", &ghost])
+            .cli(&["ZADD", DEADLINES, "1", &interrupted])
             .is_error()
     );
     first.done("unlock").await;
@@ -268,7 +271,7 @@ async fn those_who_give_up_leave_the_order_of_the_others() {
 }
 
 #[tokio::test]
-async fn a_newcomer_never_overtakes_the_queue() {
+async fn a_new_waiter_does_not_overtake_the_queue() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -282,7 +285,7 @@ async fn a_newcomer_never_overtakes_the_queue() {
     assert_eq!(
         fleet.int(&["LLEN", QUEUE]),
         1,
-        "who only tries takes no place"
+        "a try does not enter the queue"
     );
     guard.release().await.unwrap();
     granted(waiter, SOON).await.release().await.unwrap();
@@ -323,7 +326,7 @@ async fn hold_counts_are_read_by_the_other_side() {
 }
 
 #[tokio::test]
-async fn strangers_and_force() {
+async fn strangers_cannot_unlock_and_forced_releases_wake_the_head() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -340,14 +343,14 @@ async fn strangers_and_force() {
         "IllegalMonitorStateException"
     );
     guard.renew().await.unwrap();
-    // Ours is at the head: Redisson tells it, and it is granted.
+    // Our waiter is at the head: Redisson's message wakes it.
     let waiter = acquiring(&ours);
     fleet.queued(1).await;
     assert!(admin.done("forceUnlock").await.bool());
     let next = granted(waiter, SOON).await;
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Gone);
     drop(guard);
-    // Java is at the head: we wake it.
+    // A Java waiter is at the head: our message wakes it.
     let waiter = java.start("lock", json!({}));
     fleet.queued(1).await;
     assert!(next.is_held());
@@ -359,7 +362,7 @@ async fn strangers_and_force() {
 }
 
 #[tokio::test]
-async fn leases_run_out_for_the_other_side() {
+async fn leases_expire_for_the_other_side() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -384,7 +387,7 @@ async fn leases_run_out_for_the_other_side() {
 }
 
 #[tokio::test]
-async fn killed_holders_free_for_the_other_side() {
+async fn the_lock_of_a_killed_holder_is_free_for_the_other_side_at_its_ttl() {
     const TTL: u64 = 1500;
     let Some(jvm) = Jvm::start() else { return };
     let Some(server) = server() else { return };
@@ -407,20 +410,20 @@ async fn killed_holders_free_for_the_other_side() {
     fleet.at_rest().await;
 }
 
-/// P7: the waiters of a process of ours that died cost the grace, also those behind which Java waits.
+/// P7: a killed waiter of this library delays a Java waiter behind it by the grace.
 #[tokio::test]
-async fn killed_waiters_of_ours_cost_java_the_grace() {
+async fn a_killed_waiter_delays_java_by_the_grace() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
     let ours = fair(&fleet.rust().await);
     let java = fleet.fair("java");
     let guard = ours.acquire().await.unwrap();
-    let dead = asking(&fleet, "fair", "orders", LONG);
+    let dead = start_holder(&fleet, "fair", "orders", LONG);
     fleet.queued(1).await;
     let waiter = java.start("lock", json!({}));
     fleet.queued(2).await;
-    // One of ours has to be about for the grace to hold.
+    // The grace needs a live waiter of this library.
     let behind = acquiring(&ours);
     fleet.queued(3).await;
     dead.signal(Signal::Kill);
@@ -431,9 +434,9 @@ async fn killed_waiters_of_ours_cost_java_the_grace() {
     fleet.at_rest().await;
 }
 
-/// A killed Java waiter at the head costs what it costs in Redisson: its wait time and what the lease then had left.
+/// The delay is the same as in Redisson: the wait time of the killed waiter and the rest of the lease.
 #[tokio::test]
-async fn a_killed_java_head_costs_its_own_deadline() {
+async fn a_killed_java_waiter_at_the_head_delays_others_until_its_deadline() {
     let Some(jvm) = Jvm::start() else { return };
     let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
         return;
@@ -451,15 +454,15 @@ async fn a_killed_java_head_costs_its_own_deadline() {
     fleet.queued(2).await;
     jvm.kill();
     guard.release().await.unwrap();
-    // And a second, which we allow Java's clock to be slow by.
+    // One more second is the allowed error of Java's clock.
     let cost = ms(1000 + 1500 + 1000);
     granted(waiter, cost + SLACK).await.release().await.unwrap();
     fleet.at_rest().await;
 }
 
-/// Two kinds of lock under one name are not a good idea, but they exclude each other.
+/// Two kinds of lock with one name are not recommended, but they exclude each other.
 #[tokio::test]
-async fn a_plain_java_lock_excludes_us_and_is_noticed_by_a_sign_of_life() {
+async fn a_plain_java_lock_excludes_a_fair_lock_and_a_heartbeat_finds_its_release() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };

@@ -1,4 +1,4 @@
-//! `RFencedLock` and `Fencing::PerName` count on one counter.
+//! `RFencedLock` and `Fencing::PerName` use the same counter.
 
 use serde_json::json;
 use stanchion::{Fencing, Lock, LockGuard};
@@ -16,14 +16,14 @@ async fn fenced(fleet: &Fleet) -> (Lock, Object) {
 }
 
 #[tokio::test]
-async fn tokens_grow_across_both() {
+async fn tokens_grow_across_both_libraries() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
     let (lock, java) = fenced(&fleet).await;
     let mut last = 0;
     for round in 0..60 {
-        // Runs of different lengths, so that each side follows itself and the other.
+        // Each library follows itself in some rounds, and the other one in others.
         let next = if round % 5 < 2 {
             let next = java.done("lock").await.int();
             java.done("unlock").await;
@@ -43,7 +43,7 @@ async fn tokens_grow_across_both() {
     fleet.at_rest().await;
 }
 
-/// A counter from a time when the server's clock was ahead, or of a busy past.
+/// The counter is ahead of the clock, as after a step of the server's clock.
 #[tokio::test]
 async fn tokens_grow_though_the_counter_is_ahead_of_the_clock() {
     let Some(fleet) = Fleet::start().await else {
@@ -64,7 +64,7 @@ async fn tokens_grow_though_the_counter_is_ahead_of_the_clock() {
 }
 
 #[tokio::test]
-async fn each_wakes_the_other_and_hands_on_a_larger_token() {
+async fn a_release_wakes_the_other_library_with_a_larger_token() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -76,7 +76,7 @@ async fn each_wakes_the_other_and_hands_on_a_larger_token() {
     first.release().await.unwrap();
     let second = java_granted(waiter, SOON).await.int();
     assert!(second > last, "P2");
-    // A re-entry is a new token to Redisson.
+    // Redisson gives a new token to a re-entry.
     last = java.done("lock").await.int();
     assert!(last > second);
     java.done("unlock").await;
@@ -89,7 +89,7 @@ async fn each_wakes_the_other_and_hands_on_a_larger_token() {
     fleet.at_rest().await;
 }
 
-/// Deleting an `RFencedLock` starts Redisson's tokens at 1 again. Ours still grow: they are never behind the clock.
+/// Deleting an `RFencedLock` restarts Redisson's tokens at 1. Tokens of this library still grow, because they are never behind the clock.
 #[tokio::test]
 async fn our_tokens_grow_even_if_java_deletes_the_counter() {
     let Some(fleet) = Fleet::start().await else {
@@ -108,13 +108,12 @@ async fn our_tokens_grow_even_if_java_deletes_the_counter() {
     guard.release().await.unwrap();
     assert!(
         java.done("lock").await.int() > after,
-        "and Redisson goes on from it"
+        "Redisson continues from our token"
     );
     java.done("unlock").await;
     fleet.at_rest().await;
 }
 
-/// Two kinds of Java lock and ours on one name are one lock.
 #[tokio::test]
 async fn a_fenced_lock_and_a_plain_one_are_the_same_lock() {
     let Some(fleet) = Fleet::start().await else {

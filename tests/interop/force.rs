@@ -1,4 +1,4 @@
-//! Releases by those who do not hold, and releases by force.
+//! Releases by a thread that does not hold, and forced releases.
 
 use serde_json::json;
 use stanchion::LostReason;
@@ -7,7 +7,7 @@ use crate::java::Kind;
 use crate::support::*;
 
 #[tokio::test]
-async fn java_cannot_unlock_what_we_hold() {
+async fn java_cannot_unlock_our_lock() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -23,33 +23,33 @@ async fn java_cannot_unlock_what_we_hold() {
 }
 
 #[tokio::test]
-async fn java_forces_our_lock_and_we_learn_of_it() {
+async fn our_guard_is_lost_when_java_forces_the_lock() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
     let lock = lock(&fleet.rust().await, "orders");
     let holder = lock.clone().with_lease(lease(ms(900)));
     let guard = holder.acquire().await.unwrap();
-    // A waiter in another process of ours: the message must wake it.
+    // The message must wake a waiter in another process of this library.
     let waiter = acquiring(&self::lock(&fleet.rust().await, "orders"));
     fleet.waiting(&channel("orders"), 1).await;
     let java = fleet.java("admin", Kind::Lock, "orders");
     assert!(java.done("forceUnlock").await.bool());
     let next = granted(waiter, SOON).await;
     let owner = next.owner().to_string();
-    // At the next renewal, a third of the lease later.
+    // The next renewal, at most a third of the lease later, detects the loss.
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Gone);
     assert!(!guard.is_held());
     drop(guard);
     fleet.quiet().await;
     assert_eq!(fleet.holder("orders"), Some((owner, 1)));
     next.release().await.unwrap();
-    assert!(!java.done("forceUnlock").await.bool(), "nobody held it");
+    assert!(!java.done("forceUnlock").await.bool(), "the lock was free");
     fleet.at_rest().await;
 }
 
 #[tokio::test]
-async fn we_force_a_java_lock_and_its_waiters_are_woken() {
+async fn our_forced_release_of_a_java_lock_wakes_java_waiters() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -66,7 +66,7 @@ async fn we_force_a_java_lock_and_its_waiters_are_woken() {
     assert_eq!(
         fleet.holder("orders"),
         Some((fleet.java.owner(&next), 1)),
-        "the late unlock touched nobody"
+        "the late unlock changed nothing"
     );
     java.done("unlock").await;
     assert!(!lock.danger().force_release().await.unwrap());

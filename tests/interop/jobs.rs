@@ -1,4 +1,4 @@
-//! A job, and Redisson's `RLock` of the same name.
+//! A job and a Redisson `RLock` of the same name exclude each other.
 
 use serde_json::json;
 use stanchion::{Activity, Begun, Job};
@@ -10,7 +10,7 @@ use crate::support::*;
 const RECORD: &str = "stanchion_job_last:{nightly}";
 
 #[tokio::test]
-async fn each_keeps_the_other_off() {
+async fn a_job_and_a_java_lock_exclude_each_other() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -19,14 +19,14 @@ async fn each_keeps_the_other_off() {
     java.done("lock").await;
     let held = fleet.holder("nightly").unwrap().0;
     let Begun::Skipped { holder, free_by } = job.begin().await.unwrap() else {
-        panic!("both hold");
+        panic!("expected Begun::Skipped");
     };
     assert_eq!((holder.owner, holder.activity), (held, Activity::Running));
     assert!(free_by > Some(LONG / 2) && free_by <= Some(LONG));
     java.done("unlock").await;
 
     let Begun::Running(run) = job.begin().await.unwrap() else {
-        panic!("it is free");
+        panic!("expected Begun::Running");
     };
     assert!(java.done("isLocked").await.bool());
     assert!(!java.done("try").await.bool());
@@ -36,9 +36,9 @@ async fn each_keeps_the_other_off() {
     fleet.at_rest_with(&[RECORD]).await;
 }
 
-/// Redisson waits for the time that it was told of when the job began, which was a whole lease. It is told when the job rests.
+/// Redisson waits for the TTL that it read during the run, up to a whole lease. A message at the end of the run must wake it.
 #[tokio::test]
-async fn a_waiting_java_process_gets_it_after_the_run_and_after_the_rest() {
+async fn a_java_waiter_is_granted_after_the_run_and_after_the_rest() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -47,7 +47,7 @@ async fn a_waiting_java_process_gets_it_after_the_run_and_after_the_rest() {
         let job = Job::new(&client, "nightly").unwrap().at_least(least);
         let java = fleet.java("java", Kind::Lock, "nightly");
         let Begun::Running(run) = job.begin().await.unwrap() else {
-            panic!("it is free");
+            panic!("expected Begun::Running");
         };
         let waiter = java.start("lock", json!({}));
         fleet.waiting(&channel("nightly"), 1).await;

@@ -1,4 +1,4 @@
-//! `RCountDownLatch` and `CountDownLatch`.
+//! `RCountDownLatch` and `CountDownLatch` share a count and wake each other's waiters.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn waiting(latch: &CountDownLatch) -> JoinHandle<Result<(), AcquireError>> {
 }
 
 #[tokio::test]
-async fn both_count_down_and_both_are_let_go() {
+async fn count_downs_of_both_libraries_open_the_latch_for_all() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -69,7 +69,7 @@ async fn both_count_down_and_both_are_let_go() {
         }
         assert_eq!(java.done("count").await.int(), 0);
         fleet.at_rest().await;
-        // Ours linger on the channel, and are counted again in the next round.
+        // Our subscriptions remain for a while, and are counted again in the next round.
         fleet.left(CHANNEL, 2).await;
     }
 }
@@ -92,9 +92,9 @@ async fn count_downs_of_an_open_latch_change_nothing() {
     fleet.at_rest().await;
 }
 
-/// Deleting a latch strands Redisson's waiters. Ours are let go by Java's delete, and told of our own.
+/// Deleting a latch strands Redisson's waiters. A delete by Java opens the latch for our waiters; our own delete fails their waits.
 #[tokio::test]
-async fn a_delete_strands_nobody_of_ours() {
+async fn a_delete_strands_none_of_our_waiters() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -113,7 +113,7 @@ async fn a_delete_strands_nobody_of_ours() {
     );
     granted(us, SOON).await;
     fleet.quiet().await;
-    assert!(stranded.is_waiting(), "nobody told it");
+    assert!(stranded.is_waiting(), "Redisson publishes no message");
     java.interrupt();
     let reply = stranded.within(SOON).await;
     assert_eq!(reply.error(), "InterruptedException");
@@ -122,19 +122,19 @@ async fn a_delete_strands_nobody_of_ours() {
     let us = waiting(&ours);
     fleet.waiting(CHANNEL, 1).await;
     assert!(ours.delete().await.unwrap());
-    let told = within(SOON, us).await.unwrap().unwrap_err();
+    let error = within(SOON, us).await.unwrap().unwrap_err();
     assert!(
         matches!(
-            told,
+            error,
             AcquireError::Rejected {
                 rejection: Rejection::Deleted,
                 ..
             }
         ),
-        "{told}"
+        "{error}"
     );
     assert_eq!(java.done("count").await.int(), 0);
-    // Armed again by Java, which does not know of our mark: our waiters wait.
+    // Java arms the latch again and does not know our mark of the deletion. Our new waiter must wait.
     assert!(java.with("init", json!({"n": 1})).await.bool());
     let us = waiting(&ours);
     fleet.quiet().await;
@@ -144,9 +144,9 @@ async fn a_delete_strands_nobody_of_ours() {
     fleet.at_rest().await;
 }
 
-/// A latch that ends when nobody uses it: Redisson's count-downs leave its TTL alone, and what it arms does not end.
+/// Redisson's count-downs do not change the TTL of an ephemeral latch, and a latch that Redisson arms has no TTL.
 #[tokio::test]
-async fn an_ephemeral_latch_is_counted_down_by_both() {
+async fn both_libraries_count_down_an_ephemeral_latch() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -163,7 +163,7 @@ async fn an_ephemeral_latch_is_counted_down_by_both() {
     let ttl = left("start");
     assert!(
         ttl > 60_000 && ttl <= 100_000,
-        "kept, and not begun anew: {ttl}"
+        "kept, and not restarted: {ttl}"
     );
     assert_eq!(ours.count_down().await.unwrap(), 2);
     assert!(left("start") > 3_590_000);
@@ -175,7 +175,7 @@ async fn an_ephemeral_latch_is_counted_down_by_both() {
     java.done("countDown").await;
     granted(waiter, SOON).await;
     java_granted(theirs, SOON).await;
-    assert!(left(idle) > 0, "Redisson knows nothing of it");
+    assert!(left(idle) > 0, "Redisson does not remove the idle key");
     assert!(java.with("init", json!({"n": 2})).await.bool());
     assert_eq!(left("start"), -1);
     assert_eq!(ours.count_down().await.unwrap(), 1);

@@ -1,4 +1,4 @@
-//! Measured, not asserted: how long from a release to the wake of a waiter, within and across the languages.
+//! Measures the time from a release to the grant of a waiter, within and across the libraries. Nothing is asserted.
 //!
 //! ```text
 //! cargo test --release -p stanchion-tests --test interop -- --ignored --nocapture latency
@@ -15,7 +15,7 @@ use crate::support::*;
 
 const WARM_UP: usize = 500;
 const ROUNDS: usize = 1000;
-/// Each pair is measured in turns, so that the machine's moods meet them all.
+/// The pairs are measured in turns, so that changes of the machine's load affect all of them.
 const TURNS: usize = 4;
 
 /// One side of a hand-over.
@@ -36,7 +36,7 @@ fn now() -> u64 {
 }
 
 impl Side {
-    /// Waits for the lock. When it was granted, ns.
+    /// Waits for the lock. Returns the hold and the time of the grant in ns.
     async fn acquire(&self) -> (Held, u64) {
         match self {
             Self::Java(java) => {
@@ -54,7 +54,7 @@ impl Side {
         }
     }
 
-    /// When the call of the release began, ns.
+    /// Releases the hold. Returns the time at which the call began, in ns.
     async fn release(&self, held: Held) -> u64 {
         let began = now();
         match (self, held) {
@@ -67,14 +67,14 @@ impl Side {
     }
 }
 
-/// From the call of the release in `from` to the return of the acquire in `to`, in ns.
+/// The time from the call of the release in `from` to the return of the acquire in `to`, in ns.
 async fn hand_over(fleet: &Fleet, from: &Side, to: &Side) -> u64 {
     let (held, _) = from.acquire().await;
     let before = fleet.scripts_run();
     let waiting = to.acquire();
     let releasing = async {
-        // It has tried; then it subscribes if it does not linger there, and tries again. Nothing tells from outside when
-        // that is over, so it gets far more time than that takes.
+        // The waiter has sent its first request. It then subscribes, unless it still is subscribed, and retries. The end of that is not
+        // visible from outside, so the waiter gets far more time than needed.
         while fleet.scripts_run() == before {
             tokio::time::sleep(ms(1)).await;
         }
@@ -91,7 +91,7 @@ async fn hand_over(fleet: &Fleet, from: &Side, to: &Side) -> u64 {
 struct Figures(Vec<u64>);
 
 impl Figures {
-    /// The sample that so many percent of the samples do not exceed.
+    /// The value that `percent` percent of the samples do not exceed.
     fn at(&mut self, percent: usize) -> Duration {
         self.0.sort_unstable();
         Duration::from_nanos(self.0[(self.0.len() - 1) * percent / 100])
@@ -131,7 +131,7 @@ async fn measure(fleet: &Fleet, what: &str, java: [&Side; 2], rust: [&Side; 2]) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: nothing is asserted"]
 async fn latency_from_release_to_wake() {
-    // Two JVMs, as two services would be, with their optimising compilers on.
+    // Two JVMs, like two services, with the optimising compiler.
     let (Some(one), Some(two)) = (Jvm::start_with(&[]), Jvm::start_with(&[])) else {
         return;
     };

@@ -95,7 +95,7 @@ async fn releases_wake_the_other_side() {
     fleet.waiting(CHANNEL, 1).await;
     permit.release().await.unwrap();
     let theirs = java_granted(waiter, SOON).await;
-    // Without a lease: to be waited for until it is released.
+    // Java's permit has no lease, so our waiter waits for its release.
     let waiter = acquiring(&ours);
     fleet.waiting(CHANNEL, 1).await;
     assert!(!waiter.is_finished());
@@ -107,7 +107,7 @@ async fn releases_wake_the_other_side() {
 }
 
 #[tokio::test]
-async fn several_java_threads_are_woken_by_one_release() {
+async fn one_release_wakes_several_java_threads() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -130,9 +130,9 @@ async fn several_java_threads_are_woken_by_one_release() {
     fleet.at_rest_with(&["seats"]).await;
 }
 
-/// The id is all it takes: whoever knows it may release.
+/// Any client that knows the id of a permit may release it.
 #[tokio::test]
-async fn java_releases_by_an_id_of_ours_and_we_learn_of_it() {
+async fn our_permit_is_lost_when_java_releases_it_by_id() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -148,7 +148,7 @@ async fn java_releases_by_an_id_of_ours_and_we_learn_of_it() {
     assert_eq!(ours.available().await.unwrap(), 1, "given back once");
     assert!(!java.with("tryRelease", by_id).await.bool());
 
-    // And the reverse, by an operator's hand.
+    // The reverse: an operator reclaims a permit of Java.
     let theirs = java.with("acquire", json!({})).await;
     let held = ours.status().await.unwrap().permits;
     assert_eq!(held[0].id.to_string(), theirs.text());
@@ -160,7 +160,7 @@ async fn java_releases_by_an_id_of_ours_and_we_learn_of_it() {
 }
 
 #[tokio::test]
-async fn leases_run_out_for_the_other_side() {
+async fn leases_expire_for_the_other_side() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -178,7 +178,7 @@ async fn leases_run_out_for_the_other_side() {
     .await;
     assert!(!permit.is_held(), "P5");
     assert!(permit.release().await.is_err());
-    // Nobody sends a message when a lease ends, and this client polls every 60 s.
+    // The end of a lease sends no message, and this client polls every 60 s.
     let next = within(ms(700) + SLACK, ours.acquire()).await.unwrap();
     assert!(
         !java
@@ -191,7 +191,7 @@ async fn leases_run_out_for_the_other_side() {
     fleet.at_rest_with(&["seats"]).await;
 }
 
-/// Redisson takes back what has run out whenever it looks: our renewals keep ahead of it, also when Java shortens a lease.
+/// Redisson reclaims expired permits with every read, so our renewals must come first. They must not shorten a lease that Java extended.
 #[tokio::test]
 async fn our_watchdog_keeps_a_permit_from_java() {
     let Some(fleet) = Fleet::start().await else {
@@ -217,7 +217,7 @@ async fn our_watchdog_keeps_a_permit_from_java() {
 }
 
 #[tokio::test]
-async fn a_killed_process_of_ours_returns_its_permit() {
+async fn the_permit_of_our_killed_process_returns_at_its_ttl() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -249,7 +249,7 @@ async fn a_killed_jvm_returns_its_leased_permits_and_keeps_the_others() {
     fleet.waiting(CHANNEL, 1).await;
     jvm.kill();
     let first = granted(waiter, ms(TTL) + SLACK).await;
-    // The other has no lease: it is held until an operator takes it back.
+    // The other permit has no lease, and is held until an operator reclaims it.
     let waiter = acquiring(&ours);
     fleet.quiet().await;
     assert!(!waiter.is_finished());
@@ -265,9 +265,9 @@ async fn a_killed_jvm_returns_its_leased_permits_and_keeps_the_others() {
     fleet.at_rest_with(&["seats"]).await;
 }
 
-/// Redisson takes all that have run out in one script, and fails when there are 8000. We take a hundred at a time.
+/// Redisson reclaims all expired permits in one script, and fails at 8000. This library reclaims a hundred at a time.
 #[tokio::test]
-async fn thousands_of_ended_leases_stop_redisson_and_not_us() {
+async fn thousands_of_expired_leases_stop_redisson_but_not_this_library() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -287,9 +287,10 @@ async fn thousands_of_ended_leases_stop_redisson_and_not_us() {
     assert_eq!(ours.available().await.unwrap(), 1);
 }
 
-/// A semaphore that ends when nobody uses it: Redisson's leases keep it once we have seen them, and what it changes does not end.
+/// Leases that Redisson holds keep an ephemeral semaphore once this library has seen them. If Redisson adds permits, the semaphore no
+/// longer expires.
 #[tokio::test]
-async fn an_ephemeral_semaphore_is_used_by_both() {
+async fn both_libraries_use_an_ephemeral_semaphore() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -300,17 +301,17 @@ async fn an_ephemeral_semaphore_is_used_by_both() {
     let left = |key: &str| fleet.int(&["PTTL", key]);
     let permit = ours.acquire().await.unwrap();
     let until = left("seats");
-    assert!(until > 3_600_000, "its time, and a lease: {until}");
+    assert!(until > 3_600_000, "the idle time and a lease: {until}");
     assert!(!java.with("init", json!({"n": 7})).await.bool());
     let theirs = java.with("acquire", json!({"lease": 7_200_000})).await;
-    assert!(left("seats") <= until, "Redisson knows nothing of it");
+    assert!(left("seats") <= until, "Redisson does not extend the TTL");
     permit.release().await.unwrap();
     let permit = ours.acquire().await.unwrap();
     for key in ["seats", idle, "{seats}:timeout"] {
         let ttl = left(key);
         assert!(
             ttl > 10_700_000 && ttl <= 10_800_000,
-            "that lease, and an hour: {key} {ttl}"
+            "Java's lease and the idle hour: {key} {ttl}"
         );
     }
     let endless = java.with("acquire", json!({})).await;
@@ -323,7 +324,7 @@ async fn an_ephemeral_semaphore_is_used_by_both() {
     }
     permit.release().await.unwrap();
     assert_eq!(java.done("available").await.int(), 3);
-    // What Redisson does to the TTL.
+    // The effect of Redisson's operations on the TTL.
     for (operation, fields, keeps) in [
         ("available", json!({}), true),
         ("setTotal", json!({"n": 4}), true),

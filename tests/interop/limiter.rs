@@ -23,7 +23,7 @@ fn is_granted(attempt: &Attempt) -> bool {
     matches!(attempt, Attempt::Granted(_))
 }
 
-/// The entries: bytes, score, permits.
+/// The entries of the log: bytes, score, permits.
 fn log(fleet: &Fleet) -> Vec<(Vec<u8>, i64, u32)> {
     let entries = fleet.server.cli(&["ZRANGE", LOG, "0", "-1", "WITHSCORES"]);
     let entry = |pair: &[Value]| {
@@ -37,7 +37,7 @@ fn log(fleet: &Fleet) -> Vec<(Vec<u8>, i64, u32)> {
 }
 
 #[tokio::test]
-async fn limiters_of_both_have_the_same_bytes() {
+async fn both_libraries_store_a_limiter_in_the_same_format() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -67,14 +67,14 @@ async fn limiters_of_both_have_the_same_bytes() {
         let own = entry[1..].starts_with(b"stn0");
         assert_eq!(*permits, if own { 65_543 } else { 259 });
     }
-    // Both read both.
+    // Each library reads the entries of both.
     assert_eq!(java.done("available").await.int(), 4198);
     assert_eq!(ours.status().await.unwrap().free, 4198);
     assert_eq!(java.done("rate").await.int(), 70_000);
 }
 
 #[tokio::test]
-async fn at_the_limit_each_is_refused_by_what_the_other_took() {
+async fn permits_of_one_library_limit_the_other() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -94,18 +94,21 @@ async fn at_the_limit_each_is_refused_by_what_the_other_took() {
         other => panic!("{other:?}"),
     }
     assert!(!java.with("try", json!({"wait": 100})).await.bool());
-    // Ours come back first, and Java gets one of them.
+    // Our permits return first, and Java acquires one of them.
     assert!(java.with("try", json!({"wait": 6000})).await.bool());
     let grant = ours.acquire().await.unwrap();
-    // A refund is free for Java at once.
-    eventually("what Java took has ended", || log(&fleet).len() <= 2).await;
+    // Java can use a refund at once.
+    eventually("the permits of Java have returned", || {
+        log(&fleet).len() <= 2
+    })
+    .await;
     let free = java.done("available").await.int();
     assert!(grant.refund().await.unwrap());
     assert!(java.done("available").await.int() > free);
 }
 
 #[tokio::test]
-async fn bookings_count_as_taken_to_java() {
+async fn java_counts_bookings_as_taken() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -123,14 +126,14 @@ async fn bookings_count_as_taken_to_java() {
         waiter.await.unwrap().unwrap();
     }
     assert_eq!(java.done("available").await.int(), 0);
-    // After the interval nothing is left of them, to Java either.
+    // After the interval Java, too, counts no bookings.
     tokio::time::sleep(ms(3050)).await;
     assert_eq!(java.done("available").await.int(), 2);
     assert!(java.with("try", json!({"n": 2})).await.bool());
 }
 
 #[tokio::test]
-async fn what_java_sets_and_gives_back_is_understood() {
+async fn changes_of_rate_and_releases_by_java_take_effect() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -140,11 +143,11 @@ async fn what_java_sets_and_gives_back_is_understood() {
         .await
         .value();
     assert!(is_granted(&ours.try_acquire_many(4).await.unwrap()));
-    // Java's `release` raises the counter and leaves the log.
+    // Java's `release` raises the counter and does not change the log.
     java.with("release", json!({"n": 2})).await.value();
     assert!(is_granted(&ours.try_acquire_many(2).await.unwrap()));
     assert!(!is_granted(&ours.try_acquire().await.unwrap()));
-    // Lower, then higher, with what is taken. Java has never less than nothing free.
+    // Lowers and then raises the rate while permits are taken. In Java the number of free permits is never negative.
     assert!(
         java.with("update", json!({"n": 3, "interval": 60_000}))
             .await
@@ -162,19 +165,19 @@ async fn what_java_sets_and_gives_back_is_understood() {
     );
     assert!(is_granted(&ours.try_acquire_many(3).await.unwrap()));
     assert!(!is_granted(&ours.try_acquire().await.unwrap()));
-    // Anew.
+    // `setRate` discards the permits that are taken.
     java.with("reset", json!({"n": 5, "interval": 60_000}))
         .await
         .value();
     assert!(is_granted(&ours.try_acquire_many(5).await.unwrap()));
-    // For each client, and back to all.
+    // A rate for each client instead of one for all.
     let own = json!({"n": 2, "interval": 60_000, "scope": "own"});
     java.with("reset", own).await.value();
     assert!(java.with("try", json!({"n": 2})).await.bool());
     assert!(is_granted(&ours.try_acquire_many(2).await.unwrap()));
     assert!(!java.done("try").await.bool());
     assert!(!is_granted(&ours.try_acquire().await.unwrap()));
-    // What we set, Java understands.
+    // Java uses a quota that this library sets.
     ours.set_quota("6/m".parse().unwrap(), Usage::Reset)
         .await
         .unwrap();
@@ -182,11 +185,11 @@ async fn what_java_sets_and_gives_back_is_understood() {
     assert!(!java.done("try").await.bool());
     assert!(java.done("delete").await.bool());
     assert!(is_granted(&ours.try_acquire_many(4).await.unwrap()));
-    // Made by the request: Java need not set a rate.
+    // Our request creates the limiter, so Java does not need to set a rate.
     assert_eq!(java.done("available").await.int(), 0);
 }
 
-/// The changes that a script made to the log: `(when in ms, command, its arguments after the key)`.
+/// Parses a line of MONITOR that changes the log: `(time in ms, command, arguments after the key)`.
 fn write(line: &str) -> Option<(i64, String, Vec<&str>)> {
     let (time, rest) = line.split_once(" [")?;
     let (_, rest) = rest.split_once("] \"")?;
@@ -197,12 +200,12 @@ fn write(line: &str) -> Option<(i64, String, Vec<&str>)> {
     (writes && words.next() == Some(LOG)).then(|| (at, command, words.collect()))
 }
 
-/// Both wait for one limiter: nobody is starved where ours ask, and no permit is given before another has come back.
+/// With `Waiting::Asked`, neither library starves, and no permit is granted before an earlier one has returned.
 ///
-/// The writes are looked at in the server's order, not in that of the scores: those of Java are the time at which it
-/// *sent* a request, so one that was long on its way has a score before that of a permit which was returned for it.
+/// The writes are checked in the server's order, not in the order of scores. Java's scores are the times at which it *sent* the requests,
+/// so a delayed request can have a score before that of the permit that returned for it.
 #[tokio::test]
-async fn who_waits_beside_java_shares_with_it() {
+async fn waiters_share_a_limiter_with_java() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };

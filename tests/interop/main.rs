@@ -1,7 +1,7 @@
-//! Java's Redisson and this library on one server: they exclude each other, wake each other and read each other's state.
+//! Redisson and this library on one server: they exclude each other, wake each other and read each other's state.
 //!
-//! `redisson/` is a Maven project whose program does with Redisson what it is told on its standard input; [`java`] builds
-//! and drives it. The tests are skipped, loudly, without a JDK and Maven; with `STANCHION_REQUIRE_REDISSON=1` they fail.
+//! `redisson/` is a Maven project whose program runs commands from its standard input with Redisson. [`java`] builds and drives it. Without
+//! a JDK and Maven the tests are skipped with a message; with `STANCHION_REQUIRE_REDISSON=1` they fail.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests fail by panicking, as tests do"

@@ -1,4 +1,4 @@
-//! `RedissonMultiLock` over names that we lock too. It has no keys of its own: its members are locks.
+//! `RedissonMultiLock`, whose members are plain locks without further keys, and `MultiLock` over the same names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ async fn the_members_of_a_java_multi_lock_are_our_locks() {
     java.done("unlock").await;
     let guard = granted(waiter, SOON).await;
 
-    // It takes `a`, waits for `b`, and is woken there by our release.
+    // Redisson acquires `a`, waits for `b`, and is woken there by our release.
     let waiter = java.start("try", json!({"wait": 30_000}));
     fleet.waiting(&channel("b"), 2).await;
     assert!(a.try_acquire().await.unwrap().is_none());
@@ -35,7 +35,7 @@ async fn the_members_of_a_java_multi_lock_are_our_locks() {
     assert!(waiter.within(SOON).await.bool());
     java.done("unlock").await;
 
-    // All or nothing.
+    // A failed try leaves no member locked.
     let guard = b.acquire().await.unwrap();
     assert!(!java.done("try").await.bool());
     let free = fleet.java("other", Kind::Lock, "a").done("isLocked").await;
@@ -83,7 +83,7 @@ async fn our_multi_lock_waits_for_java_and_java_for_it() {
     fleet.at_rest().await;
 }
 
-/// Ours are taken in the order of their names. Redisson takes its members in the order given: the same here.
+/// `MultiLock` locks its members in the order of their names, Redisson in the given order, which is the same here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_locks_of_both_take_turns() {
     const ROUNDS: u32 = 30;
@@ -123,7 +123,7 @@ async fn multi_locks_of_both_take_turns() {
 }
 
 #[tokio::test]
-async fn a_killed_multi_lock_of_either_frees_at_its_ttl() {
+async fn the_multi_lock_of_a_killed_holder_is_free_at_its_ttl() {
     const TTL: u64 = 1500;
     let Some(jvm) = Jvm::start() else { return };
     let Some(server) = server() else { return };

@@ -1,4 +1,4 @@
-//! The same name gives the same keys and channels, whatever is in it.
+//! Both libraries derive the same keys and channels from any name.
 
 use serde_json::json;
 use stanchion::{
@@ -9,7 +9,7 @@ use stanchion_testkit::eventually;
 use crate::java::Kind;
 use crate::support::*;
 
-/// Names as they come, and some as they should not.
+/// Usual and unusual names.
 const NAMES: [&str; 12] = [
     "orders",
     "{tenant}:orders",
@@ -25,7 +25,7 @@ const NAMES: [&str; 12] = [
     "*[a-z]? %s ${x}\u{feff}",
 ];
 
-/// Traces of one side: keys while it held, channels it listened on, and messages it published. Owners are masked.
+/// The trace of one side: keys while it holds, subscribed channels, and published messages. Owners are masked.
 #[derive(Debug, PartialEq, Eq)]
 struct Trace {
     keys: Vec<String>,
@@ -34,9 +34,9 @@ struct Trace {
 }
 
 impl Trace {
-    /// Leaves out what our processes say to each other: each listens on a channel of its own below Redisson's, and is granted
-    /// there what it waits for.
-    fn leave_out_the_line(&mut self, channel: &str) {
+    /// Removes the messages between processes of this library. Each process is subscribed to its own channel below Redisson's, and receives
+    /// its grants there.
+    fn ignore_own_channels(&mut self, channel: &str) {
         let quoted = format!("{channel:?}");
         let own = |text: &String| text.len() > quoted.len() + 36;
         assert!(self.subscribed.iter().all(own), "{self:#?}");
@@ -44,28 +44,32 @@ impl Trace {
         self.published.retain(|text| {
             !["\"G ", "\"N ", "\"P "]
                 .iter()
-                .any(|said| text.contains(said))
+                .any(|message| text.contains(message))
         });
     }
 
-    /// Leaves out on which channel a process of ours hears of free permits: one of its own below Redisson's. A grant by message is one.
-    fn leave_out_the_crowd(&mut self) {
+    /// Maps the own channel of a process of this library, which is below Redisson's, to Redisson's channel. A grant by message counts as
+    /// the message for one permit.
+    fn map_own_channels(&mut self) {
         let redissons = self.subscribed[0].clone();
         let own = redissons.trim_end_matches('"').to_owned() + ":";
         self.subscribed.retain(|text| !text.starts_with(&own));
         for text in &mut self.published {
             if text.starts_with(&own) {
-                let (_, said) = text.split_once("\" \"").unwrap();
-                let said = if said.starts_with("G ") { "1\"" } else { said };
-                *text = format!("{redissons} \"{said}");
+                let (_, message) = text.split_once("\" \"").unwrap();
+                let message = if message.starts_with("G ") {
+                    "1\""
+                } else {
+                    message
+                };
+                *text = format!("{redissons} \"{message}");
             }
         }
         self.published.dedup();
     }
 }
 
-/// Runs `work`, which returns the keys it saw, under MONITOR. The extra keys of either side are left out: nobody else
-/// looks at them.
+/// Runs `work`, which returns the keys it saw, under MONITOR. Keys that only one of the libraries uses are left out.
 async fn traced(fleet: &Fleet, work: impl AsyncFnOnce() -> Vec<String>) -> Trace {
     let extra = ["stanchion_", "redisson_unlock_latch:"];
     let monitor = fleet.server.monitor();
@@ -118,8 +122,8 @@ fn owners_are_masked() {
     assert_eq!(masked(uuid), uuid);
 }
 
-/// A holder and a waiter of Redisson's, then of ours: the same keys, channels and messages for every name.
-async fn the_same_for_both(
+/// Asserts that a holder and a waiter of either library use the same keys, channels and messages for every name.
+async fn assert_same_for_both(
     kind: Kind,
     channel: impl Fn(&str) -> String,
     ours: impl AsyncFn(&Fleet, &str, &str) -> Vec<String>,
@@ -155,8 +159,8 @@ async fn the_same_for_both(
         assert!(!by_java.published.is_empty(), "{by_java:#?}");
         let mut by_us = traced(&fleet, async || ours(&fleet, name, &channel).await).await;
         match kind {
-            Kind::Lock | Kind::Read | Kind::Write => by_us.leave_out_the_line(&channel),
-            Kind::Semaphore => by_us.leave_out_the_crowd(),
+            Kind::Lock | Kind::Read | Kind::Write => by_us.ignore_own_channels(&channel),
+            Kind::Semaphore => by_us.map_own_channels(),
             _ => {}
         }
         assert_eq!(by_us, by_java, "{name:?}");
@@ -172,7 +176,7 @@ fn braced(prefix: &str, name: &str) -> String {
     }
 }
 
-/// Ours in two processes: one holds, one waits and is woken by message.
+/// Two processes of this library: one holds, the other waits and is woken by message.
 macro_rules! ours {
     (|$client:ident, $name:ident| $acquire:expr) => {
         async |fleet: &Fleet, $name: &str, channel: &str| {
@@ -197,13 +201,13 @@ macro_rules! ours {
 async fn locks_have_the_same_keys_and_channels() {
     let channel = |name: &str| braced("redisson_lock__channel", name);
     let ours = ours!(|client, name| Lock::new(&client, name).unwrap().acquire());
-    the_same_for_both(Kind::Lock, channel, ours).await;
+    assert_same_for_both(Kind::Lock, channel, ours).await;
 }
 
 #[tokio::test]
 async fn readers_have_the_same_keys_and_channels() {
     let channel = |name: &str| braced("redisson_rwlock", name);
-    // Readers do not wait for readers: the last one to go tells the writers.
+    // Readers do not wait for readers. The release of the last reader notifies the writers.
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -234,14 +238,14 @@ async fn readers_have_the_same_keys_and_channels() {
         fleet.server.flush();
     }
     let ours = ours!(|client, name| RwLock::new(&client, name).unwrap().write());
-    the_same_for_both(Kind::Write, channel, ours).await;
+    assert_same_for_both(Kind::Write, channel, ours).await;
 }
 
 #[tokio::test]
 async fn semaphores_have_the_same_keys_and_channels() {
     let channel = |name: &str| braced("redisson_sc", name);
     let ours = ours!(|client, name| Semaphore::new(&client, name).unwrap().acquire());
-    the_same_for_both(Kind::Semaphore, channel, ours).await;
+    assert_same_for_both(Kind::Semaphore, channel, ours).await;
 }
 
 #[tokio::test]
@@ -268,9 +272,9 @@ async fn fenced_locks_have_the_same_counter() {
     }
 }
 
-/// Our `key_prefix` is what a `NameMapper` of Redisson's does: it becomes part of the name before anything is derived.
+/// Our `key_prefix` acts like Redisson's `NameMapper`: the prefix becomes part of the name before keys are derived.
 #[tokio::test]
-async fn a_key_prefix_is_a_name_mapper() {
+async fn a_key_prefix_acts_as_a_name_mapper() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -286,7 +290,6 @@ async fn a_key_prefix_is_a_name_mapper() {
     fleet.at_rest().await;
 }
 
-/// One message more of ours would be harmless, a channel or a key of another name would not.
 #[tokio::test]
 async fn leased_permits_have_the_same_keys_and_channels() {
     let Some(fleet) = Fleet::start().await else {
@@ -319,7 +322,7 @@ async fn leased_permits_have_the_same_keys_and_channels() {
         assert_eq!(by_java.keys.len(), 2, "{by_java:#?}");
         let ours = ours!(|client, name| LeasedSemaphore::new(&client, name).unwrap().acquire());
         let mut by_us = traced(&fleet, async || ours(&fleet, name, &channel).await).await;
-        by_us.leave_out_the_crowd();
+        by_us.map_own_channels();
         assert_eq!(by_us, by_java, "{name:?}");
         fleet.server.flush();
     }
@@ -331,7 +334,7 @@ async fn latches_have_the_same_keys_and_channels() {
         return;
     };
     for name in NAMES {
-        // Always in braces, whatever the name has: a peculiarity of Redisson's.
+        // Redisson always puts the name in braces here, even if it contains braces.
         let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
         let (java, waiter) = (
             fleet.java("java", Kind::Latch, name),
@@ -365,7 +368,7 @@ async fn latches_have_the_same_keys_and_channels() {
     }
 }
 
-/// Ours wait on a channel of their own, and on Redisson's when Redisson is ahead of them in the queue.
+/// A waiter of this library is subscribed to its own channel, and also to Redisson's if Redisson is ahead in the queue.
 #[tokio::test]
 async fn fair_locks_have_the_same_keys_and_channels() {
     let Some(fleet) = Fleet::start().await else {
@@ -382,7 +385,7 @@ async fn fair_locks_have_the_same_keys_and_channels() {
         let by_java = traced(&fleet, async || {
             holder.done("lock").await;
             let waiting = waiter.start("lock", json!({}));
-            eventually("Redisson waits", waits).await;
+            eventually("Redisson is queued", waits).await;
             let keys = fleet.server.keys();
             fleet.settled().await;
             holder.done("unlock").await;
@@ -401,7 +404,7 @@ async fn fair_locks_have_the_same_keys_and_channels() {
             holder.done("lock").await;
             let lock = FairLock::new(&fleet.rust().await, name).unwrap();
             let waiting = tokio::spawn(async move { lock.acquire().await });
-            eventually("we wait", waits).await;
+            eventually("our waiter is queued", waits).await;
             let keys = fleet.server.keys();
             fleet.settled().await;
             holder.done("unlock").await;

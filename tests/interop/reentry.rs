@@ -1,4 +1,4 @@
-//! Hold counts are the same numbers to both.
+//! Both libraries see the same hold counts.
 
 use serde_json::json;
 

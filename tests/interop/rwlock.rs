@@ -1,4 +1,4 @@
-//! `RReadWriteLock` and `RwLock`: many readers of both languages, or one writer of either.
+//! `RReadWriteLock` and `RwLock`: many readers of both libraries, or one writer of either.
 //!
 //! Long: one suite over one set-up.
 
@@ -30,7 +30,7 @@ fn writing(lock: &RwLock) -> JoinHandle<Result<WriteGuard, stanchion::AcquireErr
 }
 
 #[tokio::test]
-async fn a_java_writer_lets_all_our_readers_in_at_once() {
+async fn a_java_writer_wakes_all_our_readers_at_once() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -56,7 +56,7 @@ async fn a_java_writer_lets_all_our_readers_in_at_once() {
 }
 
 #[tokio::test]
-async fn our_writer_lets_all_java_readers_in_at_once() {
+async fn our_writer_wakes_all_java_readers_at_once() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -90,7 +90,7 @@ async fn writers_wait_for_the_last_reader_of_either_language() {
         fleet.java("writer", Kind::Write, "book"),
     );
 
-    // Ours outlives a Java reader's unlock: that one looks for our hold key.
+    // Our reader keeps its hold when a Java reader unlocks, because Redisson checks our hold key.
     reader.done("lock").await;
     let ours = lock.read().await.unwrap();
     let mut waiter = writer.start("lock", json!({}));
@@ -107,7 +107,7 @@ async fn writers_wait_for_the_last_reader_of_either_language() {
     java_granted(waiter, SOON).await;
     writer.done("unlock").await;
 
-    // And a Java reader outlives our release.
+    // A Java reader keeps its hold when our reader releases.
     reader.done("lock").await;
     reader.done("lock").await;
     let ours = lock.read().await.unwrap();
@@ -149,7 +149,7 @@ async fn hold_counts_are_read_by_the_other_side() {
         .collect();
     counts.sort_unstable();
     assert_eq!(counts, [2, 3]);
-    // Redisson looks for a hold key of each of our two holds; there is one, and it is enough.
+    // Redisson checks for one hold key per hold. Our two holds have one key, which suffices.
     for _ in 0..3 {
         reader.done("unlock").await;
     }
@@ -183,7 +183,7 @@ async fn hold_counts_are_read_by_the_other_side() {
 }
 
 #[tokio::test]
-async fn our_downgrade_lets_java_readers_in_and_no_writer() {
+async fn our_downgrade_admits_java_readers_and_no_writer() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -203,10 +203,9 @@ async fn our_downgrade_lets_java_readers_in_and_no_writer() {
     fleet.at_rest().await;
 }
 
-/// Redisson tells nobody when a writer becomes a reader: our readers find out by looking, as they do once a second beside a holder of
-/// Redisson's (L9).
+/// Redisson publishes nothing when a writer becomes a reader. Behind a holder of Redisson our readers poll once a second (L9).
 #[tokio::test]
-async fn a_java_downgrade_is_noticed_by_a_look() {
+async fn a_poll_finds_a_java_downgrade() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -272,7 +271,7 @@ async fn our_writer_may_read_and_java_sees_both() {
 }
 
 #[tokio::test]
-async fn nobody_releases_what_the_other_holds() {
+async fn java_cannot_release_our_holds() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -286,19 +285,25 @@ async fn nobody_releases_what_the_other_holds() {
     };
     let read = lock.read().await.unwrap();
     refused().await;
-    assert!(!sides[1].done("forceUnlock").await.bool(), "nobody writes");
+    assert!(
+        !sides[1].done("forceUnlock").await.bool(),
+        "there is no writer"
+    );
     read.renew().await.unwrap();
     read.release().await.unwrap();
     let write = lock.write().await.unwrap();
     refused().await;
-    assert!(!sides[0].done("forceUnlock").await.bool(), "nobody reads");
+    assert!(
+        !sides[0].done("forceUnlock").await.bool(),
+        "there is no reader"
+    );
     write.renew().await.unwrap();
     write.release().await.unwrap();
     fleet.at_rest().await;
 }
 
 #[tokio::test]
-async fn force_frees_the_other_side_and_wakes() {
+async fn a_forced_release_frees_the_lock_and_wakes_the_other_side() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -339,12 +344,12 @@ async fn force_frees_the_other_side_and_wakes() {
         writer.call("unlock").await.error(),
         "IllegalMonitorStateException"
     );
-    // Hold keys of readers taken by force run out by themselves.
+    // Hold keys of readers expire after a forced release.
     fleet.server.flush();
 }
 
 #[tokio::test]
-async fn killed_writers_and_readers_free_at_their_ttl() {
+async fn the_lock_of_a_killed_java_holder_is_free_at_its_ttl() {
     let Some(jvm) = Jvm::start() else { return };
     let Some(server) = server() else { return };
     let java = connect(&jvm, &server, json!({"watchdog": TTL})).await;
@@ -376,7 +381,7 @@ async fn killed_writers_and_readers_free_at_their_ttl() {
 }
 
 #[tokio::test]
-async fn our_killed_writers_and_readers_free_at_their_ttl() {
+async fn the_lock_of_our_killed_holder_is_free_at_its_ttl() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -392,7 +397,7 @@ async fn our_killed_writers_and_readers_free_at_their_ttl() {
     }
 }
 
-/// A dead Java reader's field stays in the hash while others keep it alive. Our release does not count it.
+/// The field of a dead Java reader stays in the hash while others renew the lock. Our release does not count it.
 #[tokio::test]
 async fn a_dead_java_reader_does_not_outlive_our_release() {
     let Some(jvm) = Jvm::start() else { return };
@@ -402,7 +407,7 @@ async fn a_dead_java_reader_does_not_outlive_our_release() {
     let lock = book(&fleet.rust().await);
     let reader = fleet.java("reader", Kind::Read, "book");
     let owner = fleet.java.owner(&reader.done("lock").await);
-    // No longer than Redisson's own: its renewal cuts a longer lease of ours, and the lock could end with its reader.
+    // Our lease is not longer than Redisson's: its renewal would cut a longer one, and the lock could expire with the Java reader.
     let ours = lock.with_lease(lease(ms(TTL))).read().await.unwrap();
     let waiter = writing(&book(&fleet.rust().await));
     fleet.waiting(CHANNEL, 1).await;
@@ -419,8 +424,8 @@ async fn a_dead_java_reader_does_not_outlive_our_release() {
     fleet.at_rest().await;
 }
 
-/// Redisson renews by setting the TTL of the whole lock, whoever else reads: a longer lease of ours is cut to that.
-/// Java's own unlock mends it. With leases up to Redisson's watchdog timeout, the default of both, nothing is cut.
+/// Redisson renews by setting the TTL of the whole lock, which cuts a longer lease of our reader. Java's unlock restores it. Leases up to
+/// Redisson's watchdog timeout, the default of both libraries, are not cut.
 #[tokio::test]
 async fn a_java_watchdog_cuts_longer_read_leases_and_spares_shorter_ones() {
     let Some(jvm) = Jvm::start() else { return };
@@ -437,7 +442,7 @@ async fn a_java_watchdog_cuts_longer_read_leases_and_spares_shorter_ones() {
     })
     .await;
     java.done("unlock").await;
-    assert!(fleet.int(&["PTTL", "book"]) > 15_000, "mended");
+    assert!(fleet.int(&["PTTL", "book"]) > 15_000, "restored");
     long.release().await.unwrap();
 
     java.done("lock").await;
@@ -455,10 +460,9 @@ async fn a_java_watchdog_cuts_longer_read_leases_and_spares_shorter_ones() {
     fleet.at_rest().await;
 }
 
-/// A Java writer that has read inside its write is no longer renewed by Redisson. At its TTL the lock is ours, and Java
-/// hears of it when it unlocks.
+/// Redisson stops renewing a writer that has read inside its write. At its TTL our waiter is granted, and Java's unlock fails.
 #[tokio::test]
-async fn a_java_writer_that_redisson_stopped_renewing_is_waited_out() {
+async fn our_waiter_outwaits_a_java_writer_that_is_no_longer_renewed() {
     let Some(jvm) = Jvm::shared() else { return };
     let Some(server) = server() else { return };
     let java = connect(&jvm, &server, json!({"watchdog": TTL})).await;
@@ -482,9 +486,9 @@ async fn a_java_writer_that_redisson_stopped_renewing_is_waited_out() {
     fleet.at_rest().await;
 }
 
-/// A reader that asks to write waits for itself in Redisson; ours is told.
+/// In Redisson a reader that upgrades waits for itself. In this library the call is rejected.
 #[tokio::test]
-async fn upgrades_are_refused_by_us_and_hang_in_redisson() {
+async fn upgrades_are_rejected_here_and_hang_in_redisson() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -516,9 +520,8 @@ async fn upgrades_are_refused_by_us_and_hang_in_redisson() {
     fleet.at_rest().await;
 }
 
-/// Leases without a watchdog end for the other side, too.
 #[tokio::test]
-async fn leases_run_out_for_the_other_side() {
+async fn leases_expire_for_the_other_side() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };

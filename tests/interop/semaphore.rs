@@ -1,4 +1,4 @@
-//! `RSemaphore` and `Semaphore`: permits of one number.
+//! `RSemaphore` and `Semaphore` count the same permits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -65,14 +65,14 @@ async fn both_count_the_same_permits() {
 }
 
 #[tokio::test]
-async fn a_java_release_wakes_as_many_of_us_as_it_serves() {
+async fn a_java_release_wakes_as_many_of_our_waiters_as_it_frees_permits() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
     let java = fleet.java("java", Kind::Semaphore, "seats");
     java.with("init", json!({"n": 3})).await.value();
     let (here, there) = (seats(&fleet.rust().await), seats(&fleet.rust().await));
-    // Each time the processes ask in another order, and are told of other shares than they have waiters for.
+    // The order of requests varies, and so does the number of permits that is announced to each process.
     for _ in 0..10 {
         java.with("acquire", json!({"n": 3})).await.value();
         let waiters = [
@@ -96,7 +96,7 @@ async fn a_java_release_wakes_as_many_of_us_as_it_serves() {
 }
 
 #[tokio::test]
-async fn our_release_wakes_as_many_java_threads_as_it_serves() {
+async fn our_release_wakes_as_many_java_threads_as_it_frees_permits() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -113,14 +113,14 @@ async fn our_release_wakes_as_many_java_threads_as_it_serves() {
         java_granted(waiter, SOON).await;
     }
     assert_eq!(ours.available().await.unwrap(), 0);
-    // One by one they serve a big request of ours.
+    // Single releases by Java serve a request for three permits.
     let big = acquiring(&ours, 3);
     fleet.waiting(CHANNEL, 1).await;
     for java in &threads {
         java.done("release").await;
     }
     granted(big, SOON).await.release().await.unwrap();
-    // Permits that are added wake, too.
+    // Added permits wake waiters, too.
     assert_eq!(ours.drain().await.unwrap(), 3);
     let waiter = threads[0].start("acquire", json!({"n": 2}));
     fleet.waiting(CHANNEL, 2).await;
@@ -180,7 +180,7 @@ async fn there_are_never_more_holders_than_permits() {
 }
 
 #[tokio::test]
-async fn deadlines_take_no_permits() {
+async fn calls_that_time_out_take_no_permits() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -197,9 +197,9 @@ async fn deadlines_take_no_permits() {
     fleet.at_rest_with(&["seats"]).await;
 }
 
-/// Plain permits have no lease in either language. Ours are written down, so that an operator can return them.
+/// Plain permits have no lease in either library. This library records its holders, so that an operator can reclaim their permits.
 #[tokio::test]
-async fn permits_of_the_dead_come_back_by_hand() {
+async fn an_operator_reclaims_the_permits_of_dead_holders() {
     let Some(jvm) = Jvm::start() else { return };
     let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
         return;
@@ -216,7 +216,7 @@ async fn permits_of_the_dead_come_back_by_hand() {
     assert_eq!(dead.len(), 1);
     assert_eq!(ours.danger().reclaim(&dead[0].owner).await.unwrap(), 1);
     java_granted(waiter, SOON).await;
-    // Redisson writes nothing down: its permits are missing, and somebody has to know how many.
+    // Redisson records no holders: its permits are missing, and the operator must know how many to add.
     jvm.kill();
     let status = ours.status().await.unwrap();
     assert_eq!((status.available, status.holders.len()), (0, 0));
@@ -227,9 +227,9 @@ async fn permits_of_the_dead_come_back_by_hand() {
     fleet.at_rest_with(&["seats"]).await;
 }
 
-/// What a semaphore that ends when nobody uses it has to live with.
+/// Ephemeral semaphores depend on this behaviour of Redisson.
 #[tokio::test]
-async fn redisson_keeps_a_ttl_but_for_a_change_of_the_number() {
+async fn redisson_keeps_the_ttl_except_in_add_and_drain() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -253,9 +253,10 @@ async fn redisson_keeps_a_ttl_but_for_a_change_of_the_number() {
     }
 }
 
-/// A semaphore that ends when nobody uses it: Redisson's permits keep it once we have seen them, and what it changes does not end.
+/// Permits that Redisson holds keep an ephemeral semaphore once this library has seen them. If Redisson adds permits, the semaphore no
+/// longer expires.
 #[tokio::test]
-async fn an_ephemeral_semaphore_is_used_by_both() {
+async fn both_libraries_use_an_ephemeral_semaphore() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -272,7 +273,7 @@ async fn an_ephemeral_semaphore_is_used_by_both() {
     fleet.waiting(CHANNEL, 1).await;
     two.release().await.unwrap();
     java_granted(waiter, SOON).await;
-    // It took them after our last use: nobody knows that they are held.
+    // Redisson acquired the permits after our last use, so the semaphore does not count as used.
     assert!(one_hour(left()), "{}", left());
     assert!(ours.try_acquire_many(2).await.unwrap().is_none());
     assert!(left() > 3_600_000 * 24 * 365, "{}", left());
@@ -280,12 +281,15 @@ async fn an_ephemeral_semaphore_is_used_by_both() {
     ours.acquire().await.unwrap().release().await.unwrap();
     assert_eq!(ours.available().await.unwrap(), 3);
     assert!(one_hour(left()), "{}", left());
-    // One that Java holds for longer than the time outlives it, and comes back as the only one.
+    // A permit that Java holds for longer than the idle time outlives the semaphore. Its release creates a semaphore with one permit.
     java.with("acquire", json!({"n": 1})).await.value();
     for key in ["seats", idle] {
         assert_eq!(fleet.int(&["PEXPIRE", key, "1"]), 1);
     }
-    eventually("it ends", || fleet.int(&["EXISTS", "seats", idle]) == 0).await;
+    eventually("the semaphore expires", || {
+        fleet.int(&["EXISTS", "seats", idle]) == 0
+    })
+    .await;
     java.with("release", json!({"n": 1})).await.value();
     assert_eq!((ours.available().await.unwrap(), left()), (1, -1));
     assert_eq!(fleet.int(&["DEL", "seats"]), 1);

@@ -1,4 +1,4 @@
-//! Helpers that the modules share: a server with both languages on it.
+//! Shared helpers: a server that Redisson and this library use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use tokio::task::JoinHandle;
 
 use crate::java::{Jvm, Kind, Object, Pending, Redisson, Reply};
 
-/// The lease of holds that must not run out, Redisson's own default. A waiter that is granted within [`SOON`] was woken.
+/// The lease of holds that must not expire, Redisson's own default. A waiter that is granted within [`SOON`] was woken by a message.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Far below [`LONG`], and far above what a loaded machine needs for anything that waits for nobody.
+/// Far below [`LONG`], and far above the time that a loaded machine needs for a call that does not wait.
 pub(crate) const SOON: Duration = Duration::from_secs(8);
 
-/// The allowance for a promise in milliseconds, on a loaded machine.
+/// The allowance for a loaded machine, added to limits in milliseconds.
 pub(crate) const SLACK: Duration = Duration::from_secs(2);
 
-/// `redis-server` and Redisson on it. Clients of ours are made as needed.
+/// A Redis server and a Redisson instance on it. Clients of this library are created as needed.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) java: Redisson,
@@ -27,19 +27,19 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// A private server, and an instance of Redisson in the shared JVM; `None`, said loudly, where there can be none.
+    /// A private server, and an instance of Redisson in the shared JVM. Returns `None` after a message if one of them is not available.
     pub(crate) async fn start() -> Option<Self> {
         Self::start_in(Jvm::shared()?).await
     }
 
-    /// The same in a JVM of the test's own.
+    /// The same in the JVM `jvm`.
     pub(crate) async fn start_in(jvm: Arc<Jvm>) -> Option<Self> {
         let server = server()?;
         let java = connect(&jvm, &server, json!({})).await;
         Some(Self { java, server })
     }
 
-    /// A client of ours as another process would have, which is woken by messages or not at all.
+    /// A client of this library, as in another process, whose polls are too rare to wake a waiter within [`SOON`].
     pub(crate) async fn rust(&self) -> Client {
         self.rust_polling(LONG * 2).await
     }
@@ -49,13 +49,13 @@ impl Fleet {
         Client::connect_with(config).await.unwrap()
     }
 
-    /// An object of Redisson's in the hands of its own thread called `actor`.
+    /// A Redisson object that is used by its own thread `actor`.
     pub(crate) fn java(&self, actor: &str, kind: Kind, name: &str) -> Object {
         self.java.object(actor, kind, name)
     }
 
-    /// Waits until `count` processes listen on `channel` or below it, and nobody sends scripts any more: they wait. Behind Redisson one
-    /// process of ours listens on both, or more if they came before the first was known to listen.
+    /// Waits until `count` processes are subscribed to `channel` or a channel below it, and no more scripts are sent. Behind a holder of
+    /// Redisson a relay of this library is subscribed to both channels, so up to `2 * count` subscriptions are accepted.
     pub(crate) async fn waiting(&self, channel: &str, count: usize) {
         eventually("waiters subscribe", || {
             (count..=2 * count).contains(&self.server.subscribers(channel))
@@ -64,7 +64,7 @@ impl Fleet {
         self.quiet().await;
     }
 
-    /// Waits until nobody of Java's listens on `channel` any more: subscriptions of ours linger.
+    /// Waits until Redisson has unsubscribed from `channel`. The `ours` subscriptions of this library remain for a while.
     pub(crate) async fn left(&self, channel: &str, ours: usize) {
         eventually("Redisson unsubscribes", || {
             self.server.subscribers(channel) <= ours
@@ -72,7 +72,7 @@ impl Fleet {
         .await;
     }
 
-    /// Waits until no script has been sent for a moment.
+    /// Waits until no script is sent for 50 ms.
     pub(crate) async fn quiet(&self) {
         eventually_async("no more scripts are sent", async || {
             let before = self.scripts_run();
@@ -82,10 +82,9 @@ impl Fleet {
         .await;
     }
 
-    /// Waits until only heartbeats are sent any more, two a second for each process of
-    /// ours that waits in a fair queue.
+    /// Waits until only heartbeats are sent: two a second for each process of this library in a fair queue.
     pub(crate) async fn settled(&self) {
-        eventually_async("they wait", async || {
+        eventually_async("only heartbeats are sent", async || {
             let before = self.scripts_run();
             tokio::time::sleep(ms(100)).await;
             self.scripts_run() <= before + 1
@@ -93,9 +92,9 @@ impl Fleet {
         .await;
     }
 
-    /// Waits until somebody listens on `channel`, and waits.
+    /// Waits until a client is subscribed to `channel` and no more scripts are sent.
     pub(crate) async fn listening(&self, channel: &str) {
-        eventually("somebody subscribes", || {
+        eventually("a client subscribes", || {
             self.server.subscribers(channel) > 0
         })
         .await;
@@ -107,12 +106,12 @@ impl Fleet {
         stats.get("evalsha").unwrap_or(&0) + stats.get("eval").unwrap_or(&0)
     }
 
-    /// A command that gives a number.
+    /// Runs a command that returns a number.
     pub(crate) fn int(&self, command: &[&str]) -> i64 {
         self.server.cli(command).as_int()
     }
 
-    /// Owner and hold count, as the server has them.
+    /// The owner and the hold count on the server.
     pub(crate) fn holder(&self, name: &str) -> Option<(String, i64)> {
         let fields = self.server.cli(&["HGETALL", name]);
         match fields.as_texts().as_slice() {
@@ -122,8 +121,7 @@ impl Fleet {
         }
     }
 
-    /// All keys but the fence counters, which stay on purpose, and what both sides keep for a moment: to know a
-    /// repeated request by, and to know who was alive a moment ago.
+    /// All keys except the fence counters, which stay on purpose, and keys that expire soon: marks of repeated requests and live clients.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         const KNOWN: [&str; 8] = [
             "stanchion_client",
@@ -140,19 +138,19 @@ impl Fleet {
         keys
     }
 
-    /// Waits until nothing is left but fence counters: far sooner than a TTL of [`LONG`] could end it.
+    /// Waits until only fence counters are left, for a time far below the TTL [`LONG`].
     pub(crate) async fn at_rest(&self) {
         self.at_rest_with(&[]).await;
     }
 
-    /// Waits until nothing is left but fence counters and these keys.
+    /// Waits until only fence counters and `keys` are left.
     pub(crate) async fn at_rest_with(&self, keys: &[&str]) {
         let what = format!("of keys only fence counters and {keys:?} are left");
         eventually(&what, || self.leftovers() == keys).await;
     }
 }
 
-/// A private server; `None`, said loudly, where none is installed.
+/// A private server. Returns `None` after a message if none is installed.
 pub(crate) fn server() -> Option<RedisServer> {
     RedisServer::or_skip(std::thread::current().name().unwrap_or("a test"))
 }
@@ -178,26 +176,26 @@ pub(crate) fn lock(client: &Client, name: &str) -> Lock {
     Lock::new(client, name).unwrap().with_lease(lease(LONG))
 }
 
-/// The channel on which both languages tell of a release of a lock.
+/// The channel to which both libraries publish the release of a lock.
 pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// An acquire of ours in a task of its own.
+/// Spawns an acquire of this library.
 pub(crate) fn acquiring(lock: &Lock) -> JoinHandle<Result<LockGuard, AcquireError>> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// A process of ours that holds `name` and renews a lease of `ttl`, until it is killed.
+/// Starts a process of this library that holds `name` and renews a lease of `ttl` until it is killed. Waits until it holds.
 pub(crate) fn holding(fleet: &Fleet, kind: &str, name: &str, ttl: Duration) -> Process {
-    let mut process = asking(fleet, kind, name, ttl);
+    let mut process = start_holder(fleet, kind, name, ttl);
     process.wait_for_line(|line| line == "HELD", SOON);
     process
 }
 
-/// A process of ours that wants to.
-pub(crate) fn asking(fleet: &Fleet, kind: &str, name: &str, ttl: Duration) -> Process {
+/// Starts such a process, and does not wait.
+pub(crate) fn start_holder(fleet: &Fleet, kind: &str, name: &str, ttl: Duration) -> Process {
     let lease_ms = ttl.as_millis().to_string();
     let args = [kind, &fleet.server.url(), name, &lease_ms];
     Process::start(env!("CARGO_BIN_EXE_stanchion-test-holder"), &args)
@@ -210,7 +208,7 @@ pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) ->
         .unwrap_or_else(|_| panic!("not within {limit:?}"))
 }
 
-/// The guard of a waiter of ours that must get it within `limit`.
+/// The guard of a waiter of this library, which must be granted within `limit`.
 pub(crate) async fn granted<G, E: std::fmt::Debug>(
     waiter: JoinHandle<Result<G, E>>,
     limit: Duration,
@@ -218,7 +216,7 @@ pub(crate) async fn granted<G, E: std::fmt::Debug>(
     within(limit, waiter).await.unwrap().unwrap()
 }
 
-/// The answer to a Java waiter that must get what it waits for within `limit`.
+/// The reply to a Java waiter, which must be granted within `limit`.
 pub(crate) async fn java_granted(waiter: Pending, limit: Duration) -> Reply {
     let reply = waiter.within(limit).await;
     reply.value();

@@ -1,4 +1,4 @@
-//! The family across the languages on a cluster and behind Sentinel: everybody finds the right node, and messages arrive.
+//! Every shared primitive on a cluster and behind Sentinel: requests of both libraries reach the right node, and messages arrive.
 
 use serde_json::json;
 use stanchion::{
@@ -9,7 +9,7 @@ use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually, eventuall
 use crate::java::{Jvm, Kind, Object, Redisson};
 use crate::support::*;
 
-/// Both languages on several servers.
+/// Both libraries on several servers.
 struct Place<'a> {
     java: Redisson,
     client: Client,
@@ -31,7 +31,7 @@ impl<'a> Place<'a> {
         self.java.object("java", kind, name)
     }
 
-    /// Waits until Redisson can write again to where these semaphores are.
+    /// Waits until Redisson can write to the masters of these semaphores.
     async fn java_is_back(&self, names: &[&str]) {
         for name in names {
             let java = self.java(Kind::Semaphore, name);
@@ -48,9 +48,9 @@ impl<'a> Place<'a> {
         self.servers.iter().filter_map(calls).sum()
     }
 
-    /// Waits until somebody listens on a channel like this, and waits.
+    /// Waits until a client is subscribed to a channel with this prefix, and only heartbeats are sent.
     async fn listening(&self, channel: &str) {
-        eventually("somebody subscribes", || {
+        eventually("a client subscribes", || {
             let listening = |server: &&RedisServer| {
                 ["CHANNELS", "SHARDCHANNELS"].iter().any(|list| {
                     let names = server.cli(&["PUBSUB", list, "*"]).as_texts();
@@ -60,7 +60,7 @@ impl<'a> Place<'a> {
             self.servers.iter().any(listening)
         })
         .await;
-        eventually_async("it waits", async || {
+        eventually_async("only heartbeats are sent", async || {
             let scripts = || self.calls("evalsha") + self.calls("eval");
             let before = scripts();
             tokio::time::sleep(ms(100)).await;
@@ -91,7 +91,7 @@ macro_rules! both_ways {
 }
 
 /// Every primitive, with names in many slots.
-async fn the_family(place: &Place<'_>, round: &str) {
+async fn every_primitive(place: &Place<'_>, round: &str) {
     let client = &place.client;
     for number in 0..4 {
         let name = format!("lock-{round}-{number}");
@@ -130,7 +130,7 @@ async fn the_family(place: &Place<'_>, round: &str) {
 async fn leased(place: &Place<'_>, name: &str) {
     let channel = format!("redisson_sc:{{{name}}}");
     let seats = LeasedSemaphore::new(&place.client, name).unwrap();
-    // `false` where it outlived a failover.
+    // Returns `false` if the semaphore survived a failover.
     seats.init(1).await.unwrap();
     let java = place.java(Kind::Leased, name);
     let permit = seats.acquire().await.unwrap();
@@ -167,7 +167,7 @@ async fn latch(place: &Place<'_>, name: &str) {
     java_granted(waiter, SOON).await;
 }
 
-/// Members in slots of their own: one after the other on both sides.
+/// The members are in different slots, so both libraries acquire them one after the other.
 async fn multi(place: &Place<'_>, names: [String; 2]) {
     let members = names
         .each_ref()
@@ -184,21 +184,21 @@ fn addresses<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> Vec<Stri
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster() {
+async fn every_primitive_works_on_a_cluster() {
     let Some(jvm) = Jvm::shared() else { return };
-    let Some(cluster) = Cluster::or_skip("a_cluster") else {
+    let Some(cluster) = Cluster::or_skip("every_primitive_works_on_a_cluster") else {
         return;
     };
     let settings = json!({"mode": "cluster", "addresses": addresses(cluster.nodes())});
     let java = Redisson::connect(&jvm, settings).await;
     let servers = cluster.nodes().iter().collect();
     let place = Place::new(java, cluster.url(), servers).await;
-    the_family(&place, "before").await;
+    every_primitive(&place, "before").await;
     assert!(place.calls("spublish") > 20, "sharded messages");
     assert_eq!(place.calls("publish"), 0);
 
-    // A master's replica takes its slots, and then a slot with a key moves. Redisson hears of the one by looking twice a
-    // second, and of the other when it asks.
+    // A replica takes over the slots of its master, and then a slot with a key moves. Redisson finds the first by its scan twice a second,
+    // and the second by a redirect.
     let _ = cluster.fail_over(cluster.master_of_key("seats-before"));
     let slot = cluster.slot("leased-before");
     let to = cluster.master_of_key("lock-before-0");
@@ -206,7 +206,7 @@ async fn a_cluster() {
         cluster.move_slot(slot, to);
     }
     place.java_is_back(&["seats-before", "leased-before"]).await;
-    the_family(&place, "after").await;
+    every_primitive(&place, "after").await;
     leased(&place, "leased-before").await;
 
     eventually("only fence counters are left", || {
@@ -225,9 +225,9 @@ async fn a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_behind_sentinels() {
+async fn every_primitive_works_behind_sentinels() {
     let Some(jvm) = Jvm::shared() else { return };
-    let Some(set) = SentinelSet::or_skip("a_master_behind_sentinels") else {
+    let Some(set) = SentinelSet::or_skip("every_primitive_works_behind_sentinels") else {
         return;
     };
     let sentinels = (0..3).map(|number| set.sentinel(number));
@@ -239,8 +239,8 @@ async fn a_master_behind_sentinels() {
     let java = Redisson::connect(&jvm, settings).await;
     let servers = (0..3).map(|number| set.server(number)).collect();
     let place = Place::new(java, set.url(), servers).await;
-    the_family(&place, "before").await;
+    every_primitive(&place, "before").await;
     let _ = set.fail_over();
     place.java_is_back(&["seats-before"]).await;
-    the_family(&place, "after").await;
+    every_primitive(&place, "after").await;
 }

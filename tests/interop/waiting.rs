@@ -1,4 +1,4 @@
-//! A release in one language wakes the other by message: every lease is 30 s, and nobody polls.
+//! A release in one library wakes a waiter in the other by message. Leases are 30 s and polls 60 s, so they cannot wake it in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use crate::java::{Jvm, Kind};
 use crate::support::*;
 
 #[tokio::test]
-async fn java_releases_and_we_are_woken() {
+async fn a_java_release_wakes_our_waiter() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -23,7 +23,7 @@ async fn java_releases_and_we_are_woken() {
 }
 
 #[tokio::test]
-async fn we_release_and_java_is_woken() {
+async fn our_release_wakes_a_java_waiter() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -38,7 +38,7 @@ async fn we_release_and_java_is_woken() {
 }
 
 #[tokio::test]
-async fn a_dropped_guard_wakes_java_as_well() {
+async fn a_dropped_guard_wakes_a_java_waiter() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -52,9 +52,8 @@ async fn a_dropped_guard_wakes_java_as_well() {
     fleet.at_rest().await;
 }
 
-/// Whoever waits gets its turn, whatever the language and whoever released before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_of_both_languages_all_get_their_turns() {
+async fn all_waiters_of_both_libraries_are_granted() {
     const ROUNDS: u32 = 40;
     let Some(fleet) = Fleet::start().await else {
         return;
@@ -88,14 +87,13 @@ async fn waiters_of_both_languages_all_get_their_turns() {
     fleet.at_rest().await;
 }
 
-/// P1: nobody else is inside.
+/// Asserts P1: no other task is inside.
 async fn alone(inside: &AtomicU32) {
     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "P1");
     tokio::task::yield_now().await;
     inside.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Our tasks pass the lock on among themselves, but not for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hand_offs_between_our_tasks_do_not_starve_a_java_waiter() {
     let Some(fleet) = Fleet::start().await else {
@@ -127,7 +125,7 @@ async fn hand_offs_between_our_tasks_do_not_starve_a_java_waiter() {
 }
 
 #[tokio::test]
-async fn a_waiter_of_ours_that_gives_up_takes_no_wake_from_java() {
+async fn our_waiter_that_gives_up_takes_no_wake_up_from_java() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -136,7 +134,6 @@ async fn a_waiter_of_ours_that_gives_up_takes_no_wake_from_java() {
     let ours = acquiring(&lock(&fleet.rust().await, "orders"));
     fleet.waiting(&channel("orders"), 1).await;
     let java = fleet.java("waiter", Kind::Lock, "orders");
-    // Its own instance has the channel already, so no second subscriber shows.
     let waiter = java.start("lock", json!({}));
     fleet.waiting(&channel("orders"), 2).await;
     ours.abort();
@@ -147,7 +144,7 @@ async fn a_waiter_of_ours_that_gives_up_takes_no_wake_from_java() {
 }
 
 #[tokio::test]
-async fn an_interrupted_java_waiter_takes_no_wake_from_us() {
+async fn an_interrupted_java_waiter_takes_no_wake_up_from_our_waiter() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -166,7 +163,7 @@ async fn an_interrupted_java_waiter_takes_no_wake_from_us() {
 }
 
 #[tokio::test]
-async fn deadlines_pass_and_leave_nothing() {
+async fn calls_that_time_out_leave_nothing() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -195,7 +192,7 @@ async fn deadlines_pass_and_leave_nothing() {
 
 /// Redisson's spin lock publishes nothing: only a poll can notice its release.
 #[tokio::test]
-async fn a_spin_lock_is_polled_for() {
+async fn a_poll_finds_the_release_of_a_spin_lock() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
@@ -213,9 +210,9 @@ async fn a_spin_lock_is_polled_for() {
     fleet.at_rest().await;
 }
 
-/// Four processes of each language want one lock all the time. The line leaves Redisson's their turns, and they leave it its own.
+/// Four processes of each library acquire one lock in a loop. Each library must get at least a fifth of the grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neither_language_starves_the_other() {
+async fn neither_library_starves_the_other() {
     let Some(jvm) = Jvm::shared() else { return };
     let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
         return;

@@ -1,5 +1,5 @@
-//! A fleet under everything at once: lost replies, closed and silent connections, dropped calls, wrong clocks, runs that overlap.
-//! No tick runs twice, no two runs overlap, tokens grow.
+//! Random tests of jobs on several machines, with lost replies, closed and frozen connections, dropped calls and late clocks.
+//! No tick may run twice, runs must not overlap, and tokens must grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use crate::*;
 const MACHINES: usize = 5;
 const TICKS: u32 = 60;
 
-/// What the runs have done so far.
+/// The runs so far.
 struct Log {
     of_tick: Vec<AtomicU32>,
     running: AtomicU32,
     token: AtomicU64,
 }
 
-/// A run that goes on; its drop is its end, however it ends.
+/// A run in progress. Its drop is the end of the run.
 struct Running(Arc<Log>);
 
 impl Running {
@@ -55,7 +55,7 @@ async fn machine(job: Job, first: Tick, log: Arc<Log>, mut rng: fastrand::Rng) {
             let _running = Running::begin(&log, number, &run);
             tokio::time::sleep(length).await;
         });
-        // Some callers go, at any point.
+        // Some callers drop the call at a random time.
         let outcome = match rng.u8(0..6) {
             0 => tokio::time::timeout(patience, run).await.ok(),
             _ => Some(run.await),
@@ -108,11 +108,11 @@ async fn chaos(seed: u64) -> u32 {
     faults.clear();
     faults.deliver();
     world.quiet().await;
-    // All of it has passed: the next tick is run by the first who asks.
+    // Without faults the next tick runs.
     let client = world.client().await;
     let next = after(first, seconds(u64::from(TICKS)));
     let job = nightly(&client);
-    eventually_async(&format!("seed {seed}: the next one runs"), async || {
+    eventually_async(&format!("seed {seed}: the next tick runs"), async || {
         job.run_tick(next, |_| async {}).await == Ok(Outcome::Done(()))
     })
     .await;
@@ -120,11 +120,11 @@ async fn chaos(seed: u64) -> u32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_makes_a_tick_run_twice() {
+async fn no_fault_makes_a_tick_run_twice() {
     let mut runs = 0;
     for seed in 0..40 {
         runs += chaos(seed).await;
     }
-    // Most ticks run all the same: what keeps them is an overlap with the run before.
+    // At least a third of the ticks run. The others overlap with the run before.
     assert!(runs > 40 * TICKS / 3, "{runs} of {}", 40 * TICKS);
 }

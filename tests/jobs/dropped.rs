@@ -1,4 +1,4 @@
-//! P3: a run that was dropped before its work was called leaves no hold and no claim; one that was dropped later has run.
+//! Tests of P3: a run that is dropped before its work begins leaves no hold and no claim. After that, its tick counts as run.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +9,7 @@ use stanchion_tests::World;
 use crate::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_dropped_anywhere_is_run_once() {
+async fn a_tick_dropped_at_any_await_point_runs_once() {
     let world = World::slow_engine();
     let (one, other) = (world.client().await, world.client().await);
     let start = this_minute(&world);
@@ -23,20 +23,20 @@ async fn a_tick_dropped_anywhere_is_run_once() {
             tokio::time::sleep(ms(20)).await;
         };
         let done = cancel_after(nightly(&one).run_tick(tick, |_| work()), polls).await;
-        // The first request may still be on its way, and its claim not taken back yet: then this one is skipped, and asks again.
+        // The claim of the dropped call may not be undone yet. Then this call is skipped, and retries.
         let next = loop {
             match nightly(&other).run_tick(tick, |_| work()).await.unwrap() {
                 Outcome::Skipped { .. } => tokio::time::sleep(ms(1)).await,
                 other => break other,
             }
         };
-        at_rest(&world).await;
+        only_the_record_is_left(&world).await;
         assert_eq!(
             runs.load(Ordering::Relaxed),
             1,
             "after {polls} polls: {done:?}, then {next:?}"
         );
-        // The tick before stays claimed.
+        // The undo must keep the claim of the previous tick.
         let before = nightly(&other)
             .begin_tick(after(start, seconds(round - 1)))
             .await
@@ -51,9 +51,9 @@ async fn a_tick_dropped_anywhere_is_run_once() {
     assert!(polls > 3);
 }
 
-/// The first claim of all: nothing was claimed before, and nothing is afterwards.
+/// No tick was claimed before, so the undo has no earlier tick to restore.
 #[tokio::test(start_paused = true)]
-async fn a_first_claim_that_is_taken_back_leaves_none() {
+async fn an_undone_first_claim_leaves_no_claim() {
     let world = World::slow_engine();
     let client = world.client().await;
     let tick = this_minute(&world);
@@ -62,7 +62,7 @@ async fn a_first_claim_that_is_taken_back_leaves_none() {
             .await
             .is_none()
     );
-    at_rest(&world).await;
+    only_the_record_is_left(&world).await;
     world.quiet().await;
     assert_eq!([field(&world, "tick"), field(&world, "owner")], ["", ""]);
     let before = Tick::at(tick.time() - seconds(60)).unwrap();
@@ -72,34 +72,34 @@ async fn a_first_claim_that_is_taken_back_leaves_none() {
     ));
 }
 
-/// Written while the server was out of reach, executed when everybody has given up: it takes no lock and claims no tick.
+/// The request is sent while the server is frozen, and executed after the caller has dropped the call.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_outlives_its_caller_claims_nothing() {
     for pause in [seconds(1), seconds(20)] {
         let world = World::engine();
         let (late, other) = (world.named("late").await, world.named("other").await);
         let tick = this_minute(&world);
-        // Every script is known to the server.
+        // Loads the scripts into the server.
         assert_eq!(
             nightly(&late).run(|_| async {}).await.unwrap(),
             Outcome::Done(())
         );
         let faults = world.as_engine().faults();
         faults.freeze(Some("late"));
-        let run = nightly(&late).run_tick(tick, |_| async { panic!("it was dropped") });
+        let run = nightly(&late).run_tick(tick, |_| async { panic!("the call was dropped") });
         assert!(tokio::time::timeout(ms(300), run).await.is_err() as bool);
         tokio::time::sleep(pause).await;
         faults.thaw(Some("late"));
         world.quiet().await;
-        at_rest(&world).await;
+        only_the_record_is_left(&world).await;
         let here = nightly(&other).run_tick(tick, |_| async {}).await.unwrap();
         assert_eq!(here, Outcome::Done(()), "{pause:?}");
     }
 }
 
-/// A duplicate of a request that is on its way while its run is undone must not claim the tick after that.
+/// A request that is delayed on its way must not claim the tick after it was undone.
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_that_arrives_after_the_undoing_claims_nothing() {
+async fn a_request_that_arrives_after_its_undo_claims_nothing() {
     let world = World::engine();
     let (one, other) = (world.named("one").await, world.named("other").await);
     let tick = this_minute(&world);
@@ -108,12 +108,15 @@ async fn a_duplicate_that_arrives_after_the_undoing_claims_nothing() {
         Outcome::Done(())
     );
     let faults = world.as_engine().faults();
-    // Held back on its way. Its client gives the connection up after a second, and undoes the request over another one.
+    // The client closes the connection after 1 s, and undoes the delayed request on another one.
     faults.hold_requests("EVALSHA", 1);
     let run = nightly(&one).begin_tick(tick);
     assert!(tokio::time::timeout(ms(200), run).await.is_err());
-    stanchion_testkit::eventually("it is undone", || !field(&world, "undone").is_empty()).await;
-    // It may still run: its time is over after two seconds.
+    stanchion_testkit::eventually("the request is undone", || {
+        !field(&world, "undone").is_empty()
+    })
+    .await;
+    // The server still accepts the request, which expires after 2 s.
     faults.deliver();
     tokio::time::sleep(ms(10)).await;
     let here = nightly(&other).begin_tick(tick).await.unwrap();
@@ -139,9 +142,9 @@ async fn a_closing_client_begins_nothing_and_claims_nothing() {
     ));
 }
 
-/// P8, P9: an answer comes in time, and says what may be true.
+/// P8, P9: the call returns in time, and its error says that the outcome is unknown.
 #[tokio::test(start_paused = true)]
-async fn without_a_server_nothing_begins_and_the_call_ends_in_time() {
+async fn a_call_without_a_server_fails_in_time() {
     let world = World::engine();
     let client = world.client().await;
     let tick = this_minute(&world);
@@ -159,12 +162,12 @@ async fn without_a_server_nothing_begins_and_the_call_ends_in_time() {
 }
 
 on_both! {
-    /// The guard was returned: from then on its tick has run, whatever was done under it.
-    async fn a_guard_that_is_dropped_has_run(world) {
+    /// The tick counts as run as soon as the call has returned the guard.
+    async fn the_tick_of_a_dropped_guard_counts_as_run(world) {
         let client = world.client().await;
         let tick = this_minute(world);
         drop(nightly(&client).begin_tick(tick).await.unwrap());
-        at_rest(world).await;
+        only_the_record_is_left(world).await;
         let again = nightly(&client).begin_tick(tick).await.unwrap();
         assert!(matches!(again, Begun::Already { .. }), "{again:?}");
     }

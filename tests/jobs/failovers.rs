@@ -1,4 +1,4 @@
-//! Real servers that are killed, replaced and sharded: the claim of a tick goes where the lock goes.
+//! Tests of jobs on real servers: Sentinel failovers, clusters and ACL rights. The claim of a tick must move with the lock.
 
 use stanchion::{Begun, Client, ClientConfig, Lease, Outcome};
 use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually_async};
@@ -24,7 +24,7 @@ async fn a_failover_with_all_data_does_not_run_a_tick_again() {
     let (one, other) = (connect(set.url()).await, connect(set.url()).await);
     let tick = this_minute();
     let job = nightly(&one).with_lease(Lease::new(seconds(12)).unwrap());
-    // One has run, and one is at it while the master is replaced.
+    // One tick has run, and the next one runs during the failover.
     assert_eq!(
         job.run_tick(tick, |_| async {}).await.unwrap(),
         Outcome::Done(())
@@ -51,7 +51,7 @@ async fn a_failover_with_all_data_does_not_run_a_tick_again() {
     assert_eq!(third, Outcome::Done(()));
 }
 
-/// The book's row: the tick may run again, and the token of the second run is larger. The first run learns that it is over.
+/// As documented: the tick may run again, and the token of the second run is larger. The first run is notified of its loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_token() {
     let Some(mut set) = SentinelSet::or_skip("a_failover_that_loses_the_claim") else {
@@ -61,7 +61,7 @@ async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_to
     let tick = this_minute();
     let lease = Lease::new(seconds(12)).unwrap();
     let Begun::Running(kept) = nightly(&one).begin_tick(tick).await.unwrap() else {
-        panic!("nobody has run it")
+        panic!("the tick is claimed already")
     };
     kept.release().await.unwrap();
     tokio::task::block_in_place(|| {
@@ -71,13 +71,13 @@ async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_to
     let next = after(tick, ms(1));
     let job = nightly(&one).with_lease(lease);
     let Begun::Running(first) = job.begin_tick(next).await.unwrap() else {
-        panic!("nobody has run it")
+        panic!("the tick is claimed already")
     };
     set.kill(0);
     set.resume_replicas(0);
     let job = nightly(&other).with_lease(lease);
     let mut again = None;
-    eventually_async("the new master knows nothing of the claim", async || {
+    eventually_async("the new master grants the claim", async || {
         if let Ok(Begun::Running(guard)) = job.begin_tick(next).await {
             again = Some(guard);
         }
@@ -89,17 +89,17 @@ async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_to
     tokio::time::timeout(seconds(30), first.lost())
         .await
         .unwrap();
-    // What was replicated before stays run.
+    // Both ticks have run: the first one was replicated, the second one ran on the new master.
     again.release().await.unwrap();
     for tick in [tick, next] {
-        let told = nightly(&one).begin_tick(tick).await.unwrap();
-        assert!(matches!(told, Begun::Already { .. }), "{told:?}");
+        let begun = nightly(&one).begin_tick(tick).await.unwrap();
+        assert!(matches!(begun, Begun::Already { .. }), "{begun:?}");
     }
 }
 
 #[tokio::test]
-async fn on_a_cluster_a_job_is_in_one_slot() {
-    let Some(cluster) = Cluster::or_skip("on_a_cluster_a_job_is_in_one_slot") else {
+async fn a_cluster_keeps_a_job_in_one_slot() {
+    let Some(cluster) = Cluster::or_skip("a_cluster_keeps_a_job_in_one_slot") else {
         return;
     };
     let client = connect(cluster.url()).await;
@@ -127,10 +127,10 @@ async fn on_a_cluster_a_job_is_in_one_slot() {
     }
 }
 
-/// A slot on its way has its keys on two nodes: what has run there has run, and a run ends when the slot has arrived.
+/// During the migration the keys of a slot are on two nodes. A run ends when the migration has finished.
 #[tokio::test]
-async fn a_slot_that_moves_takes_its_ticks_along() {
-    let Some(cluster) = Cluster::or_skip("a_slot_that_moves_takes_its_ticks_along") else {
+async fn a_migrated_slot_keeps_its_ticks() {
+    let Some(cluster) = Cluster::or_skip("a_migrated_slot_keeps_its_ticks") else {
         return;
     };
     let (one, other) = (connect(cluster.url()).await, connect(cluster.url()).await);
@@ -156,7 +156,7 @@ async fn a_slot_that_moves_takes_its_ticks_along() {
     assert!(matches!(next, Begun::Running(_)), "{next:?}");
 }
 
-/// The rights of docs/operations.md suffice. Without those for the record nothing begins, and no lock stays behind.
+/// The rights in docs/operations.md suffice. Without rights to the record no run begins, and no lock is left.
 #[tokio::test]
 async fn a_user_without_the_right_to_the_record_begins_nothing() {
     let Some(server) = RedisServer::or_skip("a_user_without_the_right_to_the_record") else {
@@ -174,7 +174,7 @@ async fn a_user_without_the_right_to_the_record_begins_nothing() {
         Client::connect_with(config).await.unwrap()
     };
     let tick = this_minute();
-    // Allowed to look at the record, and not to write it.
+    // No right to the record, then a right to read it only.
     for record in [&[][..], &["%R~stanchion_job_last*"]] {
         let mut keys = vec![
             "~nightly",

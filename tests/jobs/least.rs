@@ -1,4 +1,4 @@
-//! The least time: the job rests until it has passed, to the millisecond, and no longer.
+//! Tests of the least time: after a short run the job rests, and others skip it, until exactly that time has passed.
 
 use stanchion::embedded::Switch;
 use stanchion::{AcquireOptions, Activity, Begun, Job, Lease, Lock, LostReason, Outcome};
@@ -7,8 +7,8 @@ use stanchion_tests::World;
 
 use crate::*;
 
-/// Begins as soon as it can.
-async fn begins(job: &Job) {
+/// Waits until a run begins.
+async fn until_a_run_begins(job: &Job) {
     eventually_async("the rest is over", async || {
         matches!(job.begin().await.unwrap(), Begun::Running(_))
     })
@@ -20,29 +20,29 @@ on_both! {
         let (one, other) = (world.client().await, world.client().await);
         let job = |client| nightly(client).at_least(seconds(3));
         assert_eq!(job(&one).run(|_| async {}).await.unwrap(), Outcome::Done(()));
-        // The machine that ran it may be switched off.
+        // The rest must not depend on the client that ran the job.
         assert!(one.shutdown(seconds(5)).await.is_clean());
         let skipped = job(&other).run(|_| async { panic!("twice") }).await.unwrap();
         let Outcome::<()>::Skipped { holder, free_by } = skipped else { panic!("{skipped:?}") };
         assert_eq!(holder.activity, Activity::Resting);
         let left = free_by.unwrap();
-        // Its begin is rounded up to a whole millisecond, so that the rest is never shorter.
+        // The begin of the run is rounded up to a whole millisecond, so that the rest is never too short.
         assert!(left <= ms(3_001) && left > ms(500), "{left:?}");
-        begins(&job(&other)).await;
+        until_a_run_begins(&job(&other)).await;
     }
 
-    /// Longer than asked for is as wrong as shorter: with a lease of 30 s the next start would be missed.
-    async fn the_rest_is_no_longer_than_asked_for(world) {
+    /// A rest for the whole lease of 30 s would make the next start fail.
+    async fn the_rest_is_no_longer_than_the_least_time(world) {
         let client = world.client().await;
         let job = nightly(&client).at_least(seconds(2));
         let worked = job.run(|_| async { tokio::time::sleep(ms(500)).await }).await.unwrap();
         assert_eq!(worked, Outcome::Done(()));
         let left = ttl(world);
         assert!((1..=1_500).contains(&left), "{left}");
-        begins(&job).await;
+        until_a_run_begins(&job).await;
     }
 
-    async fn a_job_that_took_longer_is_free_at_once(world) {
+    async fn a_run_longer_than_the_least_time_frees_the_job_at_once(world) {
         let client = world.client().await;
         let job = nightly(&client).at_least(ms(200));
         let worked = job.run(|_| async { tokio::time::sleep(ms(400)).await }).await.unwrap();
@@ -50,31 +50,31 @@ on_both! {
         assert!(ttl(world) < 0);
     }
 
-    async fn a_run_that_is_dropped_or_panics_rests(world) {
+    async fn a_dropped_or_panicked_run_starts_the_rest(world) {
         let client = world.client().await;
         let job = nightly(&client).at_least(seconds(60));
         let cut = tokio::time::timeout(ms(100), job.run(|_| std::future::pending::<()>())).await;
         assert!(cut.is_err());
-        rests(&job).await;
+        until_it_rests(&job).await;
         assert!(Lock::new(&client, "nightly").unwrap().danger().force_release().await.unwrap());
         let task = tokio::spawn({
             let job = job.clone();
             async move { job.run(|_| async { panic!("on purpose") }).await.map(|_: Outcome<()>| ()) }
         });
         assert!(task.await.unwrap_err().is_panic());
-        rests(&job).await;
+        until_it_rests(&job).await;
     }
 
-    async fn a_run_that_was_cut_by_its_longest_time_rests(world) {
+    async fn a_run_that_max_run_ends_starts_the_rest(world) {
         let client = world.client().await;
         let job = nightly(&client).at_least(seconds(60)).max_run(ms(300));
         let cut = job.run(|_| std::future::pending::<()>()).await.unwrap();
         assert_eq!(cut, Outcome::Lost { reason: LostReason::MaxHold, done: None });
-        rests(&job).await;
+        until_it_rests(&job).await;
     }
 
-    /// Whoever waits for the lock of that name learns when the rest ends, though it was told of a whole lease.
-    async fn a_waiter_for_the_lock_gets_it_when_the_rest_is_over(world) {
+    /// The waiter for the lock of the same name has first received the TTL of a whole lease. The rest is shorter.
+    async fn a_waiter_for_the_lock_acquires_it_when_the_rest_ends(world) {
         let (one, other) = (world.client().await, world.client().await);
         let job = nightly(&one).at_least(seconds(2));
         let lock = Lock::new(&other, "nightly").unwrap();
@@ -87,10 +87,10 @@ on_both! {
         let waited = began.elapsed();
         assert!(waited > ms(1_900) && waited < world.limit(ms(2_100)), "{waited:?}");
         guard.release().await.unwrap();
-        at_rest(world).await;
+        only_the_record_is_left(world).await;
     }
 
-    async fn a_rest_can_be_ended_by_force(world) {
+    async fn force_release_ends_the_rest(world) {
         let client = world.client().await;
         let job = nightly(&client).at_least(seconds(600));
         assert_eq!(job.run(|_| async {}).await.unwrap(), Outcome::Done(()));
@@ -98,7 +98,7 @@ on_both! {
         assert_eq!(job.run(|_| async {}).await.unwrap(), Outcome::Done(()));
     }
 
-    /// The record tells when the rest ends. Without it the lease that was asked for at the start is at least as long.
+    /// The record contains the end of the rest. Without a record the lease of the run applies, which is at least as long.
     async fn a_lost_record_does_not_shorten_the_rest(world) {
         let client = world.client().await;
         let job = nightly(&client).at_least(seconds(60));
@@ -109,8 +109,8 @@ on_both! {
     }
 }
 
-async fn rests(job: &Job) {
-    eventually_async("it rests", async || {
+async fn until_it_rests(job: &Job) {
+    eventually_async("the job rests", async || {
         let holder = job.status().await.unwrap().holder;
         holder.is_some_and(|holder| holder.activity == Activity::Resting)
     })
@@ -119,7 +119,7 @@ async fn rests(job: &Job) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rest_ends_to_the_millisecond() {
+async fn the_rest_ends_exactly_after_the_least_time() {
     for (lease, worked) in [(30, 0), (30, 9), (1, 9), (600, 3)] {
         let world = World::engine();
         let client = world.client().await;
@@ -139,7 +139,7 @@ async fn the_rest_ends_to_the_millisecond() {
     }
 }
 
-/// Killed at once, it has asked for its least time all the same.
+/// The first request reserves the job for the least time, before the process dies.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_keeps_the_job_for_its_least_time() {
     let world = World::engine();
@@ -160,7 +160,7 @@ async fn a_process_that_dies_keeps_the_job_for_its_least_time() {
     assert!(!run.is_held());
 }
 
-/// A renewal that was on its way when the run ended must not lengthen the rest: it is in another name.
+/// A renewal that is in flight when the run ends must not lengthen the rest. The rest is held under another owner.
 #[tokio::test(start_paused = true)]
 async fn a_late_renewal_does_not_lengthen_the_rest() {
     let world = World::engine();
@@ -169,19 +169,19 @@ async fn a_late_renewal_does_not_lengthen_the_rest() {
     let Begun::Running(run) = job.begin().await.unwrap() else {
         panic!()
     };
-    run.renew().await.unwrap(); // the server knows the script
+    run.renew().await.unwrap(); // loads the script into the server
     world.as_engine().faults().hold_requests("EVALSHA", 1);
     drop(tokio::time::timeout(ms(100), run.renew()).await);
-    // Its client gives the connection up after a second, and ends the run over another one. The renewal's time is over after two.
+    // The client closes the connection after 1 s, and ends the run on another one. The server rejects the renewal after 2 s.
     drop(run);
-    eventually_async("it rests", async || ttl(&world) <= 5_000).await;
+    eventually_async("the job rests", async || ttl(&world) <= 5_000).await;
     world.as_engine().faults().deliver();
     tokio::time::sleep(ms(10)).await;
     assert!((1..=5_000).contains(&ttl(&world)), "{}", ttl(&world));
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_maxmemory_nothing_begins_and_what_runs_ends() {
+async fn at_maxmemory_a_run_can_end_but_none_can_begin() {
     let world = World::engine();
     let client = world.client().await;
     let job = nightly(&client).at_least(seconds(60));
@@ -208,7 +208,7 @@ async fn at_maxmemory_nothing_begins_and_what_runs_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_asked_for_is_refused_by_its_value_and_a_rule() {
+async fn an_invalid_option_is_rejected_with_its_value_and_rule() {
     let world = World::engine();
     let client = world.client().await;
     let owner = AcquireOptions::new().owner(&client.owner());

@@ -1,4 +1,4 @@
-//! P6: a reply that was lost after the script ran has the effect of once.
+//! Tests of P6: a request takes effect once although its reply is lost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use stanchion_tests::{LostReply, World};
 use crate::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_reply_is_lost_is_one_claim() {
+async fn a_claim_with_a_lost_reply_runs_the_tick_once() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let client = world.client().await;
@@ -22,7 +22,7 @@ async fn a_claim_whose_reply_is_lost_is_one_claim() {
             Outcome::Done(0),
             "{way:?}"
         );
-        at_rest(&world).await;
+        only_the_record_is_left(&world).await;
         let again = job.run_tick(tick, |_| work()).await.unwrap();
         assert!(
             matches!(again, Outcome::Already { .. }),
@@ -33,7 +33,7 @@ async fn a_claim_whose_reply_is_lost_is_one_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_whose_reply_is_lost_is_one_end() {
+async fn an_end_with_a_lost_reply_takes_effect_once() {
     for way in LostReply::WAYS {
         for least in [0, 60] {
             let world = World::engine();

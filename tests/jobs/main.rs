@@ -1,4 +1,4 @@
-//! Jobs: one run for each tick whatever the clocks, a least time, and what is left of a run that was dropped, lost or killed.
+//! Tests of jobs: one run for each tick despite wrong clocks, the least time, failovers, and runs that are dropped, lost or killed.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod chaos;
@@ -54,7 +54,7 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// The job `nightly`, of a client as another machine has one.
+/// The job `nightly`. Each client represents a machine.
 fn nightly(client: &Client) -> Job {
     Job::new(client, "nightly").unwrap()
 }
@@ -92,7 +92,7 @@ fn after(tick: Tick, time: Duration) -> Tick {
     Tick::at(tick.time() + time).unwrap()
 }
 
-/// What is left of `nightly` on the server's clock; negative: free, or without an end.
+/// The TTL of `nightly` in milliseconds. Negative if the key is missing or has no TTL.
 fn ttl(world: &World) -> i64 {
     world.admin(&["PTTL", "nightly"]).parse().unwrap()
 }
@@ -101,8 +101,8 @@ fn field(world: &World, field: &str) -> String {
     world.admin(&["HGET", RECORD, field])
 }
 
-/// Waits until nothing is left but the record of the last run.
-async fn at_rest(world: &World) {
+/// Waits until the record of the last run is the only key.
+async fn only_the_record_is_left(world: &World) {
     eventually_async("only the record is left", async || {
         world.keys().iter().all(|key| key == RECORD)
     })

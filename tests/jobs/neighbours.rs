@@ -1,4 +1,4 @@
-//! Locks of the same name, Redisson's among them; foreign keys; odd names.
+//! Tests of jobs whose keys others use, too: locks of the same name, Redisson, foreign keys. Also names, tokens and commands.
 
 use stanchion::{
     AcquireError, Activity, Begun, Fencing, Job, Lock, LostReason, Outcome, Rejection,
@@ -8,7 +8,7 @@ use stanchion_tests::{JAVA, World};
 use crate::*;
 
 on_both! {
-    async fn a_lock_of_the_same_name_keeps_the_job_from_running(world) {
+    async fn a_lock_of_the_same_name_blocks_the_job(world) {
         let (one, other) = (world.client().await, world.client().await);
         let (lock, tick) = (Lock::new(&one, "nightly").unwrap(), this_minute(world));
         let guard = lock.acquire().await.unwrap();
@@ -17,7 +17,7 @@ on_both! {
         assert_eq!((holder.owner, holder.activity), (guard.owner().to_string(), Activity::Running));
         assert!(free_by.is_some());
         guard.release().await.unwrap();
-        // It was skipped, so it has not run.
+        // A skipped tick can still run.
         let Begun::Running(run) = nightly(&other).begin_tick(tick).await.unwrap() else { panic!() };
         assert!(lock.try_acquire().await.unwrap().is_none());
         let waiter = tokio::spawn(lock.acquire());
@@ -27,10 +27,10 @@ on_both! {
         let guard = waiter.await.unwrap().unwrap();
         assert!(guard.fencing_token() > token, "P2: one counter");
         guard.release().await.unwrap();
-        at_rest(world).await;
+        only_the_record_is_left(world).await;
     }
 
-    async fn a_java_process_that_holds_the_lock_is_named(world) {
+    async fn a_skip_names_the_java_process_that_holds_the_lock(world) {
         let client = world.client().await;
         drop(world.admin(&["HSET", "nightly", JAVA, "2"]));
         drop(world.admin(&["PEXPIRE", "nightly", "20000"]));
@@ -43,8 +43,8 @@ on_both! {
         assert!(matches!(skipped, Begun::Skipped { free_by: None, .. }), "{skipped:?}");
     }
 
-    /// Redisson's waiters sleep until the time that they were told of has passed, or a message comes.
-    async fn redissons_waiters_hear_of_the_end_and_of_the_rest(world) {
+    /// A waiter of Redisson sleeps until the TTL in its reply has passed or a message arrives.
+    async fn redisson_waiters_are_notified_of_the_end_and_of_the_rest(world) {
         let client = world.client().await;
         let mut java = world.listen("redisson_lock__channel:{nightly}").await;
         assert_eq!(nightly(&client).run(|_| async {}).await.unwrap(), Outcome::Done(()));
@@ -55,7 +55,7 @@ on_both! {
         assert!(ttl(world) > 50_000);
     }
 
-    async fn a_job_that_is_forced_away_is_lost(world) {
+    async fn force_release_ends_a_run_as_lost(world) {
         let client = world.client().await;
         let lock = Lock::new(&client, "nightly").unwrap();
         let lost = nightly(&client).run(async |_| {
@@ -64,10 +64,10 @@ on_both! {
             std::future::pending::<()>().await;
         }).await.unwrap();
         assert_eq!(lost, Outcome::Lost { reason: LostReason::Gone, done: None });
-        at_rest(world).await;
+        only_the_record_is_left(world).await;
     }
 
-    /// The work may still run elsewhere in the process, so nobody else gets the job before the lease ends.
+    /// The work may still run elsewhere in the process, so other clients skip the job until the lease ends.
     async fn a_run_whose_client_shuts_down_is_lost(world) {
         let (client, other) = (world.client().await, world.client().await);
         let lost = nightly(&client).run(async |_| {
@@ -79,8 +79,8 @@ on_both! {
         assert!(matches!(nightly(&other).begin().await.unwrap(), Begun::Skipped { .. }));
     }
 
-    /// The work had ended, and nobody can say whether under the hold: that is told, with what it returned.
-    async fn work_that_ends_after_the_loss_is_not_called_done(world) {
+    /// The work may have ended after the loss. The outcome reports the loss, with the result of the work.
+    async fn work_that_ends_after_the_loss_is_reported_as_lost(world) {
         let client = world.client().await;
         let out = nightly(&client).run(async |_| {
             drop(world.admin(&["DEL", "nightly"]));
@@ -89,7 +89,7 @@ on_both! {
         assert_eq!(out, Outcome::Lost { reason: LostReason::Gone, done: Some(7) });
     }
 
-    async fn foreign_keys_are_refused_and_stay(world) {
+    async fn foreign_keys_are_rejected_and_unchanged(world) {
         let client = world.client().await;
         let refused = async |what: &str| {
             let before = world.dump();
@@ -108,11 +108,10 @@ on_both! {
         refused("a hash").await;
         drop(world.admin(&["DEL", "nightly"]));
         drop(world.admin(&["SET", RECORD, "theirs"]));
-        refused("a record that is none").await;
+        refused("a record of another type").await;
     }
 
-    /// What is wrong with the record keeps neither the lock nor the work's result.
-    async fn a_record_that_was_replaced_does_not_keep_the_lock(world) {
+    async fn a_replaced_record_does_not_prevent_the_release(world) {
         let client = world.client().await;
         let Begun::Running(run) = nightly(&client).begin().await.unwrap() else { panic!() };
         drop(world.admin(&["SET", RECORD, "theirs"]));
@@ -121,20 +120,20 @@ on_both! {
         assert_eq!(world.admin(&["GET", RECORD]), "theirs");
     }
 
-    async fn names_of_any_bytes_are_jobs_of_their_own(world) {
+    async fn names_of_any_bytes_are_separate_jobs(world) {
         let client = world.client().await;
         let tick = this_minute(world);
         let names: [&[u8]; 7] = [b"x", b"{x}", b"a{7}b", b"{", b"with\nnewline", b"\xff\0", b"'); DROP"];
         for name in names {
             let job = Job::new(&client, name).unwrap();
             let ran = job.run_tick(tick, |_| async {}).await.unwrap();
-            assert_eq!(ran, Outcome::Done(()), "{name:?}: another's tick");
+            assert_eq!(ran, Outcome::Done(()), "{name:?}: shares its ticks with another job");
             let again = job.begin_tick(tick).await.unwrap();
             assert!(matches!(again, Begun::Already { .. }), "{name:?}");
         }
     }
 
-    async fn tokens_come_from_the_counter_that_was_chosen(world) {
+    async fn tokens_come_from_the_configured_counter(world) {
         let client = world.client().await;
         let token = async |job: &Job| match job.run(|run| async move { run.fencing_token() }).await.unwrap() {
             Outcome::Done(token) => token,
@@ -148,8 +147,7 @@ on_both! {
         assert_eq!(world.admin(&["GET", "redisson_lock_token:{nightly}"]), last.to_string());
     }
 
-    /// Two commands, however many skip it.
-    async fn a_run_is_two_commands_and_a_skip_is_one(world) {
+    async fn a_run_costs_two_commands_and_a_rejected_tick_one(world) {
         let client = world.client().await;
         let (job, tick) = (nightly(&client), this_minute(world));
         assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));

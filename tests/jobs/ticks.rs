@@ -1,4 +1,4 @@
-//! One run for each tick, whatever the machines' clocks.
+//! Tests that each tick runs once, whatever the clocks of the machines show.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +10,8 @@ use stanchion_tests::World;
 use crate::*;
 
 on_both! {
-    /// The first run is over before the second machine asks: a lock alone would let it run again.
-    async fn two_machines_a_second_apart_run_once(world) {
+    /// The first run ends before the second machine's request. A lock alone would let the tick run again.
+    async fn two_machines_a_second_apart_run_a_tick_once(world) {
         let (one, other) = (world.client().await, world.client().await);
         let tick = this_minute(world);
         let first = nightly(&one).run_tick(tick, |run| async move { run.tick() }).await.unwrap();
@@ -22,10 +22,10 @@ on_both! {
         let Outcome::<()>::Already { tick: ran, at } = second else { panic!("{second:?}") };
         assert_eq!(ran, tick);
         assert!(at <= begun && begun.duration_since(at).unwrap() < seconds(5), "{at:?}");
-        at_rest(world).await;
+        only_the_record_is_left(world).await;
     }
 
-    async fn a_run_that_fails_has_run(world) {
+    async fn a_tick_whose_run_fails_does_not_run_again(world) {
         let client = world.client().await;
         let tick = this_minute(world);
         let failed = nightly(&client).run_tick(tick, |_| async { Err::<(), _>("no disk") }).await.unwrap();
@@ -34,7 +34,7 @@ on_both! {
         assert!(matches!(again, Begun::Already { .. }), "{again:?}");
     }
 
-    async fn a_later_tick_counts_for_all_before_it(world) {
+    async fn a_tick_before_the_last_one_does_not_run(world) {
         let client = world.client().await;
         let (job, tick) = (nightly(&client), this_minute(world));
         assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
@@ -45,12 +45,12 @@ on_both! {
         assert_eq!(job.run_tick(next, |_| async {}).await.unwrap(), Outcome::Done(()));
     }
 
-    async fn who_runs_a_tick_keeps_others_from_it_and_from_the_next(world) {
+    async fn a_run_makes_others_skip_its_tick_and_the_next_one(world) {
         let (one, other) = (world.client().await, world.client().await);
         let tick = this_minute(world);
         let next = after(tick, ms(500));
         let Begun::Running(run) = nightly(&one).begin_tick(tick).await.unwrap() else { panic!() };
-        // It has not run yet: perhaps it never begins.
+        // Skipped and not Already, because the run has not ended.
         let same = nightly(&other).begin_tick(tick).await.unwrap();
         assert!(matches!(same, Begun::Skipped { .. }), "{same:?}");
         let before = Tick::from_unix_millis(tick.unix_millis() - 1).unwrap();
@@ -64,14 +64,14 @@ on_both! {
         run.release().await.unwrap();
         let same = nightly(&other).begin_tick(tick).await.unwrap();
         assert!(matches!(same, Begun::Already { .. }), "{same:?}");
-        // Who comes for it later, because its clock is late, runs it: nobody has.
+        // A machine with a late clock runs the tick that others skipped.
         let Begun::Running(run) = nightly(&other).begin_tick(next).await.unwrap() else { panic!() };
         assert_eq!(run.tick(), Some(next));
         run.release().await.unwrap();
-        at_rest(world).await;
+        only_the_record_is_left(world).await;
     }
 
-    async fn a_run_without_a_tick_leaves_the_ticks_as_they_are(world) {
+    async fn a_run_without_a_tick_does_not_change_the_last_tick(world) {
         let client = world.client().await;
         let (job, tick) = (nightly(&client), this_minute(world));
         assert_eq!(job.run(|run| async move { run.tick() }).await.unwrap(), Outcome::Done(None));
@@ -81,8 +81,8 @@ on_both! {
         assert!(matches!(again, Begun::Already { tick: last, .. } if last == tick), "{again:?}");
     }
 
-    /// A machine that thinks it is next year must not keep the job from running until then.
-    async fn a_tick_that_cannot_be_judged_is_refused_and_claims_nothing(world) {
+    /// A tick that lies a year ahead, from a machine with a wrong clock, would block the job until then.
+    async fn a_tick_too_far_ahead_or_behind_is_rejected_and_claims_nothing(world) {
         let client = world.client().await;
         let (job, tick) = (nightly(&client), this_minute(world));
         for (odd, rule) in [
@@ -90,17 +90,16 @@ on_both! {
             (Tick::at(tick.time() - seconds(8 * 86_400)).unwrap(), "older than the 7days"),
         ] {
             let error = job.run_tick(odd, |_| async {}).await.unwrap_err();
-            let AcquireError::Rejected { rejection: Rejection::InvalidOption { rule: told }, .. } = &error else {
+            let AcquireError::Rejected { rejection: Rejection::InvalidOption { rule: text }, .. } = &error else {
                 panic!("{error}");
             };
-            assert!(told.contains(rule) && told.contains(&odd.to_string()), "{told}");
+            assert!(text.contains(rule) && text.contains(&odd.to_string()), "{text}");
         }
         assert!(world.keys().is_empty(), "{:?}", world.keys());
         assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
     }
 
-    /// The run of a later tick goes on: what has run before is known to have run.
-    async fn during_a_run_the_ticks_before_it_have_run(world) {
+    async fn a_tick_that_has_run_is_reported_as_run_during_a_later_run(world) {
         let (one, other) = (world.client().await, world.client().await);
         let tick = this_minute(world);
         assert_eq!(nightly(&one).run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
@@ -110,14 +109,14 @@ on_both! {
         let between = nightly(&other).begin_tick(after(tick, ms(1))).await.unwrap();
         assert!(matches!(between, Begun::Skipped { .. }), "{between:?}");
         run.release().await.unwrap();
-        // A run of no tick is no run of the last one.
+        // A run without a tick does not change the last tick either.
         let Begun::Running(run) = nightly(&one).begin().await.unwrap() else { panic!() };
         let last = nightly(&other).begin_tick(after(tick, ms(2))).await.unwrap();
         assert!(matches!(last, Begun::Already { .. }), "{last:?}");
         run.release().await.unwrap();
     }
 
-    async fn the_record_stays_for_as_long_as_is_remembered(world) {
+    async fn the_record_expires_after_the_remember_time(world) {
         let client = world.client().await;
         let (job, tick) = (nightly(&client), this_minute(world));
         assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
@@ -129,7 +128,7 @@ on_both! {
         assert!((80_000..=90_000).contains(&left), "{left}");
     }
 
-    async fn the_status_tells_of_the_last_run(world) {
+    async fn the_status_reports_the_last_run(world) {
         let client = world.client().await;
         let (job, tick) = (nightly(&client), this_minute(world));
         let never = job.status().await.unwrap();
@@ -146,14 +145,14 @@ on_both! {
         assert!(status.last_run.unwrap().ended.unwrap() >= last.began);
     }
 
-    /// As ShedLock's users ask for: the time limit of a run is a number of its own, and what it ends is told from what ended.
-    async fn a_run_over_its_longest_time_is_dropped_and_its_tick_has_run(world) {
+    /// The limit of a run is independent of its lease. A run that exceeds the limit is reported as lost, not as done.
+    async fn max_run_drops_a_longer_run_and_its_tick_does_not_run_again(world) {
         let client = world.client().await;
         let tick = this_minute(world);
         let job = nightly(&client).max_run(ms(300));
         let long = job.run_tick(tick, |_| std::future::pending::<()>()).await.unwrap();
         assert_eq!(long, Outcome::Lost { reason: LostReason::MaxHold, done: None });
-        at_rest(world).await;
+        only_the_record_is_left(world).await;
         let again = job.begin_tick(tick).await.unwrap();
         assert!(matches!(again, Begun::Already { .. }), "{again:?}");
         let next = job.run_tick(after(tick, ms(1)), |_| async {}).await.unwrap();
@@ -161,8 +160,8 @@ on_both! {
     }
 }
 
-/// Sixteen machines whose clocks are wrong by up to half a minute, each with a timer that fires at the full minute of its own
-/// clock, and a little late. They run every minute once: not twice, and not never.
+/// The clocks of sixteen machines are wrong by up to 30 s. On each machine a timer fires up to 750 ms after every full minute of
+/// its clock. The tick of each minute runs exactly once.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
     const MACHINES: u64 = 16;
@@ -188,7 +187,7 @@ async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
                 let tick = Tick::rounded_down(clock(), period).unwrap();
                 let work = async |minute: usize| {
                     runs[minute].fetch_add(1, Ordering::Relaxed);
-                    // Some are quick, some last for longer than the clocks differ.
+                    // Between 0 s and 44 s: some runs are longer than the difference between two clocks.
                     tokio::time::sleep(ms((n * 7_000) % 45_000)).await;
                 };
                 let number = (tick.unix_millis() - first.unix_millis()) / 60_000;
@@ -211,9 +210,9 @@ async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
     );
 }
 
-/// Virtual time is years away from the machine's clock.
+/// Virtual time differs from the machine's clock by years. `Job::tick` must follow virtual time.
 #[tokio::test(start_paused = true)]
-async fn a_job_has_ticks_in_virtual_time() {
+async fn a_job_computes_ticks_in_virtual_time() {
     let world = World::engine();
     let (one, other) = (world.client().await, world.client().await);
     let quarter = seconds(15 * 60);

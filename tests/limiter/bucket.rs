@@ -1,4 +1,4 @@
-//! Token buckets.
+//! Tests of token buckets.
 
 use std::time::Duration;
 
@@ -34,12 +34,12 @@ async fn granted(bucket: &TokenBucket, permits: u32) -> Grant {
 fn limited(attempt: Attempt) -> Limited {
     match attempt {
         Attempt::Limited(limited) => limited,
-        other => panic!("it should be limited: {other:?}"),
+        other => panic!("the attempt should be limited: {other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_then_the_rate() {
+async fn a_bucket_grants_its_burst_then_the_rate() {
     let world = World::engine();
     let user = bucket(&world.client().await, "10/s", 5);
     for left in [4, 3, 2, 1, 0] {
@@ -59,15 +59,15 @@ async fn a_burst_then_the_rate() {
     tokio::time::sleep(ms(1)).await;
     let _ = granted(&user, 1).await;
     let ttl: u64 = world.admin(&["PTTL", KEY]).parse().unwrap();
-    assert_eq!(ttl, 1500, "until it is full, and a second");
+    assert_eq!(ttl, 1500, "the time until the bucket is full, plus 1 s");
     tokio::time::sleep(ms(1600)).await;
     assert_eq!(world.keys(), [""; 0]);
     assert_eq!(user.status().await.unwrap().free, 5);
-    assert_eq!(world.keys(), [""; 0], "a look writes nothing");
+    assert_eq!(world.keys(), [""; 0], "status writes no key");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_gets_the_rate_at_one_command_each() {
+async fn waiters_get_the_rate_at_one_command_per_grant() {
     let world = World::engine();
     let client = world.client().await;
     let user = bucket(&client, "10/s", 5);
@@ -88,23 +88,24 @@ async fn who_waits_gets_the_rate_at_one_command_each() {
     let (ran, grants) = (world.scripts_run() - ran, record.total() - grants);
     assert_eq!(grants, 200);
     assert!((200..=204).contains(&ran), "{ran} commands for 200 grants");
-    // A burst at the beginning, and one interval's.
+    // The burst, and the permits of one interval.
     record.check(15, ms(1000));
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_limits_hold_at_once_or_nothing_is_taken() {
+async fn all_limits_grant_or_nothing_is_taken() {
     let world = World::engine();
     let user = bucket(&world.client().await, "10/s", 10).and(limit("15/m", 15));
     let _ = granted(&user, 10).await;
     tokio::time::sleep(ms(1_000)).await;
     let before = world.dump();
-    // Of the second 10 would be there, of the minute 5 are.
+    // The limit per second has 10 free permits, the limit per minute 5.
     let refused = limited(user.try_acquire_many(10).await.unwrap());
     assert_eq!((refused.limit, refused.remaining), (10, 5));
     assert_eq!(world.dump(), before);
     let _ = granted(&user, 5).await;
-    // The minute's comes 4 s after the other. Booked, it is taken of the second's bucket at that moment.
+    // The limit per minute frees its next permit 4 s after the first request. The booking takes a permit of the limit per second
+    // at that time, too.
     let started = Instant::now();
     user.clone().horizon(ms(10_000)).acquire().await.unwrap();
     assert!(
@@ -130,19 +131,19 @@ async fn all_limits_hold_at_once_or_nothing_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_limit_applies_from_the_next_request_on() {
+async fn a_new_limit_applies_from_the_next_request() {
     let world = World::engine();
     let client = world.client().await;
     let _ = granted(&bucket(&client, "1/m", 10), 10).await;
     limited(bucket(&client, "1/m", 10).try_acquire().await.unwrap());
-    // What is taken stays: ten minutes, of which this bucket holds one.
+    // The used permits stay used: the bucket is full again in 10 min, and both new limits allow less.
     limited(bucket(&client, "60/m", 10).try_acquire().await.unwrap());
     let more = bucket(&client, "60/m", 60).and("2/h".parse::<Quota>().unwrap());
     limited(more.try_acquire().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_that_is_too_short_is_answered_at_once() {
+async fn a_too_short_timeout_fails_at_once() {
     let world = World::engine();
     let user = bucket(&world.client().await, "1/s", 1);
     let _ = granted(&user, 1).await;
@@ -157,7 +158,7 @@ async fn a_timeout_that_is_too_short_is_answered_at_once() {
 
 /// P6.
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_takes_once() {
+async fn a_lost_reply_takes_permits_once() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let user = bucket(&world.client().await, "1/h", 5);
@@ -170,7 +171,7 @@ async fn a_lost_reply_takes_once() {
 
 /// P3.
 #[tokio::test(start_paused = true)]
-async fn a_booked_acquire_dropped_anywhere_is_given_back() {
+async fn a_booked_acquire_dropped_at_any_await_point_is_undone() {
     let world = World::slow_engine();
     let client = world.client().await;
     let user = bucket(&client, "1/s", 1);
@@ -180,7 +181,7 @@ async fn a_booked_acquire_dropped_anywhere_is_given_back() {
         let full = user.status().await.unwrap().full_again_in;
         let covered = cancel_after(user.acquire(), polls).await.is_some();
         if !covered {
-            eventually("its place is free", || world.keys() == [KEY]).await;
+            eventually("the booking is undone", || world.keys() == [KEY]).await;
             tokio::time::sleep(ms(100)).await;
             let later = user.status().await.unwrap().full_again_in;
             assert!(later <= full, "{polls}: {later:?} after {full:?}");
@@ -192,7 +193,7 @@ async fn a_booked_acquire_dropped_anywhere_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_last_grant_can_be_given_back() {
+async fn only_the_last_grant_can_be_refunded() {
     let world = World::engine();
     let user = bucket(&world.client().await, "1/h", 5);
     let (first, last) = (granted(&user, 2).await, granted(&user, 1).await);
@@ -202,14 +203,14 @@ async fn only_the_last_grant_can_be_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_servers_clock_that_is_stepped_back_ends_no_service() {
+async fn a_server_clock_step_back_does_not_stop_grants() {
     for step in [-2_000, -30_000, -50_000, -3_600_000] {
         let world = World::engine();
         let user = bucket(&world.client().await, "2/s", 2);
         let _ = granted(&user, 2).await;
         world.as_engine().faults().step_clock(step);
         let (started, record) = (Instant::now(), Record::default());
-        // A refusal first: it must not stop the clock.
+        // The refusal must not stop the bucket's clock.
         limited(user.try_acquire().await.unwrap());
         for _ in 0..6 {
             user.acquire().await.unwrap();
@@ -224,7 +225,7 @@ async fn a_servers_clock_that_is_stepped_back_ends_no_service() {
     }
 }
 
-/// The bookings of requests for several permits reach further than a horizon.
+/// Bookings of several permits reach further than the horizon.
 #[tokio::test(start_paused = true)]
 async fn bookings_beyond_a_long_horizon_are_kept() {
     for horizon in [30, 45, 60] {
@@ -262,30 +263,30 @@ async fn bookings_beyond_a_long_horizon_are_kept() {
     }
 }
 
-/// P6: a grant that is learnt late is used late.
+/// P6: the caller uses the permits after the late reply, so they count from then on.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_learnt_late_counts_from_then_on() {
+async fn a_grant_with_a_late_reply_counts_from_the_reply() {
     let world = World::engine();
     let (late, other) = (world.named("late").await, world.named("other").await);
     let (one, two) = (bucket(&late, "100/s", 100), bucket(&other, "100/s", 100));
     granted(&one, 1).await.refund().await.unwrap();
     tokio::time::sleep(ms(5_000)).await;
-    let asked = Instant::now();
+    let sent = Instant::now();
     world.lose_next_reply(LostReply::Silent);
     let grant = one.acquire_many(100).await.unwrap();
-    let learnt = Instant::now();
-    assert!(learnt - asked > ms(500), "{:?}", learnt - asked);
+    let received = Instant::now();
+    assert!(received - sent > ms(500), "{:?}", received - sent);
     assert!(late.now().since(grant.due()) <= ms(5));
     for half_seconds in 1..4 {
         two.acquire_many(50).await.unwrap();
-        let took = learnt.elapsed();
+        let took = received.elapsed();
         assert!(took >= ms(500 * half_seconds - 5), "{took:?}");
     }
 }
 
-/// A deployment that adds a limit: processes of the release before know the first alone.
+/// During a deployment that adds a limit, processes of the old release know only the first one.
 #[tokio::test(start_paused = true)]
-async fn a_handle_with_fewer_limits_keeps_what_is_taken_of_the_others() {
+async fn a_handle_with_fewer_limits_keeps_the_usage_of_the_others() {
     let world = World::engine();
     let (old, new) = (world.named("old").await, world.named("new").await);
     let old = bucket(&old, "10/s", 10);
@@ -304,12 +305,12 @@ async fn a_handle_with_fewer_limits_keeps_what_is_taken_of_the_others() {
         tokio::time::sleep(ms(50)).await;
     }
     assert!((29..=30).contains(&grants), "{grants} in 30 s");
-    // What is taken of the other limit is forgotten when it has come back, as everywhere.
+    // The usage of the second limit expires when its permits are free again.
     tokio::time::sleep(Duration::from_secs(62)).await;
     assert_eq!(world.keys(), [""; 0]);
 }
 
-/// Moments have 47 bits, so what is added to one is rounded.
+/// Stored times have 47 bits, so a sum of times is rounded.
 #[tokio::test(start_paused = true)]
 async fn a_full_bucket_grants_its_burst() {
     let world = World::engine();
@@ -331,16 +332,16 @@ async fn a_full_bucket_grants_its_burst() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refund_of_a_full_bucket_is_too_late() {
+async fn a_full_bucket_rejects_a_refund() {
     let world = World::engine();
     let user = bucket(&world.client().await, "2/s", 2);
     let (early, late) = (granted(&user, 1).await, granted(&user, 1).await);
     tokio::time::sleep(ms(999)).await;
-    assert!(!early.refund().await.unwrap(), "not the last");
+    assert!(!early.refund().await.unwrap(), "not the last grant");
     tokio::time::sleep(ms(1)).await;
     assert_eq!(world.keys(), [KEY]);
     assert!(!late.refund().await.unwrap());
-    // As long as something is missing it gives that back.
+    // A refund succeeds until the bucket is full.
     let last = granted(&user, 1).await;
     tokio::time::sleep(ms(499)).await;
     assert!(last.refund().await.unwrap());
@@ -348,7 +349,7 @@ async fn a_refund_of_a_full_bucket_is_too_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_somebody_else_is_refused() {
+async fn a_foreign_key_is_rejected() {
     let world = World::engine();
     let user = bucket(&world.client().await, "2/s", 2);
     for command in [&["SET", KEY, "text"][..], &["RPUSH", KEY, "item"]] {

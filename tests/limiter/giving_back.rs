@@ -1,4 +1,4 @@
-//! Nothing is taken twice, and what nobody got is given back.
+//! Tests that permits are taken once, and that permits of dropped calls, refunds and shutdowns are given back.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_dropped_anywhere_leaves_nothing() {
+async fn an_acquire_dropped_at_any_await_point_takes_nothing() {
     let world = World::slow_engine();
     let client = world.client().await;
     let api = limiter(&client, "3/m");
@@ -20,7 +20,10 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
             Some(grant) => grant.unwrap().refund().await.unwrap(),
             None => false,
         };
-        eventually("it is given back", || account(world.as_engine()) == (3, 0)).await;
+        eventually("the permits are given back", || {
+            account(world.as_engine()) == (3, 0)
+        })
+        .await;
         assert_eq!(client.waiters(), 0);
         covered
     })
@@ -28,9 +31,9 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
     assert!(polls > 1);
 }
 
-/// P3: a booking is given back, at whatever moment its acquire is dropped, and the next that asks gets its place.
+/// P3: the booking of a dropped acquire is given back.
 #[tokio::test(start_paused = true)]
-async fn a_booked_acquire_dropped_anywhere_gives_its_place_to_a_newcomer() {
+async fn a_booked_acquire_dropped_at_any_await_point_gives_its_place_to_the_next() {
     let world = World::slow_engine();
     let (client, other) = (world.client().await, world.named("other").await);
     let api = limiter(&client, "1/s");
@@ -40,7 +43,7 @@ async fn a_booked_acquire_dropped_anywhere_gives_its_place_to_a_newcomer() {
         let began = Instant::now();
         let covered = cancel_after(api.acquire(), polls).await.is_some();
         if !covered {
-            eventually("only the first is left", || {
+            eventually("only the first grant is left", || {
                 log(world.as_engine()).len() == 1
             })
             .await;
@@ -61,7 +64,7 @@ async fn a_booked_acquire_dropped_anywhere_gives_its_place_to_a_newcomer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_beyond_the_horizon_dropped_anywhere_passes_its_turn_on() {
+async fn a_waiter_beyond_the_horizon_dropped_at_any_await_point_passes_its_turn_on() {
     let world = World::slow_engine();
     let client = world.client().await;
     let api = limiter(&client, "1/s");
@@ -94,7 +97,7 @@ async fn a_waiter_beyond_the_horizon_dropped_anywhere_passes_its_turn_on() {
 
 /// P6.
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_takes_once() {
+async fn a_lost_reply_takes_permits_once() {
     for way in LostReply::WAYS {
         for wanted in [1, 3] {
             let world = World::engine();
@@ -116,7 +119,7 @@ async fn a_lost_reply_takes_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_to_a_booking_keeps_its_moment() {
+async fn a_lost_reply_to_a_booking_keeps_its_time() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let api = limiter(&world.client().await, "1/m").waiting(Waiting::Booked {
@@ -142,7 +145,6 @@ async fn a_refund_counts_once() {
         world.lose_next_reply(way);
         assert!(three.refund().await.unwrap(), "{way:?}");
         assert_eq!(account(world.as_engine()), (3, 2));
-        // Its future need not be polled.
         drop(two.refund());
         tokio::time::sleep(ms(100)).await;
         assert_eq!(
@@ -154,7 +156,7 @@ async fn a_refund_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refund_after_the_interval_is_too_late_and_takes_nothing_from_others() {
+async fn a_refund_after_the_interval_fails_and_changes_nothing() {
     let world = World::engine();
     let api = limiter(&world.client().await, "2/s");
     let old = granted(&api, 2).await;
@@ -164,9 +166,9 @@ async fn a_refund_after_the_interval_is_too_late_and_takes_nothing_from_others()
     assert_eq!(account(world.as_engine()), (1, 1));
 }
 
-/// Also before another request has found that it has ended.
+/// No request has removed the expired entry from the log yet.
 #[tokio::test(start_paused = true)]
-async fn a_refund_is_too_late_as_soon_as_the_interval_has_passed() {
+async fn a_refund_fails_as_soon_as_the_interval_has_passed() {
     let world = World::engine();
     let api = limiter(&world.client().await, "2/s");
     let (early, late) = (granted(&api, 1).await, granted(&api, 1).await);
@@ -179,7 +181,7 @@ async fn a_refund_is_too_late_as_soon_as_the_interval_has_passed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_dropped_is_used() {
+async fn a_dropped_grant_stays_used() {
     let world = World::engine();
     let client = world.client().await;
     let api = limiter(&client, "2/m");
@@ -190,13 +192,13 @@ async fn a_grant_that_is_dropped_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_waits_and_gives_their_bookings_back() {
+async fn a_shutdown_ends_waits_and_gives_bookings_back() {
     let world = World::engine();
     let client = world.client().await;
     let api = limiter(&client, "1/s");
     let _ = granted(&api, 1).await;
     let waiters: Vec<_> = (0..4).map(|_| tokio::spawn(api.acquire())).collect();
-    eventually("one is booked", || log(world.as_engine()).len() == 2).await;
+    eventually("one booking exists", || log(world.as_engine()).len() == 2).await;
     let report = client.shutdown(ms(500)).await;
     assert_eq!(report.abandoned.len(), 0, "{report:?}");
     for waiter in waiters {
@@ -207,7 +209,7 @@ async fn a_shutdown_ends_waits_and_gives_their_bookings_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_server_a_request_says_so_in_time() {
+async fn a_request_without_a_server_fails_in_time() {
     let world = World::engine();
     let api = limiter(&world.client().await, "2/s");
     let _ = granted(&api, 1).await;
@@ -219,7 +221,7 @@ async fn without_a_server_a_request_says_so_in_time() {
         "{error}: {:?}",
         started.elapsed()
     );
-    // P3: what it may have taken comes back with the server.
+    // P3: permits that the failed request may have taken are given back when the server is reachable again.
     world.as_engine().faults().thaw(None);
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(matches!(

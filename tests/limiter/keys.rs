@@ -1,4 +1,4 @@
-//! The keys: how long they live, what heals them, whose they are.
+//! Tests of the limiter's keys: TTLs, repair of missing or wrong keys, foreign keys, and names.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn ttls(world: &World) -> [String; 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_keys_live_together_or_for_ever() {
+async fn all_keys_have_the_same_ttl_or_none() {
     let world = World::engine();
     let client = world.client().await;
     let api = limiter(&client, "10/s");
@@ -29,26 +29,23 @@ async fn the_keys_live_together_or_for_ever() {
     limited(api.try_acquire().await.unwrap());
     assert_eq!(ttls(&world), ["3600000"; 3]);
     assert!(api.delete().await.unwrap());
-    // A long interval lengthens it.
+    // A long interval lengthens the TTL.
     let _ = granted(&limiter(&client, "10/1d"), 1).await;
     assert_eq!(ttls(&world), ["864000000"; 3]);
     api.delete().await.unwrap();
-    // Three intervals at least.
+    // The TTL is at least three intervals.
     let _ = granted(&limiter(&client, "10/s").keep_alive(ms(10)), 1).await;
     assert_eq!(ttls(&world), ["3000"; 3]);
     api.delete().await.unwrap();
-    let for_ever = limiter(&client, "10/s").keep_alive(None);
-    let _ = granted(&for_ever, 1).await;
+    let endless = limiter(&client, "10/s").keep_alive(None);
+    let _ = granted(&endless, 1).await;
     assert_eq!(ttls(&world), ["-1"; 3]);
-    assert_eq!(for_ever.status().await.unwrap().keep_alive, None);
-    // A time to live that somebody else gave the limiter is that of all its keys, as with Redisson.
+    assert_eq!(endless.status().await.unwrap().keep_alive, None);
+    // A TTL that another client sets on the limiter applies to all its keys, as with Redisson.
     let _ = world.admin(&["PEXPIRE", NAME, "50000"]);
-    let _ = granted(&for_ever, 1).await;
+    let _ = granted(&endless, 1).await;
     assert_eq!(ttls(&world), ["50000"; 3]);
-    for_ever
-        .set_quota(quota("10/s"), Usage::Keep)
-        .await
-        .unwrap();
+    endless.set_quota(quota("10/s"), Usage::Keep).await.unwrap();
     assert_eq!(ttls(&world), ["50000"; 3]);
 }
 
@@ -107,9 +104,9 @@ async fn a_keep_alive_time_has_a_bound() {
     assert_eq!(ttls(&world), [longest; 3]);
 }
 
-/// Whatever is missing, nobody gets an error, and in the interval of the loss not more than twice the quota.
+/// After the loss of any keys no request fails. The interval of the loss has at most twice the quota.
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_is_made_anew() {
+async fn missing_keys_are_created_again() {
     for missing in [
         &[VALUE][..],
         &[LOG],
@@ -137,9 +134,9 @@ async fn what_is_missing_is_made_anew() {
     }
 }
 
-/// As after a request that Redisson has resent: subtracted twice, noted once.
+/// The counter drifts, for example, when Redisson resends a request: subtracted twice, logged once.
 #[tokio::test(start_paused = true)]
-async fn a_counter_that_has_drifted_is_put_right_when_it_matters() {
+async fn a_wrong_counter_is_corrected() {
     for (drift, text) in [("-3", "low"), ("4", "high")] {
         let world = World::engine();
         let api = limiter(&world.client().await, "10/s");
@@ -154,7 +151,7 @@ async fn a_counter_that_has_drifted_is_put_right_when_it_matters() {
             limited(api.try_acquire().await.unwrap());
             assert_eq!(account(world.as_engine()), (0, 10));
         } else {
-            // More than there are: Redisson's `release` is meant so, and nobody can tell.
+            // Redisson's `release` also makes the counter too large, so the extra permits are granted.
             let _ = granted(&api, 9).await;
             limited(api.try_acquire().await.unwrap());
             tokio::time::sleep(ms(1_000)).await;
@@ -165,7 +162,7 @@ async fn a_counter_that_has_drifted_is_put_right_when_it_matters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_others_are_refused_and_stay_as_they_are() {
+async fn foreign_keys_are_rejected_and_unchanged() {
     let foreign: [&[&str]; 6] = [
         &["SET", NAME, "text"],
         &["HSET", NAME, "7c9e6679-7425-40de-944b-e07fc1f90ae7:42", "1"],
@@ -204,7 +201,7 @@ async fn keys_of_others_are_refused_and_stay_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_server_refuses_requests_and_takes_refunds() {
+async fn a_server_without_memory_rejects_requests_and_accepts_refunds() {
     let world = World::engine();
     let api = limiter(&world.client().await, "10/m");
     let grant = granted(&api, 4).await;
@@ -228,7 +225,7 @@ fn untouched_with_value(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_of_any_bytes_have_keys_of_their_own() {
+async fn names_of_any_bytes_have_separate_keys() {
     let world = World::engine();
     let client = world.client().await;
     for name in [
@@ -245,7 +242,7 @@ async fn names_of_any_bytes_have_keys_of_their_own() {
         assert!(api.delete().await.unwrap(), "{name:?}");
         assert_eq!(world.keys(), [""; 0], "{name:?}");
     }
-    // It would share the counter of `api`, and not its quota.
+    // `{api}` would share the counter of `api`, but not its quota.
     assert!(RateLimiter::new(&client, "{api}", quota("2/m")).is_err());
     assert!(RateLimiter::new(&client, "", quota("2/m")).is_err());
 }

@@ -1,4 +1,4 @@
-//! The tower layer, and what it does while the server is out of reach.
+//! Tests of the tower layer, above all while the server is unreachable.
 
 use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};
@@ -31,7 +31,7 @@ impl Service<u32> for Echo {
     }
 }
 
-async fn ask<F>(
+async fn send<F>(
     service: &mut LimitService<Echo, F>,
     request: u32,
 ) -> Result<u32, LayerError<Infallible>>
@@ -42,34 +42,37 @@ where
     service.call(request).await
 }
 
-/// An outage lets requests go on only where that is wished, and nothing is taken for them.
+/// A layer that fails open lets requests through in an outage, and they take no permits. Any other layer refuses them.
 #[tokio::test(start_paused = true)]
-async fn requests_go_on_in_an_outage_where_the_layer_fails_open() {
+async fn a_layer_that_fails_open_passes_requests_in_an_outage() {
     let world = World::engine();
     let client = world.client().await;
     let limiter_of = move |_: &u32| RateLimiter::new(&client, NAME, quota("2/h")).map(Some);
     let layer = LimitLayer::new(limiter_of);
     let mut closed = layer.clone().layer(Echo);
     let mut open = layer.fail_open().layer(Echo);
-    assert_eq!(ask(&mut open, 1).await.unwrap(), 1);
+    assert_eq!(send(&mut open, 1).await.unwrap(), 1);
     let faults = world.as_engine().faults();
     faults.freeze(None);
     for request in 2..12 {
-        assert_eq!(ask(&mut open, request).await.unwrap(), request);
-        let refused = ask(&mut closed, request).await.unwrap_err();
+        assert_eq!(send(&mut open, request).await.unwrap(), request);
+        let refused = send(&mut closed, request).await.unwrap_err();
         assert!(matches!(refused, LayerError::Acquire(_)), "{refused:?}");
     }
     faults.thaw(None);
-    // P3: what was under way is given back.
-    stanchion_testkit::eventually("one is taken", || world.admin(&["GET", VALUE]) == "1").await;
-    assert_eq!(ask(&mut open, 12).await.unwrap(), 12);
-    let limited = ask(&mut open, 13).await.unwrap_err();
+    // P3: permits of requests in flight are given back.
+    stanchion_testkit::eventually("one permit is taken", || {
+        world.admin(&["GET", VALUE]) == "1"
+    })
+    .await;
+    assert_eq!(send(&mut open, 12).await.unwrap(), 12);
+    let limited = send(&mut open, 13).await.unwrap_err();
     assert!(matches!(limited, LayerError::Limited(_)), "{limited:?}");
 }
 
-/// A wrong request or a wrong name is no outage.
+/// A rejected request or an invalid name is not an outage.
 #[tokio::test(start_paused = true)]
-async fn a_layer_that_fails_open_still_refuses_what_is_refused() {
+async fn a_layer_that_fails_open_still_refuses_rejected_requests() {
     let world = World::engine();
     let client = world.client().await;
     let _ = world.admin(&["SET", NAME, "something else"]);
@@ -78,24 +81,24 @@ async fn a_layer_that_fails_open_still_refuses_what_is_refused() {
         RateLimiter::new(&client, name, quota("2/h")).map(Some)
     };
     let mut open = LimitLayer::new(limiter_of).fail_open().layer(Echo);
-    let odd = ask(&mut open, 0).await.unwrap_err();
+    let odd = send(&mut open, 0).await.unwrap_err();
     assert!(matches!(odd, LayerError::Name(_)), "{odd:?}");
-    let refused = ask(&mut open, 1).await.unwrap_err();
+    let refused = send(&mut open, 1).await.unwrap_err();
     assert!(matches!(refused, LayerError::Acquire(_)), "{refused:?}");
 }
 
-/// A request that waits behind other calls of its process and times out was decided by nobody, but the server is there.
+/// A request that times out behind other calls of its process gets no decision, but the server is reachable.
 #[tokio::test(start_paused = true)]
-async fn a_layer_that_fails_open_is_no_way_past_a_busy_process() {
+async fn a_layer_that_fails_open_refuses_a_request_that_times_out_in_the_queue() {
     let world = World::engine();
     let client = world.client().await;
     let api = limiter(&client, "1/h").waiting(Waiting::Asked);
     let _taken = granted(&api, 1).await;
     let waiting = tokio::spawn(api.acquire());
-    stanchion_testkit::eventually("one waits", || client.waiters() == 1).await;
+    stanchion_testkit::eventually("one call waits", || client.waiters() == 1).await;
     let limiter_of = move |_: &u32| Ok(Some(api.clone()));
     let layer = LimitLayer::new(limiter_of).wait(ms(100)).fail_open();
-    let refused = ask(&mut layer.layer(Echo), 1).await.unwrap_err();
+    let refused = send(&mut layer.layer(Echo), 1).await.unwrap_err();
     assert!(
         matches!(
             &refused,
@@ -106,9 +109,9 @@ async fn a_layer_that_fails_open_is_no_way_past_a_busy_process() {
     waiting.abort();
 }
 
-/// A server that does not answer within the time that a request may wait is out of reach for it.
+/// A server that does not reply within the wait time of a request counts as unreachable.
 #[tokio::test(start_paused = true)]
-async fn a_layer_that_fails_open_waits_no_longer_than_its_wait() {
+async fn a_layer_that_fails_open_waits_no_longer_than_its_wait_time() {
     let world = World::engine();
     let client = world.client().await;
     let api = limiter(&client, "2/h");
@@ -117,9 +120,10 @@ async fn a_layer_that_fails_open_waits_no_longer_than_its_wait() {
     let faults = world.as_engine().faults();
     faults.freeze(None);
     let began = tokio::time::Instant::now();
-    assert_eq!(ask(&mut layer.layer(Echo), 7).await.unwrap(), 7);
+    assert_eq!(send(&mut layer.layer(Echo), 7).await.unwrap(), 7);
     assert!(began.elapsed() <= ms(150), "{:?}", began.elapsed());
     faults.thaw(None);
-    // P3: what was under way is given back.
-    stanchion_testkit::eventually("nothing is taken", || world.admin(&["GET", VALUE]) != "1").await;
+    // P3: permits of requests in flight are given back.
+    stanchion_testkit::eventually("no permit is taken", || world.admin(&["GET", VALUE]) != "1")
+        .await;
 }

@@ -1,4 +1,5 @@
-//! Beside Redisson, as a model of its scripts: random programs on one limiter, on a redis-server. `interop` has Redisson itself.
+//! Tests a limiter that is shared with Redisson, with random programs on a redis-server. A script models Redisson; `interop` uses
+//! Redisson itself.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,8 @@ use stanchion_tests::World;
 
 use crate::support::*;
 
-/// What Redisson's `tryAcquire` does: KEYS config, value, log; ARGV permits, now, 16 bytes. Nothing if granted, or ms to wait.
+/// A model of Redisson's `tryAcquire`. KEYS: config, value, log. ARGV: permits, now, 16 bytes. Returns nil if granted, or the
+/// milliseconds to wait.
 const TRY: &str = "\
 local c = redis.call('HMGET', KEYS[1], 'rate', 'interval', 'keepAliveTime')
 local rate, interval, k, now = c[1] + 0, c[2] + 0, ARGV[1] + 0, ARGV[2] + 0
@@ -59,8 +61,8 @@ fn now() -> i64 {
     i64::try_from(since.as_millis()).unwrap()
 }
 
-/// Asks as Redisson; `None` when granted.
-fn ask(server: &RedisServer, permits: u32, id: u64) -> Option<i64> {
+/// Requests permits as Redisson does. Returns `None` if granted, or the milliseconds to wait.
+fn try_as_redisson(server: &RedisServer, permits: u32, id: u64) -> Option<i64> {
     let (permits, now, id) = (permits.to_string(), now().to_string(), format!("{id:016}"));
     let command = ["EVAL", TRY, "3", NAME, VALUE, LOG, &permits, &now, &id];
     match server.cli(&command) {
@@ -84,13 +86,13 @@ fn entries(server: &RedisServer) -> Vec<Entry> {
 }
 
 #[tokio::test]
-async fn random_programs_beside_redisson_never_exceed_the_quota() {
+async fn random_programs_with_redisson_never_exceed_the_quota() {
     for seed in 0..6_u64 {
-        let Some(world) = World::server("random_programs_beside_redisson") else {
+        let Some(world) = World::server("random_programs_with_redisson") else {
             return;
         };
         let World::Server(server) = &world else {
-            panic!("a server");
+            panic!("the world is a server");
         };
         let mut rng = fastrand::Rng::with_seed(seed);
         let (rate, interval) = (rng.u32(3..10), rng.u64(60..200));
@@ -111,7 +113,7 @@ async fn random_programs_beside_redisson_never_exceed_the_quota() {
                 rng.u32(1..=rate)
             };
             if rng.u8(0..100) < share {
-                ask(server, permits, seed * 100_000 + step);
+                try_as_redisson(server, permits, seed * 100_000 + step);
             } else if rng.bool() {
                 let attempt = api.try_acquire_many(permits).await.unwrap();
                 if let Attempt::Granted(grant) = attempt
@@ -134,7 +136,7 @@ async fn random_programs_beside_redisson_never_exceed_the_quota() {
                 }
             }
             tokio::time::sleep(Duration::from_millis(rng.u64(0..8))).await;
-            seen.look(&entries(server), now(), whole);
+            seen.update(&entries(server), now(), whole);
         }
         for waiter in waiters {
             waiter.abort();

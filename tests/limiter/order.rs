@@ -1,4 +1,4 @@
-//! Who is served, when, and at what price.
+//! Tests of the order, the times and the cost of grants.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn booked_waiters_return_at_their_moments_in_order_of_arrival() {
+async fn booked_waiters_return_at_their_times_in_order_of_arrival() {
     let world = World::engine();
     let api = limiter(&world.client().await, "1/s");
     let started = Instant::now();
@@ -25,13 +25,13 @@ async fn booked_waiters_return_at_their_moments_in_order_of_arrival() {
     }
     for waiter in waiters {
         let (n, at) = waiter.await.unwrap();
-        // A timer of tokio's ends with the millisecond after.
+        // A tokio timer fires up to 1 ms late.
         let late = at.checked_sub(ms(n * 1000)).unwrap();
         assert!(late <= ms(10), "{n} at {at:?}");
     }
 }
 
-/// Commands for each grant in a steady crowd of one process.
+/// Returns the number of commands per grant, with a constant number of waiters in one process.
 async fn cost(waiters: usize, waiting: Waiting) -> f64 {
     let world = World::engine();
     let client = world.client().await;
@@ -53,7 +53,7 @@ async fn cost(waiters: usize, waiting: Waiting) -> f64 {
     let (before, grants) = (world.scripts_run(), record.total());
     tokio::time::sleep(ms(30_000)).await;
     let (ran, grants) = (world.scripts_run() - before, record.total() - grants);
-    // As late as Redisson: see acquire.lua.
+    // Without bookings grants are as late as with Redisson: see acquire.lua.
     let least = if waiting == Waiting::Asked { 260 } else { 298 };
     assert!((least..=302).contains(&grants), "{grants} of 300");
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -63,7 +63,7 @@ async fn cost(waiters: usize, waiting: Waiting) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_is_one_command_however_many_wait() {
+async fn a_booked_grant_costs_one_command() {
     for waiters in [2, 16, 64, 256] {
         let booked = cost(waiters, Waiting::Booked { horizon: ms(1000) }).await;
         assert!(booked <= 1.02, "{waiters} waiters: {booked}");
@@ -71,15 +71,15 @@ async fn a_grant_is_one_command_however_many_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_does_so_as_one_process() {
+async fn waiters_without_bookings_share_the_requests_of_a_process() {
     for waiters in [2, 64] {
-        let asked = cost(waiters, Waiting::Asked).await;
-        assert!(asked <= 2.1, "{waiters} waiters: {asked}");
+        let polled = cost(waiters, Waiting::Asked).await;
+        assert!(polled <= 2.1, "{waiters} waiters: {polled}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_that_is_too_short_is_answered_at_once_and_takes_nothing() {
+async fn a_too_short_timeout_fails_at_once_and_takes_nothing() {
     let world = World::engine();
     let api = limiter(&world.client().await, "1/s");
     let _ = granted(&api, 1).await;
@@ -90,10 +90,10 @@ async fn a_timeout_that_is_too_short_is_answered_at_once_and_takes_nothing() {
     }
     assert!(started.elapsed() <= ms(1), "{:?}", started.elapsed());
     assert_eq!(log(world.as_engine()), before);
-    // Exactly long enough.
+    // This timeout is just long enough.
     api.acquire_timeout(ms(1001)).await.unwrap();
     assert!(started.elapsed() <= ms(1002), "{:?}", started.elapsed());
-    // No time at all: asks once.
+    // A timeout of zero sends one request.
     assert!(matches!(
         api.acquire_timeout(Duration::ZERO).await,
         Err(LimitError::Limited(_))
@@ -102,11 +102,11 @@ async fn a_timeout_that_is_too_short_is_answered_at_once_and_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn behind_a_crowd_a_timeout_ends_at_the_deadline() {
+async fn a_timeout_behind_other_waiters_ends_at_the_deadline() {
     let world = World::engine();
     let client = world.client().await;
     let api = limiter(&client, "1/s");
-    let crowd: Vec<_> = (0..5).map(|_| tokio::spawn(api.acquire())).collect();
+    let others: Vec<_> = (0..5).map(|_| tokio::spawn(api.acquire())).collect();
     eventually("some wait beyond the horizon", || client.waiters() == 3).await;
     let started = Instant::now();
     let error = api.acquire_timeout(ms(300)).await.unwrap_err();
@@ -115,13 +115,13 @@ async fn behind_a_crowd_a_timeout_ends_at_the_deadline() {
         "{error}: {:?}",
         started.elapsed()
     );
-    for waiter in crowd {
+    for waiter in others {
         waiter.await.unwrap().unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_for_all_is_served_beside_a_stream_of_small_ones() {
+async fn a_request_for_all_permits_is_served_among_small_requests() {
     let world = World::engine();
     let mut tasks = Vec::new();
     for client in world.fleet(3).await {
@@ -146,27 +146,27 @@ async fn a_request_for_all_is_served_beside_a_stream_of_small_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_bookings_of_a_process_that_died_cost_others_one_horizon() {
+async fn bookings_of_a_killed_process_delay_others_by_one_horizon() {
     let world = World::engine();
     let doomed = world.named("doomed").await;
     let api = limiter(&doomed, "10/s");
     let waiters: Vec<_> = (0..50).map(|_| tokio::spawn(api.acquire())).collect();
-    eventually("it has booked all that it can", || {
+    eventually("bookings reach the horizon", || {
         log(world.as_engine()).len() == 20
     })
     .await;
-    // As a process that is killed: what it has sent stands, and nobody gives anything back.
+    // The frozen connection simulates a killed process: its bookings stay, and are not given back.
     world.as_engine().faults().freeze(Some("doomed"));
     waiters.iter().for_each(tokio::task::JoinHandle::abort);
     let api = limiter(&world.client().await, "10/s");
     let started = Instant::now();
     api.acquire().await.unwrap();
-    // Without the ten bookings it would have been 1 s.
+    // Without the ten bookings the wait is 1 s.
     assert!(started.elapsed() <= ms(2_010), "{:?}", started.elapsed());
     world.as_engine().faults().thaw(None);
 }
 
-/// Requests for one permit of other processes, always at the horizon, do not starve one for several.
+/// Requests of other processes for one permit always book at the horizon.
 #[tokio::test(start_paused = true)]
 async fn a_request_for_several_permits_of_a_bucket_is_not_starved() {
     let world = World::slow_engine();

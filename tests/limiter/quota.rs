@@ -1,4 +1,4 @@
-//! Another quota, for those who wait and for those who come.
+//! Tests of quota changes, lost bookings, scopes and deletion.
 
 use stanchion::{LimitError, QuotaScope, Usage, Waiting};
 use stanchion_testkit::eventually;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn the_first_quota_is_that_of_all() {
+async fn the_first_quota_applies_to_all_clients() {
     let world = World::engine();
     let clients = world.fleet(2).await;
     let (two, nine) = (limiter(&clients[0], "2/m"), limiter(&clients[1], "9/m"));
@@ -17,7 +17,7 @@ async fn the_first_quota_is_that_of_all() {
     let _ = granted(&nine, 1).await;
     let refused = limited(nine.try_acquire().await.unwrap());
     assert_eq!((refused.limit, refused.remaining), (2, 0));
-    // More than there can ever be is no contention.
+    // A request above the limit is an error, not contention.
     let error = nine.try_acquire_many(3).await.unwrap_err().to_string();
     assert!(
         error.contains("3 permits at once: the limit is 2"),
@@ -27,7 +27,7 @@ async fn the_first_quota_is_that_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_taken_counts_or_is_forgotten() {
+async fn set_quota_keeps_or_resets_the_usage() {
     let world = World::engine();
     let api = limiter(&world.client().await, "10/m");
     let _ = granted(&api, 8).await;
@@ -38,14 +38,14 @@ async fn what_is_taken_counts_or_is_forgotten() {
     assert_eq!(granted(&api, 12).await.remaining(), 0);
     api.set_quota(quota("20/m"), Usage::Reset).await.unwrap();
     assert_eq!(granted(&api, 20).await.remaining(), 0);
-    // A shorter interval ends what is older.
+    // With a shorter interval the old grants have expired.
     tokio::time::sleep(ms(2_000)).await;
     api.set_quota(quota("20/s"), Usage::Keep).await.unwrap();
     assert_eq!(api.status().await.unwrap().free, 20);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_quota_that_is_resent_forgets_nothing_that_was_taken_since() {
+async fn a_resent_set_quota_keeps_grants_since_the_first_run() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let clients = world.fleet(2).await;
@@ -56,7 +56,10 @@ async fn a_set_quota_that_is_resent_forgets_nothing_that_was_taken_since() {
             let api = api.clone();
             async move { api.set_quota(quota("6/m"), Usage::Reset).await }
         });
-        eventually("it has run", || world.admin(&["HGET", NAME, "rate"]) == "6").await;
+        eventually("the first request has run", || {
+            world.admin(&["HGET", NAME, "rate"]) == "6"
+        })
+        .await;
         let _ = granted(&other, 2).await;
         setting.await.unwrap().unwrap();
         assert_eq!(account(world.as_engine()), (4, 2), "{way:?}");
@@ -64,7 +67,7 @@ async fn a_set_quota_that_is_resent_forgets_nothing_that_was_taken_since() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_faster_rate_is_heard_by_those_who_wait_beyond_the_horizon() {
+async fn a_faster_rate_wakes_waiters_beyond_the_horizon() {
     let world = World::engine();
     let clients = world.fleet(2).await;
     let api = limiter(&clients[0], "1/h");
@@ -82,9 +85,9 @@ async fn a_faster_rate_is_heard_by_those_who_wait_beyond_the_horizon() {
     assert!(started.elapsed() < ms(10), "{:?}", started.elapsed());
 }
 
-/// A booking that was waited for at length is asked for before it is used.
+/// After a long wait a caller checks its booking before it uses the permit.
 #[tokio::test(start_paused = true)]
-async fn a_booking_that_was_forgotten_is_made_anew() {
+async fn a_lost_booking_is_made_again() {
     let world = World::engine();
     let clients = world.fleet(2).await;
     let api = limiter(&clients[0], "1/s").waiting(Waiting::Booked {
@@ -102,7 +105,7 @@ async fn a_booking_that_was_forgotten_is_made_anew() {
     });
     eventually("both are booked", || log(world.as_engine()).len() == 3).await;
     tokio::time::sleep(ms(500)).await;
-    // Redisson's, which says nothing to anybody.
+    // Redisson deletes these keys without a message to waiters.
     let _ = world.admin(&["DEL", VALUE, LOG]);
     let other = limiter(&clients[1], "1/s");
     let _taken = granted(&other, 1).await;
@@ -110,12 +113,12 @@ async fn a_booking_that_was_forgotten_is_made_anew() {
     let (.., ended) = third.await.unwrap();
     booked.await.unwrap().unwrap();
     drop(first);
-    // The other's count from 1.5 and 2.5 s.
+    // The grants of the other client count from 1.5 s and 2.5 s.
     assert!((3_500..3_520).contains(&ended.as_millis()), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_client_has_a_quota_of_its_own() {
+async fn each_client_has_its_own_quota() {
     let world = World::engine();
     let clients = world.fleet(2).await;
     let own = |n: usize| limiter(&clients[n], "2/m").scope(QuotaScope::PerClient);
@@ -131,9 +134,9 @@ async fn each_client_has_a_quota_of_its_own() {
             assert!(keys.contains(&key), "{key} of {keys:?}");
         }
     }
-    // The scope that is stored counts, also for a handle with another one.
+    // The stored scope applies to a handle with another scope, too.
     limited(limiter(&clients[0], "2/m").try_acquire().await.unwrap());
-    // To share it is to forget what each has taken.
+    // The change to a shared scope resets the usage of each client.
     limiter(&clients[0], "2/m")
         .set_quota(quota("2/m"), Usage::Keep)
         .await
@@ -146,7 +149,7 @@ async fn each_client_has_a_quota_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_limiter_begins_anew() {
+async fn a_deleted_limiter_starts_with_a_full_quota() {
     let world = World::engine();
     let api = limiter(&world.client().await, "2/m");
     assert!(!api.delete().await.unwrap());

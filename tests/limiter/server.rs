@@ -1,4 +1,4 @@
-//! On a redis-server: bytes, clocks, times, a cluster.
+//! Tests of limiters on a redis-server: the bytes of entries, real time, the cost of scripts, and a cluster.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::*;
 fn server(world: &World) -> &RedisServer {
     match world {
         World::Server(server) => server,
-        World::Engine(_) => panic!("a server"),
+        World::Engine(_) => panic!("the world is a server"),
     }
 }
 
@@ -55,8 +55,8 @@ async fn an_entry_has_redissons_bytes() {
 }
 
 #[tokio::test]
-async fn clients_clocks_do_not_matter_and_nothing_is_exceeded() {
-    let Some(world) = World::server("clients_clocks_do_not_matter") else {
+async fn clients_never_exceed_the_quota_by_the_servers_clock() {
+    let Some(world) = World::server("clients_never_exceed_the_quota") else {
         return;
     };
     let (started, record) = (Instant::now(), Record::default());
@@ -74,7 +74,7 @@ async fn clients_clocks_do_not_matter_and_nothing_is_exceeded() {
     }
     tokio::time::sleep(ms(4_000)).await;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    // By the server's clock, as the log has them; a reply takes a moment longer now and then.
+    // Judged by the scores in the log, which are times of the server's clock. Replies may be delayed.
     let total = record.total();
     assert!((350..=450).contains(&total), "{total} of 450");
     let scores = server(&world).cli(&["ZRANGE", LOG, "0", "-1", "WITHSCORES"]);
@@ -88,10 +88,10 @@ async fn clients_clocks_do_not_matter_and_nothing_is_exceeded() {
     }
 }
 
-/// P11: what has ended costs a bounded time, also after a pause.
+/// P11: a request removes expired entries in a bounded time, also after a pause.
 #[tokio::test]
-async fn ten_thousand_ended_entries_cost_a_millisecond() {
-    let Some(world) = World::server("ten_thousand_ended_entries") else {
+async fn ten_thousand_expired_entries_cost_a_bounded_time() {
+    let Some(world) = World::server("ten_thousand_expired_entries") else {
         return;
     };
     let api = limiter(&world.client().await, "20000/1s");
@@ -103,7 +103,7 @@ async fn ten_thousand_ended_entries_cost_a_millisecond() {
         .cli(&["EVAL", fill, "2", VALUE, LOG])
         .as_int();
     tokio::time::sleep(ms(1_100)).await;
-    // 512 in a run: 10001 of them in 20.
+    // A run removes 512 entries, so 20 runs remove all 10001.
     let mut each = [0.0; 2];
     for (phase, each) in each.iter_mut().enumerate() {
         server(&world).reset_stats();
@@ -117,13 +117,13 @@ async fn ten_thousand_ended_entries_cost_a_millisecond() {
         *each = micros.split(',').next().unwrap().parse().unwrap();
         println!("phase {phase}: {each} usec a run");
     }
-    // Measured: see the page of the limiter. Much more here, for a machine that does other things.
+    // The measured times are in the page of the limiter. These limits are much larger, because the machine may be busy.
     assert!(each[0] < 10_000.0 && each[1] < 1_000.0, "{each:?} us");
     assert_eq!(server(&world).cli(&["ZCARD", LOG]).as_int(), 40);
     assert_eq!(world.admin(&["GET", VALUE]), "19960");
 }
 
-/// A long interval with many grants: the log stays short, and what it says conservative.
+/// The log merges entries. A merged entry must not expire before its last permit.
 #[tokio::test]
 async fn a_long_interval_keeps_a_short_log() {
     let Some(world) = World::server("a_long_interval_keeps_a_short_log") else {
@@ -131,7 +131,7 @@ async fn a_long_interval_keeps_a_short_log() {
     };
     let api = limiter(&world.client().await, "1000000/1d");
     let _ = granted(&api, 1).await;
-    // A hundred thousand over the last hours, as clients with other clocks would have left them.
+    // 100,000 entries of the last 22 h, as clients with other clocks leave them.
     let fill = "local t = redis.call('TIME') local ms = math.floor((t[1] * 1000000 + t[2]) / 1000) \
                 for i = 1, 100000 do redis.call('ZADD', KEYS[2], ms - 80000000 + i * 799, struct.pack('Bc0I', 16, string.format('%016d', i), 1)) end \
                 return redis.call('DECRBY', KEYS[1], 100000)";
@@ -147,7 +147,7 @@ async fn a_long_interval_keeps_a_short_log() {
     assert!(entries <= 1024 + 3_001, "{entries} entries");
     let status = api.status().await.unwrap();
     assert_eq!(status.free, 1_000_000 - 103_001);
-    // At no moment have more permits ended than before: those of an entry end with its last.
+    // At no time have more permits expired than without the merge: an entry expires with its last permit.
     for (at, ended) in free_at(&world) {
         let then = before
             .range(..=at)
@@ -157,7 +157,7 @@ async fn a_long_interval_keeps_a_short_log() {
     }
 }
 
-/// For each score the permits that have ended an interval later.
+/// Returns for each score the number of permits that have expired one interval later.
 fn free_at(world: &World) -> std::collections::BTreeMap<i64, u64> {
     let entries = server(world).cli(&["ZRANGE", LOG, "0", "-1", "WITHSCORES"]);
     let mut sum = 0;
@@ -197,9 +197,9 @@ async fn a_cluster_has_all_keys_of_a_name_in_one_slot() {
     }
 }
 
-/// A process that stood still while its moment passed goes on late, and can see it.
+/// A process that was suspended past the time of its booking can compare `due` with its clock.
 #[tokio::test(start_paused = true)]
-async fn a_late_process_can_tell() {
+async fn a_late_process_can_measure_its_delay() {
     let world = World::engine();
     let client = world.client().await;
     let api = limiter(&client, "1/s").waiting(Waiting::Booked { horizon: ms(5_000) });

@@ -1,4 +1,4 @@
-//! Helpers that the modules share.
+//! Helpers of the limiter tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -36,15 +36,15 @@ pub(crate) async fn granted(api: &RateLimiter, permits: u32) -> Grant {
 pub(crate) fn limited(attempt: Attempt) -> Limited {
     match attempt {
         Attempt::Limited(limited) => limited,
-        other => panic!("it should be limited: {other:?}"),
+        other => panic!("the attempt should be limited: {other:?}"),
     }
 }
 
-/// The counter, and the permits of all entries: together the rate.
+/// Returns the counter, and the permits of all entries. Their sum is the rate.
 pub(crate) fn account(engine: &Engine) -> (i64, i64) {
     let value = match engine.execute(&["GET", VALUE]) {
         Reply::Bulk(text) => String::from_utf8(text).unwrap().parse().unwrap(),
-        Reply::Nil => panic!("no counter"),
+        Reply::Nil => panic!("the counter is missing"),
         other => panic!("{other:?}"),
     };
     let sum = log(engine).iter().map(|(_, permits)| permits).sum();
@@ -54,7 +54,7 @@ pub(crate) fn account(engine: &Engine) -> (i64, i64) {
 /// The server's time in ms.
 pub(crate) fn clock(engine: &Engine) -> i64 {
     let Reply::Array(parts) = engine.execute(&["TIME"]) else {
-        panic!("a time");
+        panic!("TIME returns an array");
     };
     let part = |reply: &Reply| match reply {
         Reply::Bulk(text) => std::str::from_utf8(text).unwrap().parse::<i64>().unwrap(),
@@ -63,7 +63,7 @@ pub(crate) fn clock(engine: &Engine) -> i64 {
     part(&parts[0]) * 1000 + part(&parts[1]) / 1000
 }
 
-/// The entries: score and permits.
+/// Returns the score and the permits of each entry.
 pub(crate) fn log(engine: &Engine) -> Vec<(i64, i64)> {
     let entries = entries(engine).into_iter();
     entries
@@ -76,7 +76,7 @@ pub(crate) type Entry = (Vec<u8>, i64, i64);
 
 pub(crate) fn entries(engine: &Engine) -> Vec<Entry> {
     let Reply::Array(items) = engine.execute(&["ZRANGE", LOG, "0", "-1", "WITHSCORES"]) else {
-        panic!("a sorted set");
+        panic!("the log is a sorted set");
     };
     let entry = |pair: &Reply| match pair {
         Reply::Array(pair) => match &pair[..] {
@@ -94,7 +94,7 @@ pub(crate) fn entries(engine: &Engine) -> Vec<Entry> {
     items.iter().map(entry).collect()
 }
 
-/// Counter and log agree, and nothing is taken.
+/// Asserts that no permits are taken, by the counter and by the log.
 pub(crate) fn untouched(world: &World, rate: i64) {
     assert_eq!(account(world.as_engine()), (rate, 0));
 }
@@ -112,7 +112,7 @@ impl Record {
         self.0.lock().unwrap().iter().map(|(_, n)| n).sum()
     }
 
-    /// No window of `interval` has more than `rate` permits.
+    /// Asserts that no window of `interval` has more than `rate` permits.
     #[track_caller]
     pub(crate) fn check(&self, rate: u32, interval: Duration) {
         let mut grants = self.0.lock().unwrap().clone();
@@ -129,13 +129,13 @@ impl Record {
     }
 }
 
-/// All entries that were ever seen in the log.
+/// All entries of the log so far, without those that were given back.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeMap<Vec<u8>, (i64, i64)>);
 
 impl Seen {
-    /// Looks at the log at `now`: what was given back is out of it again, what has ended stays.
-    pub(crate) fn look(&mut self, entries: &[Entry], now: i64, interval: i64) {
+    /// Adds the entries of the log at `now`. Keeps expired entries, and removes those that were given back.
+    pub(crate) fn update(&mut self, entries: &[Entry], now: i64, interval: i64) {
         let there: BTreeMap<_, _> = entries
             .iter()
             .map(|(entry, score, permits)| (entry.clone(), (*score, *permits)))
@@ -146,7 +146,7 @@ impl Seen {
         self.0.extend(there);
     }
 
-    /// No window of `interval` has more than `rate` permits.
+    /// Asserts that no window of `interval` has more than `rate` permits.
     #[track_caller]
     pub(crate) fn check(&self, rate: i64, interval: i64) {
         let mut all: Vec<_> = self.0.values().copied().collect();

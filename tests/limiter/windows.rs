@@ -1,4 +1,4 @@
-//! Never more than the quota in any interval.
+//! Tests that no interval has more grants than the quota.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_tasks_of_four_processes_use_all_of_it_and_no_more() {
+async fn a_hundred_tasks_use_the_whole_quota_and_no_more() {
     for waiting in [Waiting::Booked { horizon: ms(1000) }, Waiting::Asked] {
         let world = World::engine();
         let (started, record) = (Instant::now(), Record::default());
@@ -31,7 +31,7 @@ async fn a_hundred_tasks_of_four_processes_use_all_of_it_and_no_more() {
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         record.check(10, ms(1000));
         let total = record.total();
-        // Who asks is as late as Redisson.
+        // Without bookings grants are as late as with Redisson.
         let least = if waiting == Waiting::Asked { 180 } else { 205 };
         assert!(
             (least..=210).contains(&total),
@@ -40,9 +40,9 @@ async fn a_hundred_tasks_of_four_processes_use_all_of_it_and_no_more() {
     }
 }
 
-/// Random requests, of which some are given up while they wait.
+/// Some of the requests are dropped while they wait.
 #[tokio::test(start_paused = true)]
-async fn random_requests_never_exceed_it() {
+async fn random_requests_never_exceed_the_quota() {
     let seeds = std::env::var("STANCHION_SEEDS").map_or(8, |n| n.parse().unwrap());
     for seed in 0..seeds {
         let world = World::slow_engine();
@@ -65,9 +65,9 @@ async fn random_requests_never_exceed_it() {
         let mut seen = Seen::default();
         let whole = i64::try_from(interval.as_millis()).unwrap();
         while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
-            // Shorter than an interval: no entry is missed.
+            // Shorter than every interval, so that no entry is missed.
             tokio::time::sleep(ms(20)).await;
-            seen.look(&entries(world.as_engine()), clock(world.as_engine()), whole);
+            seen.update(&entries(world.as_engine()), clock(world.as_engine()), whole);
         }
         for task in tasks {
             task.await.unwrap();
@@ -117,9 +117,9 @@ async fn the_edge_of_an_interval_is_exact() {
     let _ = granted(&api, 1).await;
 }
 
-/// The log has whole milliseconds, and time has not.
+/// The log has whole milliseconds. The rounding must not shorten the interval.
 #[tokio::test(start_paused = true)]
-async fn a_permit_counts_for_no_less_than_an_interval() {
+async fn a_permit_counts_for_at_least_one_interval() {
     let world = World::engine();
     let api = limiter(&world.client().await, "1/s");
     granted(&api, 1).await.refund().await.unwrap();
@@ -127,7 +127,11 @@ async fn a_permit_counts_for_no_less_than_an_interval() {
     let started = Instant::now();
     tokio::time::advance(Duration::from_micros(900)).await;
     let _ = granted(&api, 1).await;
-    assert_eq!(into(started.elapsed()), 900, "taken late in a millisecond");
+    assert_eq!(
+        into(started.elapsed()),
+        900,
+        "the permit is taken late in a millisecond"
+    );
     tokio::time::advance(Duration::from_micros(999_200)).await;
     assert_eq!(limited(api.try_acquire().await.unwrap()).retry_after, ms(1));
     tokio::time::advance(Duration::from_micros(900)).await;
@@ -135,7 +139,7 @@ async fn a_permit_counts_for_no_less_than_an_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_servers_clock_that_is_stepped_back_keeps_nobody_waiting_for_it() {
+async fn a_server_clock_step_back_does_not_delay_waiters() {
     for step in [-2_000, -30_000, -50_000, -600_000, -3_600_000] {
         let world = World::engine();
         let api = limiter(&world.client().await, "2/s");
@@ -143,9 +147,9 @@ async fn a_servers_clock_that_is_stepped_back_keeps_nobody_waiting_for_it() {
         let _ = granted(&api, 2).await;
         record.note(started, 2);
         tokio::time::sleep(ms(300)).await;
-        // One that has a booking, and one that comes after the step.
+        // One caller has a booking before the step. The others arrive after it.
         let booked = tokio::spawn(api.acquire());
-        eventually("it is booked", || log(world.as_engine()).len() == 2).await;
+        eventually("the booking exists", || log(world.as_engine()).len() == 2).await;
         world.as_engine().faults().step_clock(step);
         let stepped = Instant::now();
         limited(api.try_acquire().await.unwrap());
@@ -164,9 +168,9 @@ async fn a_servers_clock_that_is_stepped_back_keeps_nobody_waiting_for_it() {
     }
 }
 
-/// Of a log with entries of a Redisson client, whose clock was not stepped, only ours are dated back.
+/// After a step back the script moves only the entries of this library. A Redisson client dates its entries by its own clock.
 #[tokio::test(start_paused = true)]
-async fn a_step_back_leaves_what_redisson_dated() {
+async fn a_server_clock_step_back_keeps_the_dates_of_redissons_entries() {
     let world = World::engine();
     let api = limiter(&world.client().await, "3/m");
     let _ = granted(&api, 1).await;
@@ -192,9 +196,9 @@ async fn a_step_back_leaves_what_redisson_dated() {
     assert_eq!(world.admin(&ours), "2");
 }
 
-/// P6: a grant that is learnt late is used late.
+/// P6: the caller uses the permits after the late reply, so they count from then on.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_learnt_late_counts_from_then_on() {
+async fn a_grant_with_a_late_reply_counts_from_the_reply() {
     for waiting in [Waiting::Booked { horizon: ms(1000) }, Waiting::Asked] {
         for others in [0, 4] {
             let world = World::engine();
@@ -214,8 +218,11 @@ async fn a_grant_that_is_learnt_late_counts_from_then_on() {
                     assert!(late.now().since(grant.due()) <= ms(5));
                 }
             });
-            eventually("it is granted", || !log(world.as_engine()).is_empty()).await;
-            // Others that have taken what came back before it learns of its grant.
+            eventually("the permits are granted", || {
+                !log(world.as_engine()).is_empty()
+            })
+            .await;
+            // Other callers take permits before the late reply arrives.
             let mut waits = Vec::new();
             for _ in 0..others {
                 let (two, record) = (two.clone(), record.clone());

@@ -1,4 +1,4 @@
-//! The log of a server that comes and goes, and the secrets that neither it nor any error ever tells.
+//! Tests of the log: outages, refused subscriptions and spans. No log and no error shows a secret.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod notices;
@@ -9,7 +9,7 @@ mod spans;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// A log that is kept.
+/// A log in memory.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

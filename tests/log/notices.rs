@@ -1,4 +1,4 @@
-//! A user who may not hear that its holds are taken is told so, once.
+//! Tests the warning for a user without the right to subscribe to notices about its holds.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::outages::{count, listen};
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_channel_is_one_warning_and_the_next_renewal_finds_out() {
+async fn a_refused_channel_logs_one_warning_and_the_next_renewal_notices_a_forced_release() {
     let (log, _listening) = listen();
     let world = World::engine();
     let client = world.client().await;
@@ -20,7 +20,7 @@ async fn a_refused_channel_is_one_warning_and_the_next_renewal_finds_out() {
     let guard = lock.acquire().await.unwrap();
     let watching = tokio::spawn(guard.requested());
     tokio::time::sleep(Duration::from_secs(60)).await;
-    // Asked for again on the next connection, and refused again.
+    // The client subscribes again on the next connection, and is refused again.
     faults.kill_connections();
     tokio::time::sleep(Duration::from_secs(63)).await;
     assert_eq!(count(&log, "WARN", "no right to hear"), 1, "{}", log.text());
@@ -33,7 +33,7 @@ async fn a_refused_channel_is_one_warning_and_the_next_renewal_finds_out() {
     assert!(third < Duration::from_secs(30) && forced.elapsed() < Duration::from_secs(11));
     assert!(forced.elapsed() > Duration::from_secs(1));
     assert!(!watching.is_finished());
-    // The right is given later.
+    // The user gets the right later.
     faults.clear();
     let guard = lock.acquire().await.unwrap();
     faults.kill_connections();

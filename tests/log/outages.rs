@@ -1,4 +1,4 @@
-//! A service that logs at info is told of every outage, and not more often than it can read.
+//! Tests the log of outages at level info: every outage is logged, with a bounded number of lines.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::Log;
 
-/// Collects the log of this thread at info and above from now on: in virtual time everything happens on it.
+/// Collects the log of this thread at level info and above. In virtual time everything runs on this thread.
 pub(crate) fn listen() -> (Log, impl Drop) {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
@@ -28,7 +28,7 @@ pub(crate) fn count(log: &Log, level: &str, words: &str) -> usize {
 
 async fn connected(world: &World) -> Client {
     let client = Client::connect_with(world.config("client")).await.unwrap();
-    // The connection for messages is there, too.
+    // The hold opens the connection for messages, too.
     let lock = Lock::new(&client, "job").unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -36,7 +36,7 @@ async fn connected(world: &World) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_told_when_it_begins_while_it_lasts_and_when_it_ends() {
+async fn an_outage_is_logged_when_it_begins_while_it_lasts_and_when_it_ends() {
     let (log, _listening) = listen();
     let world = World::engine();
     let client = connected(&world).await;
@@ -47,7 +47,7 @@ async fn an_outage_is_told_when_it_begins_while_it_lasts_and_when_it_ends() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(count(&log, "WARN", "connection lost"), 1, "{}", log.text());
     tokio::time::sleep(Duration::from_secs(119)).await;
-    // With the reason, after some seconds and then once a minute.
+    // The warning has the reason. It comes after some seconds, and then once a minute.
     assert_eq!(count(&log, "WARN", "not connected"), 2, "{}", log.text());
     assert!(log.text().contains("refused"), "{}", log.text());
     assert_eq!(count(&log, "INFO", "connected again"), 0, "{}", log.text());
@@ -60,7 +60,7 @@ async fn an_outage_is_told_when_it_begins_while_it_lasts_and_when_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_moment_away_is_two_lines_however_many_connections() {
+async fn a_short_outage_logs_two_lines_for_all_connections() {
     let (log, _listening) = listen();
     let world = World::engine();
     let _client = connected(&world).await;
@@ -72,7 +72,7 @@ async fn a_moment_away_is_two_lines_however_many_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_comes_and_goes_does_not_fill_the_log() {
+async fn a_flapping_server_does_not_fill_the_log() {
     let (log, _listening) = listen();
     let world = World::engine();
     let _client = connected(&world).await;
@@ -89,7 +89,7 @@ async fn a_server_that_comes_and_goes_does_not_fill_the_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_soon_after_another_is_told_all_the_same() {
+async fn an_outage_soon_after_another_is_logged_too() {
     let (log, _listening) = listen();
     let world = World::engine();
     let _client = connected(&world).await;

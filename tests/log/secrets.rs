@@ -1,4 +1,4 @@
-//! A marked password is given in every way there is, everything goes wrong that can, and the mark is nowhere to be found.
+//! Tests that no secret is shown. A marked password is set in every way, connections fail in every way, and no log or error has the mark.
 
 use std::fmt::Debug;
 use std::io::{Read as _, Write as _};
@@ -57,8 +57,8 @@ impl Seen {
     }
 }
 
-/// A port that answers whatever it is told with an error that repeats it.
-fn parrot() -> SocketAddr {
+/// A port that replies to each request with errors that repeat the request.
+fn echo() -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let addr = listener.local_addr().unwrap();
     // Ends with the process.
@@ -68,12 +68,12 @@ fn parrot() -> SocketAddr {
             thread::spawn(move || {
                 let mut some = [0; 4096];
                 while let Ok(n @ 1..) = stream.read(&mut some) {
-                    let told = String::from_utf8_lossy(&some[..n]).replace("\r\n", " ");
+                    let request = String::from_utf8_lossy(&some[..n]).replace("\r\n", " ");
                     let answer =
-                        format!("-ERR unknown command, with args beginning with: {told}\r\n");
-                    // A client that has gone is none of our business.
+                        format!("-ERR unknown command, with args beginning with: {request}\r\n");
+                    // The client may have closed the connection.
                     let _ = stream.write_all(answer.repeat(4).as_bytes());
-                    let _ = stream.write_all(format!("-ERR what is {told}?\r\n").as_bytes());
+                    let _ = stream.write_all(format!("-ERR what is {request}?\r\n").as_bytes());
                 }
             });
         }
@@ -110,7 +110,7 @@ fn user(server: &RedisServer, password: &str) {
     );
 }
 
-/// Every kind, held, waited for, and let go.
+/// Acquires, waits for and releases locks of every kind.
 async fn use_everything(client: &Client, seen: &mut Seen) {
     seen.see(&format!("{client:?} {:?}", client.server()));
     let lease = Lease::new(ms(600)).unwrap();
@@ -138,7 +138,7 @@ async fn use_everything(client: &Client, seen: &mut Seen) {
     let members = ["a", "b"].map(|name| Lock::new(client, name).unwrap());
     let multi = MultiLock::new(members.iter().map(|lock| lock as &dyn Lockable)).unwrap();
     multi.acquire().await.unwrap().release().await.unwrap();
-    // A foreign value.
+    // A key with a foreign value.
     seen.error(Lock::new(client, "text").unwrap().acquire().await);
 }
 
@@ -153,7 +153,7 @@ async fn no_secret_is_ever_shown() {
         .init();
     let mut seen = Seen::default();
 
-    // What cannot be understood.
+    // URLs that cannot be parsed.
     for url in [
         format!("redis://app:12/{MARK}@h"),
         format!("redis://app:12?{MARK}@h"),
@@ -169,9 +169,9 @@ async fn no_secret_is_ever_shown() {
     ] {
         seen.refused(ClientConfig::new(url)).await;
     }
-    // Where nobody is, and where somebody is who talks.
-    let (nowhere, parrot) = ("127.0.0.1:1".to_owned(), parrot().to_string());
-    for place in [&nowhere, &parrot] {
+    // A closed port, and a port that repeats requests in its errors.
+    let (nowhere, echo) = ("127.0.0.1:1".to_owned(), echo().to_string());
+    for place in [&nowhere, &echo] {
         let url = |kind: &str, path: &str| format!("redis{kind}://app:{MARK}@{place}{path}");
         for url in [
             url("", "/"),
@@ -193,11 +193,11 @@ async fn no_secret_is_ever_shown() {
     user(&server, "right");
     let proxy = Proxy::start(server.addr());
     let plain = || ClientConfig::new(proxy.url()).response_timeout(ms(250));
-    // Refused,
+    // The server refuses the login.
     let wrong = plain().username("app".to_owned());
     seen.refused(wrong.password(Secret::new(MARK))).await;
     seen.refused(plain().credentials(Marked(MARK))).await;
-    // and let in, with connections and answers that are lost.
+    // The server accepts the login. Connections and replies are lost.
     user(&server, MARK);
     let url = proxy
         .url()
@@ -218,7 +218,7 @@ async fn no_secret_is_ever_shown() {
         use_everything(&client, &mut seen).await;
         assert!(client.shutdown(ms(2000)).await.is_clean());
     }
-    // The password changes under a client, at a reconnect and under one that logs in again and again.
+    // The password changes while the client is connected: the login fails when it is repeated, and at a reconnect.
     let client = Client::connect_with(plain().credentials(Marked(MARK)))
         .await
         .unwrap();
@@ -228,7 +228,7 @@ async fn no_secret_is_ever_shown() {
     })
     .await;
     proxy.reset_all();
-    eventually("it is not let in", || !client.is_connected()).await;
+    eventually("the client is disconnected", || !client.is_connected()).await;
     let error = Lock::new(&client, "lock")
         .unwrap()
         .acquire_timeout(ms(300))
@@ -236,7 +236,7 @@ async fn no_secret_is_ever_shown() {
     seen.error(error);
     drop(client);
 
-    // Keys of certificates.
+    // Private keys of client certificates.
     let server = RedisServer::builder().tls().client_certificates().start();
     let (certificate, key) = server.client_certificate();
     let file = |name: &str, text: String| {
@@ -269,14 +269,14 @@ async fn no_secret_is_ever_shown() {
     assert!(client.shutdown(ms(2000)).await.is_clean());
 
     let text = log.text();
-    for heard in [
+    for expected in [
         "connection lost",
         "connected again",
         "acquire",
         "renew",
         "cannot log in again",
     ] {
-        assert!(text.contains(heard), "the log hears of {heard:?}");
+        assert!(text.contains(expected), "not in the log: {expected:?}");
     }
     let leak = text.lines().find(|line| line.contains("MARKED"));
     assert_eq!(leak, None);

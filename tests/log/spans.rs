@@ -1,4 +1,4 @@
-//! Fields of the spans of operations at their ends.
+//! Tests of the fields that the spans of operations have when they close.
 
 use std::time::Duration;
 
@@ -83,9 +83,9 @@ async fn a_span_ends_with_its_outcome_its_token_and_its_times() {
     assert!(downgraded.contains("outcome=\"released\""), "{downgraded}");
 }
 
-/// The fields are this library's own: a span of the program around it may have some of the same names.
+/// A span of the program around an operation may have fields with the same names.
 #[tokio::test(start_paused = true)]
-async fn a_disabled_span_records_nothing_in_that_of_the_program() {
+async fn a_disabled_span_records_nothing_in_the_enclosing_span() {
     use tracing::Instrument as _;
 
     let (log, _listening) = listen(LevelFilter::INFO);

@@ -1,4 +1,4 @@
-//! The faults of one simulation: what, when and for how long, all from the seed.
+//! Injects the faults of one simulation. The seed determines their kinds, times and lengths.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,22 +10,22 @@ use turmoil::Sim;
 use crate::client::{Life, host_name};
 use crate::ledger::Ledger;
 use crate::network::SERVER;
-use crate::scenario::{Scenario, Weather};
+use crate::scenario::{FaultMode, Scenario};
 
-/// A storm is followed by a calm, in which everything must be prompt again.
-const STORM: Duration = Duration::from_secs(65);
-const CALM: Duration = Duration::from_secs(35);
+/// Phases with faults alternate with calm phases, in which every call must be prompt again.
+const FAULT_PHASE: Duration = Duration::from_secs(65);
+const CALM_PHASE: Duration = Duration::from_secs(35);
 
-/// After a storm, this long is left to reconnect and for leftovers to end.
+/// The time after a phase with faults in which clients reconnect and leftover holds end.
 const SETTLE: Duration = Duration::from_secs(12);
 
-/// The latency of links in calm weather.
+/// The latency of links without faults.
 pub(crate) const LATENCY: (Duration, Duration) =
     (Duration::from_millis(1), Duration::from_millis(20));
 
-/// Something that is to be undone.
+/// The end of a fault.
 #[derive(Clone, Copy, Debug)]
-enum Cure {
+enum Undo {
     Repair(u32),
     Deliver(u32),
     Speed(u32),
@@ -34,7 +34,7 @@ enum Cure {
     Accept,
 }
 
-/// Makes things go wrong, and right again.
+/// Injects faults and ends them.
 #[derive(Debug)]
 pub(crate) struct Chaos {
     ledger: Arc<Ledger>,
@@ -42,9 +42,9 @@ pub(crate) struct Chaos {
     scenario: Arc<Scenario>,
     rng: fastrand::Rng,
     next: Duration,
-    /// The present faults, with their ends.
-    broken: Vec<(Duration, Cure)>,
-    /// The starts of each client host, counted; its software reads it.
+    /// The faults in effect, with the times of their ends.
+    broken: Vec<(Duration, Undo)>,
+    /// The number of restarts of each client host. The host reads its number when it starts.
     lives: Vec<Arc<AtomicU32>>,
 }
 
@@ -72,25 +72,25 @@ impl Chaos {
     fn note_calms(&self) {
         use crate::time::Time;
         let mut notes = self.ledger.notes();
-        if self.scenario.weather == Weather::Fair {
+        if self.scenario.fault_mode == FaultMode::Off {
             notes
                 .calms
                 .push((Time::at(SETTLE), Time::at(self.scenario.busy_for)));
             return;
         }
-        let mut begin = STORM;
-        while begin + CALM <= self.scenario.busy_for {
+        let mut begin = FAULT_PHASE;
+        while begin + CALM_PHASE <= self.scenario.busy_for {
             notes
                 .calms
-                .push((Time::at(begin + SETTLE), Time::at(begin + CALM)));
-            begin += STORM + CALM;
+                .push((Time::at(begin + SETTLE), Time::at(begin + CALM_PHASE)));
+            begin += FAULT_PHASE + CALM_PHASE;
         }
     }
 
     fn is_calm(&self, elapsed: Duration) -> bool {
-        let in_turn = elapsed.as_millis() % (STORM + CALM).as_millis();
-        self.scenario.weather == Weather::Fair
-            || in_turn >= STORM.as_millis()
+        let in_turn = elapsed.as_millis() % (FAULT_PHASE + CALM_PHASE).as_millis();
+        self.scenario.fault_mode == FaultMode::Off
+            || in_turn >= FAULT_PHASE.as_millis()
             || elapsed >= self.scenario.busy_for
     }
 
@@ -99,15 +99,15 @@ impl Chaos {
         let now = sim.elapsed();
         let calm = self.is_calm(now);
         let mut due = Vec::new();
-        self.broken.retain(|(until, cure)| {
+        self.broken.retain(|(until, undo)| {
             let over = calm || *until <= now;
             if over {
-                due.push(*cure);
+                due.push(*undo);
             }
             !over
         });
-        for cure in due {
-            self.cure(sim, cure);
+        for undo in due {
+            self.undo(sim, undo);
         }
         if calm {
             if self.next <= now {
@@ -117,7 +117,7 @@ impl Chaos {
             }
         } else if self.next <= now {
             self.next = now + self.millis(200, 3_500);
-            self.strike(sim, now);
+            self.inject_fault(sim, now);
         }
     }
 
@@ -126,9 +126,9 @@ impl Chaos {
     }
 
     fn link_is_whole(&self, host: u32) -> bool {
-        !self.broken.iter().any(|(_, cure)| match cure {
-            Cure::Repair(h) | Cure::Deliver(h) | Cure::Speed(h) | Cure::Bounce(h) => *h == host,
-            Cure::BounceServer | Cure::Accept => false,
+        !self.broken.iter().any(|(_, undo)| match undo {
+            Undo::Repair(h) | Undo::Deliver(h) | Undo::Speed(h) | Undo::Bounce(h) => *h == host,
+            Undo::BounceServer | Undo::Accept => false,
         })
     }
 
@@ -136,71 +136,71 @@ impl Chaos {
         !self
             .broken
             .iter()
-            .any(|(_, cure)| matches!(cure, Cure::BounceServer))
+            .any(|(_, undo)| matches!(undo, Undo::BounceServer))
     }
 
-    fn strike(&mut self, sim: &mut Sim<'_>, now: Duration) {
+    fn inject_fault(&mut self, sim: &mut Sim<'_>, now: Duration) {
         let host = self.rng.u32(..self.scenario.clients);
         let name = host_name(host);
         if self.rng.bool() {
             if self.link_is_whole(host) {
-                self.strike_client(sim, now, host, &name);
+                self.inject_client_fault(sim, now, host, &name);
             }
-        } else if self.server_is_up() && self.scenario.weather != Weather::Sluggish {
-            self.strike_server(sim, now);
+        } else if self.server_is_up() && self.scenario.fault_mode != FaultMode::SlowLinks {
+            self.inject_server_fault(sim, now);
         }
     }
 
-    fn strike_client(&mut self, sim: &mut Sim<'_>, now: Duration, host: u32, name: &str) {
-        let kinds = if self.scenario.weather == Weather::Sluggish {
+    fn inject_client_fault(&mut self, sim: &mut Sim<'_>, now: Duration, host: u32, name: &str) {
+        let kinds = if self.scenario.fault_mode == FaultMode::SlowLinks {
             3..11
         } else {
             0..13
         };
-        let (what, length, cure) = match self.rng.u8(kinds) {
+        let (what, length, undo) = match self.rng.u8(kinds) {
             0 => {
                 sim.partition(name, SERVER);
-                ("partition", self.millis(50, 6_000), Cure::Repair(host))
+                ("partition", self.millis(50, 6_000), Undo::Repair(host))
             }
             1 => {
                 sim.partition_oneway(name, SERVER);
-                ("requests lost", self.millis(50, 4_000), Cure::Repair(host))
+                ("requests lost", self.millis(50, 4_000), Undo::Repair(host))
             }
             2 => {
                 sim.partition_oneway(SERVER, name);
-                ("replies lost", self.millis(50, 4_000), Cure::Repair(host))
+                ("replies lost", self.millis(50, 4_000), Undo::Repair(host))
             }
             3..6 => {
                 sim.hold(name, SERVER);
                 (
                     "delivered late",
                     self.millis(20, 4_000),
-                    Cure::Deliver(host),
+                    Undo::Deliver(host),
                 )
             }
             6..11 => {
                 let latency = self.millis(30, 400);
                 sim.set_link_latency(name, SERVER, latency);
-                ("slow", self.millis(500, 8_000), Cure::Speed(host))
+                ("slow", self.millis(500, 8_000), Undo::Speed(host))
             }
             11 => {
-                // What was sent arrives, and the good-byes of the system: all at once, because a latency of its own for
-                // each would depend on the order in which the runtime drops its tasks.
+                // Messages that were sent still arrive, and so do the operating system's FINs. They arrive at the same time, because
+                // separate latencies would depend on the order in which the runtime drops its tasks.
                 sim.hold(name, SERVER);
                 self.crash(sim, host, name);
                 sim.release(name, SERVER);
-                ("killed", self.millis(50, 8_000), Cure::Bounce(host))
+                ("killed", self.millis(50, 8_000), Undo::Bounce(host))
             }
             _ => {
-                // Without power nothing says good-bye.
+                // After a loss of power no FIN is sent.
                 sim.partition(name, SERVER);
                 self.crash(sim, host, name);
                 sim.repair(name, SERVER);
-                ("power lost", self.millis(50, 8_000), Cure::Bounce(host))
+                ("power lost", self.millis(50, 8_000), Undo::Bounce(host))
             }
         };
         self.ledger.fault(format!("{name}: {what} for {length:?}"));
-        self.broken.push((now + length, cure));
+        self.broken.push((now + length, undo));
     }
 
     fn crash(&self, sim: &mut Sim<'_>, host: u32, name: &str) {
@@ -214,20 +214,21 @@ impl Chaos {
         self.ledger.count("clients killed");
     }
 
-    fn strike_server(&mut self, sim: &mut Sim<'_>, now: Duration) {
+    fn inject_server_fault(&mut self, sim: &mut Sim<'_>, now: Duration) {
         let faults = self.engine.faults();
         let n = self.rng.usize(1..=3);
         let what = match self.rng.u8(..14) {
             0 => {
                 sim.crash(SERVER);
-                let lose = self.scenario.weather == Weather::Forgetful && self.rng.bool();
+                let lose =
+                    self.scenario.fault_mode == FaultMode::AllWithDataLoss && self.rng.bool();
                 faults.restart(if lose { Data::Lost } else { Data::Kept });
                 if lose {
                     self.ledger.notes().losses.push(self.ledger.time.now());
                     self.ledger.count("data losses");
                 }
                 let length = self.millis(50, 4_000);
-                self.broken.push((now + length, Cure::BounceServer));
+                self.broken.push((now + length, Undo::BounceServer));
                 format!(
                     "restarts in {length:?}, data {}",
                     if lose { "lost" } else { "kept" }
@@ -276,28 +277,28 @@ impl Chaos {
             _ => {
                 faults.refuse_connections(Switch::On);
                 let length = self.millis(100, 3_000);
-                self.broken.push((now + length, Cure::Accept));
+                self.broken.push((now + length, Undo::Accept));
                 format!("refuses connections for {length:?}")
             }
         };
         self.ledger.fault(format!("{SERVER}: {what}"));
     }
 
-    fn cure(&self, sim: &mut Sim<'_>, cure: Cure) {
-        match cure {
-            Cure::Repair(host) => sim.repair(host_name(host), SERVER),
-            Cure::Deliver(host) => sim.release(host_name(host), SERVER),
-            Cure::Speed(host) => {
+    fn undo(&self, sim: &mut Sim<'_>, undo: Undo) {
+        match undo {
+            Undo::Repair(host) => sim.repair(host_name(host), SERVER),
+            Undo::Deliver(host) => sim.release(host_name(host), SERVER),
+            Undo::Speed(host) => {
                 sim.set_link_latency(host_name(host), SERVER, LATENCY.0);
                 sim.set_link_max_message_latency(host_name(host), SERVER, LATENCY.1);
             }
-            Cure::Bounce(host) => {
+            Undo::Bounce(host) => {
                 self.lives[host as usize].fetch_add(1, Ordering::Relaxed);
                 sim.bounce(host_name(host));
             }
-            Cure::BounceServer => sim.bounce(SERVER),
-            Cure::Accept => self.engine.faults().refuse_connections(Switch::Off),
+            Undo::BounceServer => sim.bounce(SERVER),
+            Undo::Accept => self.engine.faults().refuse_connections(Switch::Off),
         }
-        self.ledger.fault(format!("{cure:?}"));
+        self.ledger.fault(format!("{undo:?}"));
     }
 }

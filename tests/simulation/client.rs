@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 use crate::time::SkewedClock;
 use crate::work::Worker;
 
-/// One life of one client host.
+/// The life of a client host between two restarts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) host: u32,
@@ -52,7 +52,7 @@ pub(crate) async fn run(
         .clock(clock.clone())
         .background(Background::CurrentRuntime)
         .seed(life.seed(&scenario))
-        // Places in a line with one arrival are in the order of their names.
+        // Queue entries with the same arrival time are ordered by their ids, so ids depend on the seed.
         .identity(u128::from(life.seed(&scenario)))
         .poll_interval(scenario.poll_interval)
         .subscription_linger(scenario.linger)
@@ -73,7 +73,7 @@ pub(crate) async fn run(
                     .wrapping_add(u64::from(task)),
             ),
         };
-        tasks.spawn((scenario.play.work)(worker));
+        tasks.spawn((scenario.workload.work)(worker));
     }
     while let Some(ended) = tasks.join_next().await {
         ended?;
@@ -93,7 +93,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Tries until there is a client, as a service that is restarted until it comes up.
+/// Retries until a connection succeeds, as a supervised service does.
 async fn connect(ledger: &Ledger, config: &ClientConfig) -> Client {
     loop {
         let started = ledger.time.now();

@@ -1,5 +1,4 @@
-//! Planted bugs on the wire: between a client and the engine, commands and replies are changed as if the program that
-//! made them had the bug.
+//! Planted bugs on the wire: a filter between a client and the engine changes commands and replies as a program with the bug would.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,21 +8,21 @@ use stanchion::embedded::{Engine, Reply};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
 
-/// Which bug.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// The release script frees the lock whoever holds it: each call of it becomes a call of a script that deletes the
-    /// key without looking at the owner.
+    /// The release script frees the lock for any caller: the filter replaces it by a script that deletes the key without a check of
+    /// the owner.
     UncheckedRelease,
-    /// Nobody asks again once the subscription is in effect. The client does ask after the confirmation, so the
-    /// confirmation is sent at once and the subscription takes effect later: for the server the client's last question
-    /// came before its subscription, as in a program that asks, subscribes and waits. Messages in between are lost.
+    /// A client does not retry after its subscription takes effect. The real client retries after the confirmation, so the filter
+    /// sends the confirmation at once and delays the subscription. The server receives the retry before the subscription, as from a
+    /// program that tries, subscribes and waits. Messages in between are lost.
     NoRetryAfterSubscribe,
-    /// Of every script that has this line, the line is another one.
+    /// Replaces the first text by the second one in every script that contains it.
     Line(&'static str, &'static str),
 }
 
-/// The delay of a subscription's effect after its confirmation: longer than the question after it takes.
+/// The delay between the confirmation and the effect of a subscription. Longer than the retry takes.
 const SUBSCRIPTION_DELAY: Duration = Duration::from_millis(150);
 
 const RELEASE: &str =
@@ -38,7 +37,7 @@ pub(crate) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     mutation: Mutation,
 ) -> io::Result<()> {
-    // The engine's digest of the true text is the one clients send.
+    // Clients send this digest.
     let Reply::Bulk(release) = engine.execute(&["SCRIPT", "LOAD", RELEASE]) else {
         return Err(io::Error::other("the release script does not load"));
     };
@@ -47,7 +46,7 @@ pub(crate) async fn serve(
     let (to_client, to_engine) = (&Mutex::new(to_client), &Mutex::new(to_engine));
     let commands = async {
         let mut parser = Parser::default();
-        // The digests of scripts as they should be, and of what runs in their place.
+        // From the digest of the original script to the digest of its replacement.
         let mut planted: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         loop {
             if from_client.read_buf(&mut parser.buffer).await? == 0 {
@@ -84,7 +83,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Puts the changed script in the place of the true one, whose text comes first: nobody has ever loaded it.
+/// Replaces a script by the changed one. The first call of a script contains its text, because the server has not loaded it.
 fn plant(
     engine: &Engine,
     planted: &mut BTreeMap<Vec<u8>, Vec<u8>>,
@@ -147,7 +146,7 @@ fn confirmation(channel: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Takes out the true confirmation: the client has had one. The engine gives whole replies at once.
+/// Removes the real confirmation, because the client has received one already. The engine writes each reply as a whole.
 fn cut_confirmation(chunk: &mut Vec<u8>) {
     let Some(at) = find(chunk, CONFIRMATION) else {
         return;
@@ -177,7 +176,7 @@ fn encode(args: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Takes commands apart: arrays of bulk strings, which is all that clients send.
+/// Parses commands: arrays of bulk strings, the only type that clients send.
 #[derive(Default)]
 struct Parser {
     buffer: Vec<u8>,
@@ -199,7 +198,7 @@ impl Parser {
         Some(args)
     }
 
-    /// The number in the line at `at`, behind its first byte, and where the next line begins.
+    /// Returns the number in the line at `at`, after its first byte, and the start of the next line.
     fn number(&self, at: usize) -> Option<(usize, usize)> {
         let line = self.buffer.get(at..)?;
         let end = find(line, b"\r\n")?;

@@ -1,4 +1,4 @@
-//! A hold: what its holder does under it, and what it checks meanwhile.
+//! A holder: its work under the hold, its checks of the hold, and the end of the hold.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,19 +7,19 @@ use stanchion::{FencingToken, Lease, LostReason, ReleaseError, RenewError};
 use stanchion_testkit::Kind;
 use tokio::time::{sleep, timeout};
 
-use crate::family::{Contested, Guard};
 use crate::kinds::ticket;
 use crate::ledger::Scribe;
-use crate::scenario::{Reckoning, Weather};
+use crate::primitives::{Contested, Guard};
+use crate::scenario::{FaultMode, Reckoning};
 use crate::time::SkewedClock;
 
-/// The bound on calls that have no deadline of their own: the default operation timeout.
-pub(crate) const OPERATION: Duration = Duration::from_secs(5);
+/// The bound on calls without a deadline: the default operation timeout.
+pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The interval at which a holder looks whether its lease was renewed.
-const LOOK: Duration = Duration::from_millis(50);
+/// The interval at which a holder checks its lease for a renewal.
+const RENEWAL_CHECK: Duration = Duration::from_millis(50);
 
-/// The time in which a holder that counts from replies notices a renewal.
+/// The interval at which a holder with the planted bug checks for a renewal.
 const TURN: Duration = Duration::from_millis(2);
 
 /// One step of protected work.
@@ -31,20 +31,20 @@ pub(crate) enum Step {
     Renew,
 }
 
-/// A way to give the lock back.
+/// A way to end the hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     Release,
     Drop,
     /// The caller drops the release after this long.
     Cancelled(Duration),
-    /// For one that waits, where that can be named.
+    /// Hands the hold over to a candidate, if one is known.
     HandOver,
-    /// Not at all: it becomes a ticket that is good for this long.
+    /// Detaches the hold as a ticket with this lease.
     Detach(Lease),
 }
 
-/// A guard and what its holder knows about it.
+/// A guard, and the state of its holder.
 pub(crate) struct Held<'a> {
     pub(crate) guard: Guard,
     pub(crate) lock: &'a Contested,
@@ -52,13 +52,13 @@ pub(crate) struct Held<'a> {
     pub(crate) clock: &'a SkewedClock,
     pub(crate) reckoning: Reckoning,
     pub(crate) scribe: Scribe<'a>,
-    /// For the planted bug: the guard's last word, and what the holder made of it.
+    /// For the planted bug: the end of the hold by the guard, and the end that the holder assumes.
     pub(crate) from_reply: Mutex<(Duration, Duration)>,
 }
 
 impl Held<'_> {
-    /// Works under the hold and gives it back; tells the history.
-    pub(crate) async fn use_it(self, steps: &[Step], end: End, weather: Weather) {
+    /// Works under the hold and ends it. Records both in the history.
+    pub(crate) async fn use_it(self, steps: &[Step], end: End, fault_mode: FaultMode) {
         let scribe = self.scribe;
         let token = self.guard.fencing_token().map(FencingToken::get);
         if token.is_none() && self.guard.is_exclusive() {
@@ -78,8 +78,8 @@ impl Held<'_> {
         if let Some(reason) = lost {
             scribe.ledger.count("lost");
             scribe.record(Kind::Lost);
-            self.check_reason(reason, safe_until, weather);
-            // Dropped or released, it must do no harm to whoever holds now.
+            self.check_reason(reason, safe_until, fault_mode);
+            // The drop or release of a lost hold must not affect the current holder.
             if matches!(end, End::Release) {
                 let released = self.guard.release().await;
                 if !matches!(released, Err(ReleaseError::Lost(_))) {
@@ -90,18 +90,18 @@ impl Held<'_> {
             }
             return;
         }
-        self.give_back(end, safe_until, weather).await;
+        self.give_back(end, safe_until, fault_mode).await;
     }
 
-    async fn give_back(self, end: End, safe_until: Duration, weather: Weather) {
+    async fn give_back(self, end: End, safe_until: Duration, fault_mode: FaultMode) {
         let Self {
             guard,
             lock,
             scribe,
             ..
         } = self;
-        let heir = match end {
-            End::HandOver => lock.heir().await,
+        let successor = match end {
+            End::HandOver => lock.successor().await,
             _ => None,
         };
         let started = scribe.ledger.time.now();
@@ -113,10 +113,10 @@ impl Held<'_> {
                 Err(_) => return,
             },
             End::Release => guard.release().await,
-            End::HandOver => guard.hand_over(heir).await,
+            End::HandOver => guard.hand_over(successor).await,
             End::Detach(lease) => return ticket::detach(guard, lease, scribe).await,
         };
-        scribe.check_bound("release", started, OPERATION);
+        scribe.check_bound("release", started, OPERATION_TIMEOUT);
         match released {
             Ok(()) => scribe.record(Kind::Released),
             Err(ReleaseError::Ambiguous { .. }) => {
@@ -124,7 +124,8 @@ impl Held<'_> {
                 scribe.record(Kind::Ambiguous);
             }
             Err(ReleaseError::Lost(_)) => {
-                if weather != Weather::Forgetful && scribe.ledger.time.now() < safe_until {
+                if fault_mode != FaultMode::AllWithDataLoss && scribe.ledger.time.now() < safe_until
+                {
                     scribe.complain(&format!(
                         "a release found nothing to release before {safe_until:?}"
                     ));
@@ -135,7 +136,7 @@ impl Held<'_> {
         }
     }
 
-    /// Until when the holder believes in its hold, in true time.
+    /// Returns the true time until which the holder relies on its hold.
     fn safe_until(&self) -> Duration {
         let by_guard = self.clock.true_time(self.guard.valid_until());
         if self.reckoning == Reckoning::ByGuard {
@@ -146,7 +147,7 @@ impl Held<'_> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if by_guard > believed.0 {
-            // The planted bug: the guard has just heard of a grant or a renewal, and the lease is counted from now.
+            // The planted bug: the lease counts from the receipt of the grant or renewal.
             let margin = (self.lease / 100).max(Duration::from_millis(2));
             *believed = (
                 by_guard,
@@ -166,12 +167,12 @@ impl Held<'_> {
         self.guard.lost().await
     }
 
-    /// Writes every renewal down before the end it moves.
+    /// Records every renewal before the previous end of the hold.
     async fn watch(&self, safe_until: &mut Duration) {
         loop {
             let left =
                 safe_until.saturating_sub(self.scribe.ledger.time.now() + Duration::from_millis(2));
-            sleep(left.clamp(Duration::from_millis(1), LOOK)).await;
+            sleep(left.clamp(Duration::from_millis(1), RENEWAL_CHECK)).await;
             self.note_renewal(safe_until);
         }
     }
@@ -196,7 +197,7 @@ impl Held<'_> {
                 Step::Renew => {
                     let started = self.scribe.ledger.time.now();
                     let renewed = self.guard.renew().await;
-                    self.scribe.check_bound("renew", started, OPERATION);
+                    self.scribe.check_bound("renew", started, OPERATION_TIMEOUT);
                     self.check_renewal(renewed);
                 }
             }
@@ -206,15 +207,17 @@ impl Held<'_> {
     async fn reenter(&self, time: Duration) {
         let started = self.scribe.ledger.time.now();
         let inner = self.guard.reenter().await;
-        self.scribe.check_bound("reenter", started, OPERATION);
+        self.scribe
+            .check_bound("reenter", started, OPERATION_TIMEOUT);
         match inner {
             None => sleep(time).await,
             Some(Ok(inner)) => {
                 if inner.fencing_token() != self.guard.fencing_token() {
-                    self.scribe.complain("a re-entry has a token of its own");
+                    self.scribe
+                        .complain("a re-entry has another token than its hold");
                 }
                 sleep(time).await;
-                // Its fate is that of the outer guard.
+                // A loss of the outer guard is reported elsewhere.
                 drop(inner.release().await);
             }
             Some(Err(error)) => self.check_renewal(Err(error)),
@@ -227,13 +230,13 @@ impl Held<'_> {
         }
     }
 
-    fn check_reason(&self, reason: LostReason, safe_until: Duration, weather: Weather) {
+    fn check_reason(&self, reason: LostReason, safe_until: Duration, fault_mode: FaultMode) {
         let now = self.scribe.ledger.time.now();
-        // The clock of the guard has a finer grain than timers and the true time.
+        // The guard's clock has a finer resolution than timers and the true time.
         let early = now + Duration::from_millis(1) < safe_until;
         let may = match reason {
             LostReason::Expired | LostReason::MaxHold => !early,
-            LostReason::Gone => !early || weather == Weather::Forgetful,
+            LostReason::Gone => !early || fault_mode == FaultMode::AllWithDataLoss,
             _ => false,
         };
         if !may {

@@ -1,32 +1,32 @@
-//! The judgement whether a simulation kept the promises.
+//! Checks whether a simulation kept the promises.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stanchion_testkit::{Event, History, Kind, Rule, Rules, Summary, Violation, check};
 
-use crate::family::Primitive;
 use crate::ledger::Notes;
+use crate::primitives::Primitive;
 use crate::scenario::Scenario;
 use crate::simulate::Finished;
 use crate::time::Time;
 
-/// Timers of the runtime count milliseconds, and deadlines are finer. Within the margin of every lease (2 ms).
+/// Timers of the runtime have a resolution of 1 ms, and deadlines are finer. Within the margin of every lease (2 ms).
 const TIMER: Duration = Duration::from_millis(2);
 
-/// Even in a storm a lock that is free is taken by a waiter after the longest fault, the longest lease and the longest
-/// poll.
+/// With faults, too, a waiter acquires a free lock within this time: the longest fault, the longest lease and the longest poll
+/// interval together.
 const STORM_BOUND: Duration = Duration::from_secs(20);
 
-/// A fault of a simulation.
+/// The violations of a simulation.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) summary: Summary,
-    /// Each begins with the rule that is broken.
+    /// Each text begins with the violated rule.
     pub(crate) faults: Vec<String>,
 }
 
-/// Looks at everything.
+/// Checks the history, the complaints, the leftover keys, and the rules of the kind.
 pub(crate) fn judge(run: &Finished) -> Verdict {
     let notes = run.ledger.notes().clone();
     let events = run.ledger.history.events();
@@ -63,12 +63,12 @@ pub(crate) fn judge(run: &Finished) -> Verdict {
             .iter()
             .map(|violation| explain(violation, &events, &notes)),
     );
-    faults.extend(rest(run));
-    faults.extend((run.scenario.play.judge)(run));
+    faults.extend(leftovers(run));
+    faults.extend((run.scenario.workload.judge)(run));
     Verdict { summary, faults }
 }
 
-/// Returns the number of permits that there are of each name.
+/// Returns the rules, with the number of permits of each name.
 fn rules_of(scenario: &Scenario) -> Rules {
     let Primitive::LeasedSemaphore(permits) = scenario.primitive else {
         return Rules::new();
@@ -85,12 +85,12 @@ fn history(events: Vec<Event>) -> History {
     history
 }
 
-/// Exclusion is only promised while the server keeps its data: a hold granted before a loss ends with it, whenever its
-/// holder learns of the grant and of the loss. When it was granted is told by its token: the server's time, or the one
-/// before and one.
+/// Ends holds at a loss of the server's data, because exclusion is promised only while the server keeps its data. A hold from before
+/// the loss ends with it, even if its holder receives the grant or notices the loss later. The token shows the time of the grant: it
+/// is the server's time, or the previous token plus one.
 fn forgotten(events: &[Event], notes: &Notes) -> Vec<Event> {
     let mut kept = Vec::new();
-    // When the current hold of a task was granted, and when the server forgot it.
+    // For each task: the time of the current grant, and the time at which the server lost it.
     let mut ends: BTreeMap<(u32, u32, &str), (Duration, Duration)> = BTreeMap::new();
     for event in events {
         let key = (event.process, event.task, event.name.as_str());
@@ -117,7 +117,7 @@ fn forgotten(events: &[Event], notes: &Notes) -> Vec<Event> {
     kept
 }
 
-/// The events up to `to`, with everything before `from` moved there: who waits and who holds at `from` is the same.
+/// Returns the events up to `to`, with events before `from` moved to `from`. The waiters and holders at `from` stay the same.
 fn within(events: &[Event], from: Duration, to: Duration) -> Vec<Event> {
     let moved = |event: &Event| Event {
         at: event.at.max(from),
@@ -130,20 +130,22 @@ fn within(events: &[Event], from: Duration, to: Duration) -> Vec<Event> {
         .collect()
 }
 
-/// P3: everybody has gone, and nothing is left but fence counters, and what the kind says.
-fn rest(run: &Finished) -> Option<String> {
+/// P3: all clients have shut down, so only fence counters and the keys that the kind allows may be left.
+fn leftovers(run: &Finished) -> Option<String> {
     let left: Vec<_> = run
         .keys
         .iter()
         .filter(|(key, _)| !key.starts_with("stanchion_fence:"))
-        // What clients told that were killed: it ends by itself.
+        // Records of killed clients expire.
         .filter(|(key, _)| !stanchion_tests::is_record(key))
-        .filter(|(key, value)| !(run.scenario.play.stays)(&run.scenario, key, value.as_deref()))
+        .filter(|(key, value)| {
+            !(run.scenario.workload.may_remain)(&run.scenario, key, value.as_deref())
+        })
         .collect();
     (!left.is_empty()).then(|| format!("P3: keys left behind: {left:?}"))
 }
 
-/// A violation with what happened around it.
+/// Returns a violation with the events around it.
 fn explain(violation: &Violation, events: &[Event], notes: &Notes) -> String {
     let mut lines: Vec<(Duration, String)> = events
         .iter()
@@ -177,7 +179,7 @@ fn explain(violation: &Violation, events: &[Event], notes: &Notes) -> String {
     let near: Vec<_> = near
         .map(|(at, what)| format!("      {at:?} {what}"))
         .collect();
-    // The end is what matters most.
+    // The last lines matter most.
     let from = near.len().saturating_sub(60);
     format!("{violation}\n{}", near[from..].join("\n"))
 }

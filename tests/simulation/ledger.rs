@@ -1,4 +1,4 @@
-//! The notes of one simulation while it runs.
+//! The record of one simulation: holds, other calls, faults, and complaints.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stanchion_testkit::{Event, History, Kind, Mode};
 
-use crate::deeds::Deed;
+use crate::operations::Operation;
 use crate::time::Time;
 
 /// A call may end this much later than its deadline (P9).
@@ -17,47 +17,47 @@ pub(crate) const GRACE: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) time: Time,
-    /// Holds, and the acquires that they come from.
+    /// Holds and their acquires.
     pub(crate) history: History,
     /// Other calls, in the order in which they began.
-    deeds: Mutex<Vec<Deed>>,
-    /// Tasks begin nothing new.
+    operations: Mutex<Vec<Operation>>,
+    /// Set when tasks must not begin new calls.
     pub(crate) ending: AtomicBool,
-    /// Client hosts whose tasks have all ended by themselves.
+    /// The number of client hosts whose tasks have all ended.
     pub(crate) done: AtomicU32,
     notes: Mutex<Notes>,
 }
 
-/// The facts that are not in the history.
+/// Events that are not in the history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
-    /// Promises that a host saw broken.
+    /// Violations that a host detected.
     pub(crate) complaints: Vec<String>,
-    /// When which process was killed.
+    /// Killed processes, with the times.
     pub(crate) killed: Vec<(u32, Duration)>,
-    /// When the server lost its data.
+    /// The times at which the server lost its data.
     pub(crate) losses: Vec<Duration>,
-    /// Stretches without faults.
+    /// Phases without faults.
     pub(crate) calms: Vec<(Duration, Duration)>,
-    /// Events of the network and the hosts.
+    /// Faults of the network and the hosts, and their ends.
     pub(crate) faults: Vec<(Duration, String)>,
-    /// The outcomes of calls, counted.
+    /// The number of calls with each outcome.
     pub(crate) counts: BTreeMap<&'static str, u32>,
-    /// Detached holds that nobody has adopted yet.
-    pub(crate) post: Vec<Posted>,
-    /// Keys that came and went, of the kinds that look at the server.
-    pub(crate) sights: Vec<(Duration, String, bool)>,
+    /// Tickets that processes may adopt.
+    pub(crate) offers: Vec<OfferedTicket>,
+    /// Keys that appeared or disappeared on the server, for kinds that inspect it.
+    pub(crate) key_changes: Vec<(Duration, String, bool)>,
     /// The longest that connecting a client took.
     pub(crate) slowest_connect: Duration,
 }
 
-/// A ticket on its way from one process to another.
+/// A ticket that another process may adopt.
 #[derive(Clone, Debug)]
-pub(crate) struct Posted {
+pub(crate) struct OfferedTicket {
     pub(crate) number: u64,
     pub(crate) name: String,
     pub(crate) ticket: String,
-    /// Until when its hold lasts at least.
+    /// The earliest time at which its hold may end.
     pub(crate) until: Duration,
 }
 
@@ -68,28 +68,30 @@ impl Ledger {
     }
 
     /// The calls that are no acquires of holds.
-    pub(crate) fn deeds(&self) -> MutexGuard<'_, Vec<Deed>> {
-        self.deeds.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn operations(&self) -> MutexGuard<'_, Vec<Operation>> {
+        self.operations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A promise is broken.
+    /// Records a violation of a promise.
     pub(crate) fn complain(&self, what: impl Into<String>) {
         let text = format!("at {:?}: {}", self.time.now(), what.into());
         self.notes().complaints.push(text);
     }
 
-    /// A rule is broken, as a judge would say.
+    /// Records a violation of a rule.
     pub(crate) fn complain_of(&self, rule: &str, what: impl Into<String>) {
         let text = format!("{rule} at {:?}: {}", self.time.now(), what.into());
         self.notes().complaints.push(text);
     }
 
-    /// One more of these.
+    /// Counts one more outcome of this name.
     pub(crate) fn count(&self, what: &'static str) {
         *self.notes().counts.entry(what).or_default() += 1;
     }
 
-    /// Something was done to the network or a host.
+    /// Records a fault of the network or a host.
     pub(crate) fn fault(&self, what: impl Into<String>) {
         let now = self.time.now();
         self.notes().faults.push((now, what.into()));
@@ -100,14 +102,14 @@ impl Ledger {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Resolves when tasks should stop: for those who wait for others, who stop as well.
+    /// Resolves when tasks should stop, for tasks that wait for other tasks.
     pub(crate) async fn until_ending(&self) {
         while !self.is_ending() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
-    /// A call that should have ended `within` a time since `started`.
+    /// Complains if a call that began at `started` took longer than `within`.
     pub(crate) fn check_bound(&self, call: &str, started: Duration, within: Duration) {
         let took = self.time.now().saturating_sub(started);
         // Deadlines are on the client's clock, which may be slow by 0.4 %.
@@ -117,7 +119,7 @@ impl Ledger {
     }
 }
 
-/// Writes the history of one task.
+/// Records the history of one task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scribe<'a> {
     pub(crate) ledger: &'a Ledger,

@@ -1,32 +1,29 @@
 //! Deterministic simulation: several clients and a server on a network that fails in every way, from a seed.
 //!
-//! Each seed simulates minutes in some seconds: the real client library, the real scripts on the embedded engine,
-//! and turmoil's network between them. Storms, in which links break, messages come late, hosts are killed and the server
-//! misbehaves, take turns with calms. What the clients saw is checked against the promises (P1 to P9). What is simulated is a
-//! [`kinds::Play`]: what its users do, and a judge of what they saw. `docs/testing-simulation.md` tells which there are.
+//! Each seed simulates minutes in some seconds: the real client library, the real scripts on the embedded engine, and turmoil's
+//! network between them. Phases with faults alternate with calm phases. Faults break or delay links, kill hosts and make the server
+//! misbehave. The results that clients record are checked against the promises (P1 to P9). A [`kinds::Workload`] defines the calls of
+//! the clients and the checks of one kind of primitive. `docs/testing-simulation.md` lists the kinds.
 //!
 //! * `STANCHION_SEEDS=500` simulates more seeds, `STANCHION_SEED=17` only that one.
-//! * A seed that fails is printed with what happened around the violation, and how to run it again.
+//! * A seed that fails is printed with the events around the violation, and the command that runs it again.
 //!
-//! A checker that finds nothing proves little, so bugs are planted, and each must be found within a few seeds. The
-//! library is not touched for that; see [`scenario::Reckoning`], [`filter::Mutation`] and [`planted`].
-#![expect(
-    clippy::print_stdout,
-    reason = "a simulation tells what it has covered"
-)]
+//! A checker that finds nothing proves little, so bugs are planted, and each must be found within a few seeds. The planted bugs do
+//! not change the library; see [`scenario::Reckoning`], [`filter::Mutation`] and [`planted`].
+#![expect(clippy::print_stdout, reason = "a simulation prints its coverage")]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod chaos;
 mod client;
-mod deeds;
-mod family;
 mod filter;
 mod held;
 mod judge;
 mod kinds;
 mod ledger;
 mod network;
+mod operations;
 mod planted;
+mod primitives;
 mod scenario;
 mod simulate;
 mod time;
@@ -94,82 +91,136 @@ fn all_keep_the_promises(test: &str, scenario: fn(u64) -> Scenario, default: u64
 }
 
 #[test]
-fn crowds_in_storms() {
-    all_keep_the_promises("crowds_in_storms", Scenario::crowd, 10);
+fn exclusive_locks_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "exclusive_locks_keep_the_promises_under_faults",
+        Scenario::exclusive_locks,
+        10,
+    );
 }
 
 #[test]
-fn fair_queues_in_storms() {
-    all_keep_the_promises("fair_queues_in_storms", Scenario::queue, 8);
+fn fair_locks_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "fair_locks_keep_the_promises_under_faults",
+        Scenario::fair_locks,
+        8,
+    );
 }
 
 #[test]
-fn readers_and_writers_in_storms() {
-    all_keep_the_promises("readers_and_writers_in_storms", Scenario::library, 4);
+fn read_write_locks_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "read_write_locks_keep_the_promises_under_faults",
+        Scenario::read_write_locks,
+        4,
+    );
 }
 
 #[test]
-fn permits_in_storms() {
-    all_keep_the_promises("permits_in_storms", Scenario::pool, 4);
+fn leased_permits_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "leased_permits_keep_the_promises_under_faults",
+        Scenario::leased_permits,
+        4,
+    );
 }
 
 #[test]
-fn elections_in_storms() {
-    all_keep_the_promises("elections_in_storms", Scenario::election, 1);
+fn elections_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "elections_keep_the_promises_under_faults",
+        Scenario::election,
+        1,
+    );
 }
 
 #[test]
-fn tickets_in_storms() {
-    all_keep_the_promises("tickets_in_storms", Scenario::tickets, 1);
+fn tickets_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "tickets_keep_the_promises_under_faults",
+        Scenario::tickets,
+        1,
+    );
 }
 
 #[test]
-fn jobs_in_storms() {
-    all_keep_the_promises("jobs_in_storms", Scenario::job, 3);
+fn jobs_keep_the_promises_under_faults() {
+    all_keep_the_promises("jobs_keep_the_promises_under_faults", Scenario::job, 3);
 }
 
 #[test]
-fn limiters_in_storms() {
-    all_keep_the_promises("limiters_in_storms", Scenario::limiter, 1);
+fn limiters_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "limiters_keep_the_promises_under_faults",
+        Scenario::limiter,
+        1,
+    );
 }
 
 #[test]
-fn buckets_in_storms() {
-    all_keep_the_promises("buckets_in_storms", Scenario::bucket, 1);
+fn buckets_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "buckets_keep_the_promises_under_faults",
+        Scenario::bucket,
+        1,
+    );
 }
 
 #[test]
-fn barriers_in_storms() {
-    all_keep_the_promises("barriers_in_storms", Scenario::barrier, 2);
+fn barriers_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "barriers_keep_the_promises_under_faults",
+        Scenario::barrier,
+        2,
+    );
 }
 
 #[test]
-fn double_barriers_in_storms() {
-    all_keep_the_promises("double_barriers_in_storms", Scenario::double, 2);
+fn double_barriers_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "double_barriers_keep_the_promises_under_faults",
+        Scenario::double,
+        2,
+    );
 }
 
 #[test]
-fn idle_latches_in_storms() {
-    all_keep_the_promises("idle_latches_in_storms", Scenario::latch, 2);
+fn idle_latches_keep_the_promises_under_faults() {
+    all_keep_the_promises(
+        "idle_latches_keep_the_promises_under_faults",
+        Scenario::latch,
+        2,
+    );
 }
 
 #[test]
-fn encounters_in_fair_weather() {
-    all_keep_the_promises("encounters_in_fair_weather", Scenario::encounters, 2);
+fn exclusive_locks_keep_the_promises_without_faults() {
+    all_keep_the_promises(
+        "exclusive_locks_keep_the_promises_without_faults",
+        Scenario::without_faults,
+        2,
+    );
 }
 
 #[test]
-fn laggards_on_slow_links() {
-    all_keep_the_promises("laggards_on_slow_links", Scenario::laggards, 2);
+fn exclusive_locks_keep_the_promises_on_slow_links() {
+    all_keep_the_promises(
+        "exclusive_locks_keep_the_promises_on_slow_links",
+        Scenario::on_slow_links,
+        2,
+    );
 }
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
     let events = || {
-        simulate(Scenario::crowd(number("STANCHION_SEED").unwrap_or(2)))
-            .ledger
-            .history
-            .events()
+        simulate(Scenario::exclusive_locks(
+            number("STANCHION_SEED").unwrap_or(2),
+        ))
+        .ledger
+        .history
+        .events()
     };
     let (first, second) = (events(), events());
     let differs = first.iter().zip(&second).position(|(a, b)| a != b);
@@ -181,15 +232,15 @@ fn the_same_seed_gives_the_same_history() {
 
 #[test]
 fn the_same_seed_gives_the_same_calls() {
-    let deeds = || {
+    let operations = || {
         let run = simulate(Scenario::double(number("STANCHION_SEED").unwrap_or(2)));
-        let mut deeds = run.ledger.deeds().clone();
-        // In the end all give up at one moment, and the runtime drops their calls in an order of its own.
+        let mut operations = run.ledger.operations().clone();
+        // At the end all tasks drop their calls at the same time, in an order that the runtime chooses.
         let busy_until = time::Time::at(run.scenario.busy_for);
-        deeds.retain(|deed| deed.ended() < busy_until);
-        deeds
+        operations.retain(|operation| operation.ended() < busy_until);
+        operations
     };
-    let (first, second) = (deeds(), deeds());
+    let (first, second) = (operations(), operations());
     let differs = first.iter().zip(&second).position(|(a, b)| a != b);
     if let Some(at) = differs {
         panic!("call {at} differs: {:?} and {:?}", first[at], second[at]);
@@ -212,14 +263,14 @@ fn is_caught(bug: &str, first: u64, scenario: impl Fn(u64) -> Scenario, rules: &
         }
         others.extend(faults);
     }
-    panic!("{bug} has not been noticed as {rules:?}; others: {others:#?}");
+    panic!("{bug} was not found by {rules:?}; other violations: {others:#?}");
 }
 
 #[test]
 fn a_lease_counted_from_the_reply_is_caught() {
     let scenario = |seed| Scenario {
         reckoning: Reckoning::FromReply,
-        ..Scenario::laggards(seed)
+        ..Scenario::on_slow_links(seed)
     };
     is_caught("lease from the reply", 1, scenario, &["Exclusion"]);
 }
@@ -228,16 +279,16 @@ fn a_lease_counted_from_the_reply_is_caught() {
 fn a_release_without_owner_check_is_caught() {
     let scenario = |seed| Scenario {
         mutation: Some(Mutation::UncheckedRelease),
-        ..Scenario::crowd(seed)
+        ..Scenario::exclusive_locks(seed)
     };
     is_caught("release without owner check", 1, scenario, &["Exclusion"]);
 }
 
 #[test]
-fn waiters_that_do_not_ask_after_subscribing_are_caught() {
+fn waiters_without_a_retry_after_subscribing_are_caught() {
     let scenario = |seed| Scenario {
         mutation: Some(Mutation::NoRetryAfterSubscribe),
-        ..Scenario::encounters(seed)
+        ..Scenario::without_faults(seed)
     };
     is_caught("no retry after subscribe", 1, scenario, &["Liveness"]);
 }

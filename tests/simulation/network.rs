@@ -25,16 +25,16 @@ impl Connector for Wire {
     }
 }
 
-/// The server's software. The engine outlives it, as data outlives a process.
+/// The server process. The engine outlives it, as data outlives a process.
 pub(crate) async fn serve(engine: Engine, mutation: Option<Mutation>) -> turmoil::Result {
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
     loop {
         let (stream, _) = listener.accept().await?;
         let engine = engine.clone();
-        // A local task: at a crash these are dropped in the order of their start. Others are dropped in an order that
-        // depends on how many tasks the whole program has started, and with it which good-bye gets which latency.
+        // At a crash, local tasks are dropped in the order of their start. The order of other tasks depends on the number of tasks that
+        // the program has started. That would change the latency of each closing message, and with it the history of the seed.
         tokio::task::spawn_local(async move {
-            // However a connection ends, its client notices.
+            // The client notices the end of its connection, so the error is ignored.
             let _ = match mutation {
                 None => engine.serve(stream).await,
                 Some(mutation) => filter::serve(&engine, stream, mutation).await,

@@ -1,12 +1,11 @@
-//! The scenario of one seed.
+//! The scenarios, each with the parameters of one simulation.
 
 use std::time::Duration;
 
 use stanchion::Preference;
 
-use crate::family::Primitive;
 use crate::filter::Mutation;
-use crate::kinds::Play;
+use crate::kinds::Workload;
 use crate::kinds::barrier::BARRIER;
 use crate::kinds::double::DOUBLE;
 use crate::kinds::election::ELECTION;
@@ -15,79 +14,80 @@ use crate::kinds::job::JOB;
 use crate::kinds::latch::LATCH;
 use crate::kinds::limiter::{BUCKET, LIMITER};
 use crate::kinds::ticket::TICKETS;
+use crate::primitives::Primitive;
 
-/// A way to reckon the end of a hold.
+/// A way to compute the end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reckoning {
-    /// As the guard says: the lease counts from the sending of the request.
+    /// By the guard: the lease counts from the sending of the request.
     ByGuard,
-    /// The first planted bug: the lease counts from the receipt of the reply.
+    /// The planted bug: the lease counts from the receipt of the reply.
     FromReply,
 }
 
-/// Which faults happen.
+/// The faults that are injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weather {
-    /// All of them, but the server keeps its data.
-    Stormy,
-    /// All of them; at some restarts the server loses its data.
-    Forgetful,
-    /// Links get slow and deliver late; nothing else.
-    Sluggish,
-    /// Latency only.
-    Fair,
+pub(crate) enum FaultMode {
+    /// All faults, but the server keeps its data.
+    All,
+    /// All faults, and the server loses its data at some restarts.
+    AllWithDataLoss,
+    /// Slow links and late delivery only.
+    SlowLinks,
+    /// Normal latency only.
+    Off,
 }
 
 /// The parameters of one simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
-    pub(crate) play: Play,
-    /// What has a guard, where that is what is played.
+    pub(crate) workload: Workload,
+    /// The primitive, for workloads with guards.
     pub(crate) primitive: Primitive,
-    /// Whether holds are detached, and their tickets adopted.
+    /// If true, tasks detach holds and adopt their tickets.
     pub(crate) tickets: bool,
-    pub(crate) weather: Weather,
+    pub(crate) fault_mode: FaultMode,
     pub(crate) clients: u32,
     pub(crate) tasks: u32,
     pub(crate) names: &'static [&'static str],
-    /// Between two acquires of a task, at most.
+    /// The longest pause between two acquires of a task.
     pub(crate) think: Duration,
-    /// The leases tasks choose from.
+    /// The leases that tasks choose from.
     pub(crate) leases: Vec<Duration>,
-    /// The number of holds in ten that are not renewed, and then mostly outlast their lease.
+    /// The number of holds in ten that are not renewed. Half of them last longer than their lease.
     pub(crate) unrenewed: u8,
     pub(crate) poll_interval: Duration,
     pub(crate) linger: Duration,
     pub(crate) response_timeout: Duration,
-    /// The time for which simulated tasks work; the rest up to the whole length is for coming to rest.
+    /// The time for which tasks work. Until `length` the simulation waits for their end.
     pub(crate) busy_for: Duration,
     /// The simulated time.
     pub(crate) length: Duration,
-    /// A lock that is free in calm weather is taken by a waiter within this time.
+    /// In a calm phase a waiter acquires a free lock within this time.
     pub(crate) prompt: Duration,
-    /// Fewer grants, or whatever the kind counts, than this prove nothing.
+    /// The least number of grants, or of other events that the kind counts. A simulation with fewer proves nothing.
     pub(crate) least: usize,
     pub(crate) reckoning: Reckoning,
     pub(crate) mutation: Option<Mutation>,
 }
 
 impl Scenario {
-    /// The usual crowd: many short waits, everything goes wrong.
-    pub(crate) fn crowd(seed: u64) -> Self {
+    /// Exclusive locks with many short waits and all faults.
+    pub(crate) fn exclusive_locks(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
         let millis = |choices: &[u64], rng: &mut fastrand::Rng| {
             Duration::from_millis(choices[rng.usize(..choices.len())])
         };
         Self {
             seed,
-            play: HOLDS,
+            workload: HOLDS,
             primitive: Primitive::Lock,
             tickets: false,
-            weather: if seed.is_multiple_of(4) {
-                Weather::Forgetful
+            fault_mode: if seed.is_multiple_of(4) {
+                FaultMode::AllWithDataLoss
             } else {
-                Weather::Stormy
+                FaultMode::All
             },
             clients: 3 + u32::from(seed.is_multiple_of(2)),
             tasks: 2 + u32::from(seed.is_multiple_of(3)),
@@ -115,75 +115,75 @@ impl Scenario {
         }
     }
 
-    /// A crowd at fair locks. Who died in a queue costs the others the grace of 2 s.
-    pub(crate) fn queue(seed: u64) -> Self {
+    /// Fair locks. A queue entry of a killed process delays the others by the grace of 2 s.
+    pub(crate) fn fair_locks(seed: u64) -> Self {
         Self {
             primitive: Primitive::FairLock,
             prompt: Duration::from_millis(3_500),
             least: 300,
-            ..Self::crowd(seed)
+            ..Self::exclusive_locks(seed)
         }
     }
 
-    /// A crowd that reads and writes.
+    /// Read-write locks.
     ///
-    /// A reader has no token to tell whether it was granted before the server lost its data: here it keeps them.
-    pub(crate) fn library(seed: u64) -> Self {
+    /// The server keeps its data, because a reader has no token that shows whether its grant was before a data loss.
+    pub(crate) fn read_write_locks(seed: u64) -> Self {
         Self {
             primitive: Primitive::RwLock(if seed.is_multiple_of(2) {
                 Preference::Writer
             } else {
                 Preference::Redisson
             }),
-            weather: Weather::Stormy,
-            // The mark of a writer that died keeps readers out for its grace.
+            fault_mode: FaultMode::All,
+            // The mark of a killed writer blocks readers until its grace ends.
             prompt: Duration::from_millis(3_500),
-            ..Self::crowd(seed)
+            ..Self::exclusive_locks(seed)
         }
     }
 
-    /// A crowd that shares three permits, with requests for one and for two. Its data, too, is kept.
-    pub(crate) fn pool(seed: u64) -> Self {
+    /// Three leased permits, with requests for one and for two. The server keeps its data here, too.
+    pub(crate) fn leased_permits(seed: u64) -> Self {
         Self {
             primitive: Primitive::LeasedSemaphore(3),
-            weather: Weather::Stormy,
-            // The mark of a request for two that died keeps the others back until it ends.
+            fault_mode: FaultMode::All,
+            // The mark of a killed request for two permits blocks others until the mark expires.
             prompt: Duration::from_secs(8),
-            ..Self::crowd(seed)
+            ..Self::exclusive_locks(seed)
         }
     }
 
-    /// A shorter crowd at something else: two storms and two calms.
-    fn short(play: Play, least: usize, seed: u64) -> Self {
+    /// A shorter scenario for another workload: two phases with faults and two calm phases.
+    fn short(workload: Workload, least: usize, seed: u64) -> Self {
         Self {
-            play,
-            weather: Weather::Stormy,
+            workload,
+            fault_mode: FaultMode::All,
             names: &["orders"],
             leases: vec![Duration::from_millis(2_000)],
             busy_for: Duration::from_secs(200),
             length: Duration::from_secs(240),
             least,
-            ..Self::crowd(seed)
+            ..Self::exclusive_locks(seed)
         }
     }
 
-    /// Candidates that campaign, lead, proclaim, hand over and resign, and observers.
+    /// Elections: candidates campaign, lead, proclaim, hand over and resign. Observers watch.
     pub(crate) fn election(seed: u64) -> Self {
-        let crowd = Self::crowd(seed);
+        let base = Self::exclusive_locks(seed);
         Self {
             primitive: Primitive::Election,
-            weather: crowd.weather,
-            leases: crowd.leases,
+            fault_mode: base.fault_mode,
+            leases: base.leases,
             unrenewed: 1,
-            // A vacancy is kept for half a second for each candidate of higher priority that died, and a rest lasts up to 1.5 s.
+            // Each killed candidate of higher priority delays the next term by 0.5 s, and a rest lasts up to 1.5 s.
             prompt: Duration::from_secs(5),
             ..Self::short(ELECTION, 80, seed)
         }
     }
 
-    /// Holds that become tickets, of locks and of fair locks in turns.
+    /// Tickets of locks, or of fair locks if the seed is even.
     pub(crate) fn tickets(seed: u64) -> Self {
-        let crowd = Self::crowd(seed);
+        let base = Self::exclusive_locks(seed);
         Self {
             primitive: if seed.is_multiple_of(2) {
                 Primitive::FairLock
@@ -191,14 +191,14 @@ impl Scenario {
                 Primitive::Lock
             },
             tickets: true,
-            leases: crowd.leases,
+            leases: base.leases,
             names: &["orders", "stock"],
             prompt: Duration::from_millis(3_500),
             ..Self::short(TICKETS, 40, seed)
         }
     }
 
-    /// Machines with wrong clocks and one job.
+    /// One job on machines with wrong clocks.
     pub(crate) fn job(seed: u64) -> Self {
         Self {
             tasks: 1,
@@ -207,17 +207,17 @@ impl Scenario {
         }
     }
 
-    /// More who want permits of a rate limiter than there are.
+    /// A rate limiter with more demand than permits.
     pub(crate) fn limiter(seed: u64) -> Self {
         Self::short(LIMITER, 400, seed)
     }
 
-    /// The same at a token bucket.
+    /// A token bucket with more demand than permits.
     pub(crate) fn bucket(seed: u64) -> Self {
         Self::short(BUCKET, 400, seed)
     }
 
-    /// More parties than places at a cyclic barrier.
+    /// A cyclic barrier with more parties than places.
     pub(crate) fn barrier(seed: u64) -> Self {
         Self {
             tasks: 3,
@@ -225,7 +225,7 @@ impl Scenario {
         }
     }
 
-    /// More parties than places at a double barrier.
+    /// A double barrier with more parties than places.
     pub(crate) fn double(seed: u64) -> Self {
         Self {
             tasks: 3,
@@ -233,7 +233,7 @@ impl Scenario {
         }
     }
 
-    /// Latches that end when nobody uses them.
+    /// Latches that expire when they are idle.
     pub(crate) fn latch(seed: u64) -> Self {
         Self {
             tasks: 3,
@@ -241,11 +241,11 @@ impl Scenario {
         }
     }
 
-    /// Two clients that meet now and then, with long leases and a longer poll: only messages, and asking again after
-    /// every subscription, get a waiter its lock soon.
-    pub(crate) fn encounters(seed: u64) -> Self {
+    /// Exclusive locks without faults: two clients with long leases and a longer poll interval. A waiter is prompt only by messages and
+    /// by the retry after every subscription.
+    pub(crate) fn without_faults(seed: u64) -> Self {
         Self {
-            weather: Weather::Fair,
+            fault_mode: FaultMode::Off,
             clients: 2,
             tasks: 1,
             names: &["orders"],
@@ -257,14 +257,14 @@ impl Scenario {
             response_timeout: Duration::from_secs(1),
             prompt: Duration::from_millis(250),
             least: 300,
-            ..Self::crowd(seed)
+            ..Self::exclusive_locks(seed)
         }
     }
 
-    /// A network so slow that it matters from when a lease counts, and leases that run out.
-    pub(crate) fn laggards(seed: u64) -> Self {
+    /// Exclusive locks on a network so slow that the start of a lease matters, with leases that run out.
+    pub(crate) fn on_slow_links(seed: u64) -> Self {
         Self {
-            weather: Weather::Sluggish,
+            fault_mode: FaultMode::SlowLinks,
             names: &["orders"],
             think: Duration::from_millis(300),
             leases: vec![Duration::from_millis(1_000), Duration::from_millis(1_500)],
@@ -272,7 +272,7 @@ impl Scenario {
             poll_interval: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
             least: 300,
-            ..Self::crowd(seed)
+            ..Self::exclusive_locks(seed)
         }
     }
 }

@@ -10,10 +10,10 @@ use stanchion::embedded::{Engine, Reply};
 
 use crate::chaos::{Chaos, LATENCY};
 use crate::client::{self, Life, host_name};
-use crate::family::Primitive;
-use crate::kinds::LOOK;
+use crate::kinds::INSPECTION;
 use crate::ledger::Ledger;
 use crate::network::{self, SERVER};
+use crate::primitives::Primitive;
 use crate::scenario::Scenario;
 
 /// The time between two deliveries of messages. Timers are finer.
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(5);
 pub(crate) struct Finished {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) ledger: Arc<Ledger>,
-    /// The keys that are left on the server, and their values where they are texts.
+    /// The keys that are left on the server, with their values if they are strings.
     pub(crate) keys: Vec<(String, Option<String>)>,
     pub(crate) commands: u64,
 }
@@ -62,7 +62,7 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
         });
     }
     let mut chaos = Chaos::new(&ledger, engine.clone(), &scenario, lives);
-    let mut next_look = LOOK;
+    let mut next_inspection = INSPECTION;
     while sim.elapsed() < scenario.length {
         ledger.time.step_to(sim.elapsed());
         ledger
@@ -73,19 +73,19 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
             ledger.complain(format!("a host failed: {error}"));
             break;
         }
-        if let Some(look) = scenario.play.look
-            && sim.elapsed() >= next_look
+        if let Some(inspect) = scenario.workload.inspect
+            && sim.elapsed() >= next_inspection
         {
             ledger.time.step_to(sim.elapsed());
-            look(&engine, &scenario, &ledger);
-            next_look += LOOK;
+            inspect(&engine, &scenario, &ledger);
+            next_inspection += INSPECTION;
         }
     }
     ledger.time.step_to(sim.elapsed());
     let done = ledger.done.load(Ordering::Relaxed);
     if done < scenario.clients {
         ledger.complain(format!(
-            "P9: only {done} of {} clients came to an end",
+            "P9: only {done} of {} clients ended",
             scenario.clients
         ));
     }
@@ -117,7 +117,7 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
     }
 }
 
-/// Reaps as the next one who is short of permits would: until then the leases of the dead stay, though they have ended.
+/// Removes the expired leases of killed processes, as the next request without a free permit would.
 fn reap_ended_leases(engine: &Engine, names: &[&str]) {
     let Reply::Array(now) = engine.execute(&["TIME"]) else {
         unreachable!("TIME answers with an array");
@@ -135,7 +135,7 @@ fn reap_ended_leases(engine: &Engine, names: &[&str]) {
 }
 
 thread_local! {
-    /// Panics of this thread: tokio keeps those of tasks to itself. A simulation runs on one thread.
+    /// The number of panics on this thread. Tokio catches panics of tasks, and a simulation runs on one thread.
     static PANICS: Cell<u32> = const { Cell::new(0) };
 }
 

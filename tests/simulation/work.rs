@@ -1,4 +1,4 @@
-//! The tasks of a client, and their ways to ask for locks.
+//! The tasks of a client, and the ways in which they acquire.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,14 +7,14 @@ use stanchion::{AcquireError, AcquireOptions, Client, Lease, Renewal};
 use stanchion_testkit::Kind;
 use tokio::time::{sleep, timeout};
 
-use crate::family::{Contested, Guard, Primitive};
-use crate::held::{End, Held, OPERATION, Step};
+use crate::held::{End, Held, OPERATION_TIMEOUT, Step};
 use crate::kinds::ticket;
 use crate::ledger::{Ledger, Scribe};
-use crate::scenario::{Scenario, Weather};
+use crate::primitives::{Contested, Guard, Primitive};
+use crate::scenario::{FaultMode, Scenario};
 use crate::time::SkewedClock;
 
-/// The longest for which a ticket is good.
+/// The longest lease of a ticket.
 const TICKET: Duration = Duration::from_secs(4);
 
 /// One task.
@@ -29,18 +29,18 @@ pub(crate) struct Worker {
     pub(crate) rng: fastrand::Rng,
 }
 
-/// A way to ask for the lock.
+/// The time for which a call waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ask {
-    Patiently,
-    Within(Duration),
+pub(crate) enum Patience {
+    Unlimited,
+    Timeout(Duration),
     Once,
     /// The caller drops the call after this long.
     Cancelled(Duration),
 }
 
 impl Worker {
-    /// Acquires, holds and gives back, until the simulation ends.
+    /// Acquires, holds and releases, until the simulation ends.
     pub(crate) async fn hold_until_the_end(mut self, locks: Vec<Contested>) {
         while !self.ledger.is_ending() {
             sleep(self.millis(0, self.scenario.think)).await;
@@ -52,8 +52,8 @@ impl Worker {
 
     async fn hold_once(&mut self, lock: &Contested, name: &str) {
         let lease = self.scenario.leases[self.rng.usize(..self.scenario.leases.len())];
-        let ask = self.ask();
-        let lock = &lock.for_one_ask(&mut self.rng);
+        let patience = self.patience();
+        let lock = &lock.for_one_call(&mut self.rng);
         let mut options = AcquireOptions::new();
         // OK: the scenarios' leases are between 10 ms and 30 days.
         if let Ok(lease) = Lease::new(lease) {
@@ -76,13 +76,13 @@ impl Worker {
             name,
             mode: lock.choose(&mut self.rng),
         };
-        let posted = match self.scenario.tickets {
+        let offered = match self.scenario.tickets {
             true => ticket::take(&mut self.rng, &ledger, name),
             false => None,
         };
-        let granted = match &posted {
-            Some(posted) => ticket::adopt(lock, posted, options, ask, lease, scribe).await,
-            None => self.acquire(lock, options, ask, lease, scribe).await,
+        let granted = match &offered {
+            Some(offered) => ticket::adopt(lock, offered, options, patience, lease, scribe).await,
+            None => self.acquire(lock, options, patience, lease, scribe).await,
         };
         let Some(guard) = granted else {
             return;
@@ -96,36 +96,36 @@ impl Worker {
             scribe,
             from_reply: Mutex::default(),
         };
-        hold.use_it(&steps, end, self.scenario.weather).await;
+        hold.use_it(&steps, end, self.scenario.fault_mode).await;
     }
 
     async fn acquire(
         &self,
         lock: &Contested,
         options: AcquireOptions,
-        ask: Ask,
+        patience: Patience,
         lease: Duration,
         scribe: Scribe<'_>,
     ) -> Option<Guard> {
         let ledger = scribe.ledger;
-        // What a request under way may still become: run as late as it may, and then held for a lease.
+        // The end of a hold that a request in flight may still acquire: the request may run this late, and the hold lasts for a lease.
         let leftover = || Some(ledger.time.now() + self.scenario.response_timeout * 2 + lease);
         let mode = scribe.mode;
         scribe.record(Kind::Invoke);
         let started = ledger.time.now();
-        let answer = match ask {
-            Ask::Patiently => lock.acquire(mode, options).await.map(Some),
-            Ask::Within(limit) => {
+        let answer = match patience {
+            Patience::Unlimited => lock.acquire(mode, options).await.map(Some),
+            Patience::Timeout(limit) => {
                 let answer = lock.acquire(mode, options.timeout(limit)).await.map(Some);
                 scribe.check_bound("acquire_timeout", started, limit);
                 answer
             }
-            Ask::Once => {
+            Patience::Once => {
                 let answer = lock.try_acquire(mode, options).await;
-                scribe.check_bound("try_acquire", started, OPERATION);
+                scribe.check_bound("try_acquire", started, OPERATION_TIMEOUT);
                 answer
             }
-            Ask::Cancelled(limit) => match timeout(limit, lock.acquire(mode, options)).await {
+            Patience::Cancelled(limit) => match timeout(limit, lock.acquire(mode, options)).await {
                 Ok(answer) => answer.map(Some),
                 Err(_) => {
                     ledger.count("acquire cancelled");
@@ -168,10 +168,10 @@ impl Worker {
         None
     }
 
-    /// In fair weather everybody says when a hold or a wait is over: then it is known to the millisecond when the lock
-    /// is free, and a waiter's promptness can be judged.
+    /// Without faults every hold ends with a release and no wait is dropped. The checker then knows to the millisecond when the lock is
+    /// free, and can check the delay of a waiter.
     fn is_gentle(&self) -> bool {
-        self.scenario.weather == Weather::Fair
+        self.scenario.fault_mode == FaultMode::Off
     }
 
     pub(crate) fn millis(&mut self, from: u64, to: Duration) -> Duration {
@@ -179,19 +179,19 @@ impl Worker {
         Duration::from_millis(self.rng.u64(from..=to))
     }
 
-    fn ask(&mut self) -> Ask {
+    fn patience(&mut self) -> Patience {
         if self.is_gentle() {
             return if self.rng.u8(..4) == 0 {
-                Ask::Once
+                Patience::Once
             } else {
-                Ask::Patiently
+                Patience::Unlimited
             };
         }
         match self.rng.u8(..10) {
-            0..4 => Ask::Patiently,
-            4..7 => Ask::Within(self.millis(0, Duration::from_millis(2_500))),
-            7..9 => Ask::Once,
-            _ => Ask::Cancelled(self.millis(0, Duration::from_millis(800))),
+            0..4 => Patience::Unlimited,
+            4..7 => Patience::Timeout(self.millis(0, Duration::from_millis(2_500))),
+            7..9 => Patience::Once,
+            _ => Patience::Cancelled(self.millis(0, Duration::from_millis(800))),
         }
     }
 
@@ -199,7 +199,7 @@ impl Worker {
         if unrenewed && self.rng.bool() {
             return vec![Step::Sleep(lease * 2)];
         }
-        // Most holds are short; some outlive their lease and live on renewals.
+        // Most holds are short. Some last longer than their lease and need renewals.
         let longest = match self.rng.u8(..10) {
             0..6 => Duration::from_millis(60),
             6..9 => Duration::from_millis(400),

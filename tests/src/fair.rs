@@ -1,4 +1,4 @@
-//! The queue of a fair lock, for the tests of it on the engine and on a real server.
+//! Helpers for tests of a fair lock's queue, on the engine and on a real server.
 
 use stanchion::{FairLock, FairLockGuard};
 use stanchion_testkit::eventually;
@@ -8,7 +8,7 @@ use crate::World;
 
 /// The queue of the lock `job`.
 pub const QUEUE: &str = "redisson_lock_queue:{job}";
-/// The times at which Redisson gives up its waiters.
+/// The times at which Redisson removes waiters from the queue.
 pub const TIMEOUTS: &str = "redisson_lock_timeout:{job}";
 /// The processes with waiters.
 pub const WAITERS: &str = "stanchion_fair_waiters:{job}";
@@ -19,7 +19,7 @@ pub fn queued(world: &World) -> usize {
     world.admin(&["LLEN", QUEUE]).parse().unwrap()
 }
 
-/// An acquire that has its place in the queue: the one behind it is behind it.
+/// Spawns an acquire and waits until it is queued, so that the next one is queued behind it.
 pub async fn waiting(world: &World, lock: &FairLock) -> JoinHandle<FairLockGuard> {
     let before = queued(world);
     let lock = lock.clone();

@@ -1,4 +1,4 @@
-//! Helpers that the test binaries share: a [`World`] is a place where clients meet, on the engine or on a real server.
+//! Helpers that the test binaries share. A [`World`] is a server, the engine or a real one, and makes clients for it.
 #![expect(
     clippy::missing_panics_doc,
     clippy::unwrap_used,
@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 
 pub use listener::Listener;
 
-/// Instantiates each test once for each world: as `engine::NAME`, in virtual time, and as `server::NAME`. `in PATH;` before the names: the
-/// function that makes the engine's world.
+/// Instantiates each test once for each world: as `engine::NAME`, in virtual time, and as `server::NAME`. `in PATH;` before the names sets
+/// the function that makes the engine's world.
 #[macro_export]
 macro_rules! suite {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
@@ -57,13 +57,13 @@ pub enum World {
     Server(Box<RedisServer>),
 }
 
-/// An owner as Redisson makes them.
+/// An owner id in the format of Redisson.
 pub const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
 
 /// A way to lose a reply.
 #[derive(Clone, Copy, Debug)]
 pub enum LostReply {
-    /// The connection dies with it.
+    /// The connection closes.
     Closed,
     /// The connection goes silent.
     Silent,
@@ -74,7 +74,7 @@ impl LostReply {
     pub const WAYS: [Self; 2] = [Self::Closed, Self::Silent];
 }
 
-/// A lease that a living process keeps, also on a machine that stands still for a second.
+/// A lease that a live process renews in time, even on a machine that stops for a second.
 #[must_use]
 pub fn kept() -> Lease {
     Lease::new(Duration::from_secs(2)).unwrap()
@@ -87,7 +87,7 @@ impl World {
         Self::Engine(Engine::in_virtual_time())
     }
 
-    /// The engine, with answers that take 5 ms: requests are under way when their callers go.
+    /// The engine, with replies that take 5 ms, so that requests are in flight when their futures are dropped.
     #[must_use]
     pub fn slow_engine() -> Self {
         let world = Self::engine();
@@ -96,8 +96,8 @@ impl World {
         world
     }
 
-    /// The same world with an end, so that a test that waits for what never comes fails: after `life` of virtual time the network goes, and
-    /// with it every wait. Where virtual time stands still, or that does not end the test, the process goes after 100 s.
+    /// Limits a test, so that it fails if it waits for an event that never occurs. After `life` of virtual time all connections are cut,
+    /// which ends every wait. If the test still runs after 100 s of real time, the process exits.
     #[must_use]
     pub fn ends_after(self, life: Duration) -> Self {
         if let Self::Engine(engine) = &self {
@@ -109,8 +109,8 @@ impl World {
                 {
                     return;
                 }
-                // Not to the output that is kept until the end of the test.
-                writeln!(std::io::stderr(), "{test} waits for what never comes").ok();
+                // Not `eprintln!`: the test's captured output is not shown if the process exits.
+                writeln!(std::io::stderr(), "{test} does not end").ok();
                 std::process::exit(101);
             });
             tokio::spawn(async move {
@@ -124,13 +124,13 @@ impl World {
         self
     }
 
-    /// A real server; `None`, said loudly, where none is installed.
+    /// A real server, or `None` with a printed message if none is installed.
     #[must_use]
     pub fn server(test: &str) -> Option<Self> {
         RedisServer::or_skip(test).map(|server| Self::Server(Box::new(server)))
     }
 
-    /// A configuration for this world; clients called `name` can be told apart by faults.
+    /// A configuration for this world. Faults find the client by `name`.
     #[must_use]
     pub fn config(&self, name: &str) -> ClientConfig {
         match self {
@@ -142,17 +142,17 @@ impl World {
         }
     }
 
-    /// Another client, as another process would have.
+    /// A new client, as another process would have.
     pub async fn client(&self) -> Client {
         self.named("client").await
     }
 
-    /// A client that faults can tell from others.
+    /// A new client that faults find by `name`.
     pub async fn named(&self, name: &str) -> Client {
         Client::connect_with(self.config(name)).await.unwrap()
     }
 
-    /// Many clients, called `p0`, `p1` and so on. With seeds of their own, so that they do not all look at one moment.
+    /// `size` clients with the names `p0`, `p1` and so on. Their seeds differ, so that they do not all poll at the same time.
     pub async fn fleet(&self, size: usize) -> Vec<Client> {
         let mut clients = Vec::new();
         for n in 0..size {
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// An administrator's command. Texts and numbers come as text, nothing as an empty text.
+    /// Runs an administrator's command. Returns texts and numbers as text, and nil as an empty text.
     #[must_use]
     pub fn admin(&self, command: &[&str]) -> String {
         match self {
@@ -201,8 +201,8 @@ impl World {
         }
     }
 
-    /// The number of connections that listen on `channel`, or on one below it: `channel:<client>`. Not on `channel:stanchion`, by which a
-    /// listener on `channel` says that it is none of Redisson's.
+    /// The number of connections that are subscribed to `channel`, or to one below it: `channel:<client>`. Not counted is
+    /// `channel:stanchion`, which marks a subscriber of `channel` as a client of stanchion, not of Redisson.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         match self {
@@ -231,22 +231,22 @@ impl World {
         }
     }
 
-    /// Waits until somebody listens on `channel`: from then on a release reaches the waiters.
+    /// Waits until `channel` has a subscriber. From then on a release reaches the waiters.
     pub async fn subscribed(&self, channel: &str) {
-        eventually_async("somebody subscribes", async || {
+        eventually_async("the channel has a subscriber", async || {
             self.subscribers(channel) > 0
         })
         .await;
     }
 
-    /// Waits until `count` calls of `client` wait, would hear a message on `channel`, and have asked all that they ask.
+    /// Waits until `count` calls of `client` wait, `channel` has a subscriber, and no more requests are sent.
     pub async fn waiting(&self, client: &Client, count: usize, channel: &str) {
         self.subscribed(channel).await;
         eventually(&format!("{count} wait"), || client.waiters() == count).await;
         self.quiet().await;
     }
 
-    /// Listens to `channel` as another program would.
+    /// Subscribes to `channel` as another program would.
     pub async fn listen(&self, channel: &str) -> Listener {
         match self {
             Self::Engine(engine) => Listener::new(engine.connect().unwrap(), channel).await,
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Waits until no script has been sent for a moment: on a real server for longer, because a client may not have had its turn.
+    /// Waits until no script has been sent for 50 ms; on a real server for 300 ms, because a client's task may not have run yet.
     pub async fn quiet(&self) {
         let moment = Duration::from_millis(match self {
             Self::Engine(_) => 50,
@@ -286,8 +286,8 @@ impl World {
         .await;
     }
 
-    /// The limit for what takes `exact` in virtual time: the same on the engine, and much more on a real server, on a machine that does
-    /// other things besides.
+    /// The limit for an operation that takes `exact` in virtual time: `exact` on the engine, and 3 s more on a real server, because the
+    /// machine may be busy.
     #[must_use]
     pub fn limit(&self, exact: Duration) -> Duration {
         match self {
@@ -296,8 +296,8 @@ impl World {
         }
     }
 
-    /// All keys but those which stay on purpose: the fence counters, the numbers that keyspaces are told apart by, and the records
-    /// by which others see a client, which belong to no name and end by themselves (`engine/presence` is about these).
+    /// All keys except those that stay on purpose: the fence counters, the numbers that identify keyspaces, and the records of clients,
+    /// which belong to no name and expire (`engine/presence` tests these).
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let all = match self {
@@ -316,7 +316,7 @@ impl World {
         keys
     }
 
-    /// Every key with what it holds, but the fence counters.
+    /// The keys of [`World::keys`], each with its content.
     #[must_use]
     pub fn dump(&self) -> Vec<(String, String)> {
         let read = |key: &str| match self.admin(&["TYPE", key]).as_str() {
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// Waits until nothing is left but fence counters.
+    /// Waits until only the keys that stay on purpose are left.
     pub async fn at_rest(&self) {
         eventually_async("only fence counters are left", async || {
             self.keys().is_empty()
@@ -351,7 +351,7 @@ impl World {
     }
 }
 
-/// Collects the grants of the waiters, all at once: none releases before the last has its own.
+/// Collects the grants of all waiters, so that none releases before the last one has its grant.
 pub async fn together<T>(waiting: Vec<JoinHandle<T>>) -> Vec<T> {
     let mut granted = Vec::new();
     for waiter in waiting {
@@ -360,7 +360,7 @@ pub async fn together<T>(waiting: Vec<JoinHandle<T>>) -> Vec<T> {
     granted
 }
 
-/// The call timed out with a request under way, whose hold, if it got one, is swept by a known time.
+/// Asserts that the call timed out with a request in flight, and reports the time by which a hold of that request is swept.
 #[track_caller]
 pub fn assert_swept_later(error: &AcquireError) {
     let swept_later = matches!(
@@ -373,7 +373,7 @@ pub fn assert_swept_later(error: &AcquireError) {
     assert!(swept_later, "{error}");
 }
 
-/// Returns whether it is the record of a client or the list of these, whatever the prefix.
+/// Returns whether `key` is the record of a client, or the list of clients, with any prefix.
 #[must_use]
 pub fn is_record(key: &str) -> bool {
     key.contains("stanchion_client:{") || key.ends_with("stanchion_clients")

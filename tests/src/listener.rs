@@ -1,4 +1,4 @@
-//! A subscriber that is none of ours: what other clients hear.
+//! A subscriber without the library. It receives the messages that other clients get.
 
 use std::pin::Pin;
 
@@ -47,7 +47,7 @@ impl Listener {
         line.trim_end().to_owned()
     }
 
-    /// Three elements, the last of them perhaps a number.
+    /// Reads three elements. The last one may be a number.
     async fn push(&mut self) -> Vec<String> {
         assert_eq!(self.line().await, "*3");
         let mut elements = Vec::new();

@@ -1,4 +1,4 @@
-//! Both kinds of semaphore behind one face, for the tests that are the same for both.
+//! Both kinds of semaphore behind one type, for tests that are the same for both.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ pub const CHANNEL: &str = "redisson_sc:{seats}";
 pub const LEDGER: &str = "stanchion_permits:{seats}";
 /// The leases of leased permits.
 pub const LEASES: &str = "{seats}:timeout";
-/// The waiters for whom permits are kept back.
+/// The queue of waiters for several permits, for which permits are kept back.
 pub const LINE: &str = "stanchion_semaphore_line:{seats}";
-/// The holders who outlasted a turn in line.
+/// The holders that kept their permits through a whole turn of that queue.
 pub const SLOW: &str = "stanchion_semaphore_slow:{seats}";
-/// The processes that wait.
+/// The wait set: the processes that wait.
 pub const CROWD: &str = "stanchion_semaphore_crowd:{seats}";
-/// The process that hears Redisson's releases for the others.
+/// The relay, which is subscribed to Redisson's channel on behalf of the others.
 pub const WAKE: &str = "stanchion_semaphore_wake:{seats}";
 /// The number of plain permits, as far as it is known.
 pub const TOTAL: &str = "stanchion_semaphore_total:{seats}";
 
-/// What stands beside a semaphore that ends when nobody uses it.
+/// The idle time of a semaphore that expires when no client uses it.
 pub const IDLE: &str = "stanchion_semaphore_idle:{seats}";
 
-/// Which kind of semaphore.
+/// The kind of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Without leases.
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// The number of held permits, as the server has it.
+    /// The number of held permits on the server.
     #[must_use]
     pub fn held(self, world: &World) -> i64 {
         let (script, key) = match self {
@@ -91,7 +91,7 @@ impl Kind {
         world.admin(&["EVAL", script, "1", key]).parse().unwrap()
     }
 
-    /// The keys that are there, but for what this kind remembers for a while.
+    /// The keys on the server, except those that this kind keeps for a while. Asserts that these have a TTL.
     #[must_use]
     pub fn keys(self, world: &World) -> Vec<String> {
         let for_a_while: &[&str] = match self {
@@ -111,7 +111,7 @@ impl Kind {
         keys
     }
 
-    /// Waits until nobody holds, so many are free and nothing else is left.
+    /// Waits until no permit is held, `permits` are free, and no other key is left.
     pub async fn at_rest(self, world: &World, permits: i64) {
         eventually(&format!("all {permits} permits are free"), || {
             self.keys(world) == [NAME] && free(world) == permits
@@ -120,25 +120,25 @@ impl Kind {
     }
 }
 
-/// The number of free permits, as the server has it.
+/// The number of free permits on the server.
 #[must_use]
 pub fn free(world: &World) -> i64 {
     world.admin(&["GET", NAME]).parse().unwrap_or(0)
 }
 
-/// The keys that are there, but for what is remembered for a while.
+/// [`Kind::keys`] of a plain semaphore.
 #[must_use]
 pub fn keys(world: &World) -> Vec<String> {
     Kind::Plain.keys(world)
 }
 
-/// Waits until nobody holds, so many are free and nothing else is left.
+/// Waits until no permit is held, `permits` are free, and no other key is left.
 pub async fn at_rest(world: &World, permits: i64) {
     Kind::Plain.at_rest(world, permits).await;
 }
 
 impl Seats {
-    /// With this lease, where there are leases.
+    /// Sets the lease of leased permits. Plain permits have none.
     #[must_use]
     pub fn with_lease(self, lease: Lease) -> Self {
         match self {
@@ -261,7 +261,7 @@ impl Seat {
         }
     }
 
-    /// Returns whether it may be relied on: always, for a plain one.
+    /// Returns whether the permit is held by the client's clock. A plain permit always is.
     #[must_use]
     pub fn is_held(&self) -> bool {
         match self {

@@ -1,9 +1,9 @@
-//! The user with the least rights: the ACL line of `docs/operations.md`.
+//! The user with the fewest rights, from the ACL command in `docs/operations.md`.
 
 use stanchion::{ClientConfig, Secret};
 use stanchion_testkit::RedisServer;
 
-/// The words of the line, as they stand on the page.
+/// The words of the ACL command, read from the page.
 #[must_use]
 pub fn the_line() -> Vec<&'static str> {
     let page = include_str!("../../docs/operations.md");
@@ -13,7 +13,7 @@ pub fn the_line() -> Vec<&'static str> {
     ["ACL", "SETUSER"].into_iter().chain(words).collect()
 }
 
-/// Makes that user on `server`, and returns the configuration of its clients.
+/// Creates that user on `server`, and returns the configuration of its clients.
 #[must_use]
 pub fn least(server: &RedisServer) -> ClientConfig {
     let made = server.cli(&the_line());
@@ -28,12 +28,12 @@ pub fn as_app(config: ClientConfig) -> ClientConfig {
     config.password(Secret::new("password"))
 }
 
-/// Returns the commands, keys and channels that `server` has refused, but for `CLIENT SETINFO`: newer servers know it, and nothing
-/// depends on it.
+/// Returns the commands, keys and channels that `server` has refused, except `CLIENT SETINFO`: only newer servers know it, and no
+/// feature depends on it.
 #[must_use]
 pub fn refused(server: &RedisServer) -> Vec<String> {
     let log = server.cli(&["ACL", "LOG"]);
-    // […, "object", what was refused, …]
+    // […, "object", the refused command, key or channel, …]
     let objects = log
         .as_array()
         .iter()

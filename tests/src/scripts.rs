@@ -1,4 +1,4 @@
-//! The texts of the read-write lock's scripts, as its crate puts them together.
+//! The texts of the read-write lock's scripts, assembled as in its crate.
 #![expect(missing_docs, reason = "named as the scripts")]
 
 macro_rules! lua {

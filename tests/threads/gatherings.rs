@@ -1,4 +1,4 @@
-//! What several callers do together: barriers, latches; and what limits a rate, whose judge counts.
+//! Callers of barriers, latches and limiters. The grants of limiters are counted and compared with the quota.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,7 +152,7 @@ impl Rate {
     }
 }
 
-/// All of them, on the current runtime.
+/// The callers of all barriers, latches and limiters.
 pub(crate) struct Gatherings {
     tasks: Vec<JoinHandle<()>>,
     rates: [Arc<Rate>; 2],
@@ -218,16 +218,16 @@ impl Gatherings {
         }
     }
 
-    /// Waits for the end of all, after the world has stopped.
+    /// Waits for the callers, after the world has stopped. Checks the number of grants.
     pub(crate) async fn join(self, world: &World) {
         for task in self.tasks {
-            // A party whose others have stopped waits for good.
+            // A party waits indefinitely if the other parties have stopped.
             let end = task.abort_handle();
             if timeout(Duration::from_millis(1500), task).await.is_err() {
                 end.abort();
             }
         }
-        // Of a window, and of a bucket that was full: one quota more.
+        // One more for the interval in progress, and one more for a bucket that was full.
         let intervals = self.started.elapsed().as_millis() / INTERVAL.as_millis() + 2;
         for rate in self.rates {
             let granted = u128::from(rate.granted.load(Ordering::Relaxed));

@@ -2,7 +2,7 @@
 //!
 //! A monitor thread checks all places every 10 ms. A waiter is stuck when the place could serve the waiter for 300 ms and did
 //! not. The monitor skips a check while the machine is too busy: when the monitor itself is late, or when a runtime of the test
-//! or the server did not run since the last check. So a loaded machine hides a stall, and never reports one that does not exist.
+//! or the server did not run since the last check. A loaded machine therefore hides a stall, and never reports one that does not exist.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write as _;
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     Meeting(usize),
 }
 
-/// What a caller waits for or holds.
+/// The access that a caller waits for or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     Alone,
@@ -53,7 +53,7 @@ impl Need {
     }
 }
 
-/// Whether a place can serve a waiter now.
+/// The waiters that a place can serve now.
 enum Fit {
     No,
     /// One of several waiters can be served.
@@ -77,7 +77,7 @@ struct State {
     entries_at_last_check: u64,
     /// Calls that exist and that no task polls. The server may have granted to one of them.
     unpolled: usize,
-    /// Until then a hold may exist that no caller has: its client was shut down.
+    /// Until then the server may have a hold without a caller, because its client was shut down.
     excused_until: Option<Instant>,
     token: u64,
     recent: VecDeque<String>,
@@ -213,7 +213,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Makes the waiter a holder, and judges whether that may be.
+    /// Makes the waiter a holder, and checks exclusion and tokens.
     pub(crate) fn enter(self, token: Option<u64>) -> Inside {
         let place = Arc::clone(&self.place);
         let (id, need) = (self.id, self.need);
@@ -238,7 +238,7 @@ impl Waiting {
         };
         if overlaps {
             place.judge.found(format!(
-                "P1: {} admits {need:?} beside {:?}\n  {}",
+                "P1: {} admits {need:?} while it has the holders {:?}\n  {}",
                 place.name,
                 state.inside,
                 Vec::from(state.recent.clone()).join("\n  "),
@@ -314,7 +314,7 @@ pub(crate) struct Judge {
     over: AtomicBool,
 }
 
-/// The pulse of a runtime or of the server: it grows as often as that runs.
+/// The heartbeat of a runtime or of the server. The counter grows as long as the runtime or server runs.
 struct Heart {
     beats: Arc<AtomicU64>,
     last: u64,

@@ -1,11 +1,11 @@
-//! A stress of the public API on real threads: several runtimes, plain threads, runtimes that end, clients that are shut down,
-//! calls that are dropped at any poll or moved to another runtime. Virtual time never interleaves threads; this does.
+//! Stress test of the public API on real threads: several runtimes, plain threads, runtimes that end, clients that are shut down,
+//! calls that are dropped at any poll or moved to another runtime. Virtual time never interleaves threads; this test does.
 //!
-//! Judged: exclusion (P1), tokens (P2), nothing left over (P3), no waiter that sleeps for 300 ms while it could be served (P4),
-//! no error that no fault explains (P8), no panic. See [`judge`] for what a loaded machine changes.
+//! The test checks exclusion (P1), tokens (P2), leftovers (P3), waiters that sleep for 300 ms although they could be served (P4),
+//! errors that no fault explains (P8), and panics. See [`judge`] for the effect of a loaded machine.
 //!
-//! A message that crosses another may still cost a wake-up, until a poll makes up for it (defects of the waiting protocol). So a short
-//! run permits one stall in a thousand grants. A run with `STANCHION_STRESS_SECONDS` permits none.
+//! Two messages that cross may cost a wake-up, until the next poll (defects of the waiting protocol). A short run therefore permits
+//! one stall in a thousand grants. A run with `STANCHION_STRESS_SECONDS` permits none.
 //!
 //! `STANCHION_STRESS_SECONDS` is the length of a run, 6 without it. `STANCHION_SEED` makes the workers draw the same operations
 //! again; their order is the machine's.
@@ -54,7 +54,7 @@ const THINGS: [What; 9] = [
     What::Job,
 ];
 
-/// The worker that has a thread, of the workers of a thing.
+/// The number of workers of each thing. The last one runs on its own thread.
 const WORKERS: usize = 5;
 
 fn several(threads: usize) -> Runtime {
@@ -118,7 +118,7 @@ impl Server {
     }
 }
 
-/// Pings the server, on a connection that the library does not know.
+/// Pings the server on its own connection, outside the library. The replies show that the server runs.
 fn ping(server: &Server, world: &Arc<World>) -> thread::JoinHandle<()> {
     let (world, beats) = (Arc::clone(world), world.judge.heart());
     let mut ping: Box<dyn FnMut() + Send> = match server {
@@ -143,7 +143,7 @@ fn ping(server: &Server, world: &Arc<World>) -> thread::JoinHandle<()> {
     })
 }
 
-/// A client that is connected on a runtime that rests most of the time, as in a program that blocks on it.
+/// Starts a client on a runtime that is idle most of the time, as in a program that uses `block_on`.
 fn rest(
     world: &Arc<World>,
     config: ClientConfig,
@@ -168,7 +168,7 @@ fn rest(
     (member, thread)
 }
 
-/// Runtimes that end while their tasks wait and hold.
+/// Starts a thread whose runtimes end while their tasks wait and hold.
 fn visit(world: &Arc<World>, things: &[Arc<Thing>], mut random: Rng) -> thread::JoinHandle<()> {
     let (world, things) = (Arc::clone(world), things.to_vec());
     thread::spawn(move || {
@@ -196,7 +196,7 @@ fn visit(world: &Arc<World>, things: &[Arc<Thing>], mut random: Rng) -> thread::
     })
 }
 
-/// Shuts the last member down in use, and puts another into its place.
+/// Replaces the last member again and again, and shuts the old one down while tasks use it.
 async fn replace(world: &Arc<World>, config: ClientConfig) {
     let place = world.members.last().expect("there are members");
     while !world.stopped() {
@@ -221,7 +221,7 @@ fn panics() -> &'static Mutex<Vec<String>> {
     &PANICS
 }
 
-/// One run at a time: a run measures waits, and needs the machine.
+/// Permits one run at a time, because a run measures waits and needs the whole machine.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn stress(server: &Server) {
@@ -252,9 +252,9 @@ fn stress(server: &Server) {
         members: vec![
             member(connect(&a), false),
             member(connect(&b), false),
-            member(connect(&a), false), // the resting one's
+            member(connect(&a), false), // replaced by the client of the idle runtime
             member(orphaned, false),
-            member(connect(&a), true), // the replaced one
+            member(connect(&a), true), // shut down in use and replaced
         ],
         elsewhere: vec![a.handle().clone(), b.handle().clone()],
         dropper,
@@ -341,7 +341,7 @@ fn stress(server: &Server) {
         judge.table(),
     );
 
-    // P3: nothing is left over.
+    // P3: clients shut down cleanly, all things are free, and no unknown key lacks a TTL.
     let members: Vec<_> = world
         .members
         .iter()
@@ -360,7 +360,7 @@ fn stress(server: &Server) {
         quorum.leave(&judge).await;
         first.shutdown(Duration::from_secs(5)).await;
     });
-    // The semaphores, and the settings of the limiter: their users made them to last. One counter of tokens for each slot.
+    // Semaphores, the settings of the limiter, and the token counter of each slot have no TTL by design.
     let lasting = ["plain", "leased", "rate", "stanchion_fence:"];
     let endless = server.endless_keys();
     let unknown: Vec<_> = endless
@@ -382,7 +382,7 @@ fn stress(server: &Server) {
     assert!(entries > 100, "seed {seed}: only {entries} grants");
 }
 
-/// Everything is free again. A client that was shut down may have left holds for a short lease.
+/// P3: every thing is free again. A client that was shut down may have left holds until the end of a short lease.
 async fn leftovers(judge: &Arc<Judge>, client: &Client, things: &[Arc<Thing>]) {
     let until = Instant::now() + things::SHORT * 3;
     for thing in things {
@@ -420,7 +420,9 @@ async fn leftovers(judge: &Arc<Judge>, client: &Client, things: &[Arc<Thing>]) {
                 break;
             }
             if Instant::now() > until {
-                judge.found(format!("P3: {name} is not free although no caller has it"));
+                judge.found(format!(
+                    "P3: {name} is not free although no caller holds it"
+                ));
                 break;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -429,13 +431,14 @@ async fn leftovers(judge: &Arc<Judge>, client: &Client, things: &[Arc<Thing>]) {
 }
 
 #[test]
-fn everything_on_the_engine() {
+fn threads_keep_the_promises_on_the_engine() {
     stress(&Server::Engine(Engine::new()));
 }
 
 #[test]
-fn everything_on_a_server() {
-    let Some(server) = RedisServer::or_skip("threads::everything_on_a_server") else {
+fn threads_keep_the_promises_on_a_server() {
+    let Some(server) = RedisServer::or_skip("threads::threads_keep_the_promises_on_a_server")
+    else {
         return;
     };
     stress(&Server::Real(Box::new(server)));

@@ -67,7 +67,7 @@ impl Quorum {
         }
     }
 
-    /// P3: nothing is left over, on no server.
+    /// P3: the lock is free, and no server has a key without a TTL.
     pub(crate) async fn leave(self, judge: &Judge) {
         let lock = RedLock::new(&self.sets[0], NAME).unwrap();
         match lock.acquire_timeout(Duration::from_secs(5)).await {

@@ -1,4 +1,4 @@
-//! The synchronizers under test: a call of each, and what a caller gets.
+//! The synchronizers under test: their calls and the guards that the calls return.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -72,7 +72,7 @@ pub(crate) struct Thing {
     pub(crate) place: Arc<Place>,
 }
 
-/// What a call gives.
+/// The guard that a call returns.
 pub(crate) enum Grip {
     Guard(Guard),
     Permit(Permit),
@@ -181,14 +181,14 @@ impl Future for Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // A grant may have arrived for a caller that is gone.
+        // A grant may have arrived for the dropped call.
         if self.member.closing() {
             self.place.excuse(SHORT * 2);
         }
     }
 }
 
-/// How a call waits.
+/// The time for which a call waits.
 #[derive(Clone, Copy)]
 enum Patience {
     Once,
@@ -243,7 +243,7 @@ impl Thing {
         }
     }
 
-    /// One call, as the dice want it.
+    /// Returns a random call.
     pub(crate) fn call(&self, judge: &Arc<Judge>, member: &Arc<Member>, random: &mut Rng) -> Call {
         let patience = match random.u8(0..10) {
             0 | 1 => Patience::Once,
@@ -252,18 +252,18 @@ impl Thing {
         };
         let (need, how, granted) = self.granted(member, patience, random);
         let process = member.client.id().to_string();
-        let told = format!("{how}, {}", &process[..8]);
+        let label = format!("{how}, {}", &process[..8]);
         Call {
             granted,
             place: Arc::clone(&self.place),
-            waiting: Some(self.place.wait(need, &told)),
+            waiting: Some(self.place.wait(need, &label)),
             member: Arc::clone(member),
             judge: Arc::clone(judge),
             how,
         }
     }
 
-    /// Asks once for all of it.
+    /// Tries once to acquire the thing exclusively.
     pub(crate) fn try_exclusively(&self, judge: &Arc<Judge>, member: &Arc<Member>) -> Call {
         let granted: Granted = match self.what {
             What::Rw(preference) => {
@@ -280,7 +280,7 @@ impl Thing {
         Call {
             granted,
             place: Arc::clone(&self.place),
-            waiting: Some(self.place.wait(Need::Alone, "the last look")),
+            waiting: Some(self.place.wait(Need::Alone, "the check at the end")),
             member: Arc::clone(member),
             judge: Arc::clone(judge),
             how: "try_acquire",

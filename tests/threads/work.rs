@@ -17,7 +17,7 @@ use tokio::sync::{Barrier, oneshot};
 use crate::judge::Judge;
 use crate::things::{Call, Held, Member, Thing};
 
-/// What all workers share.
+/// The state that all workers share.
 pub(crate) struct World {
     pub(crate) judge: Arc<Judge>,
     pub(crate) members: Vec<Mutex<Arc<Member>>>,
@@ -104,7 +104,7 @@ async fn hold(world: &World, held: Option<Held>, random: &mut Rng) {
 async fn moved(world: &Arc<World>, call: Call, random: &mut Rng) {
     let (done, wait) = oneshot::channel();
     let (there, mut dice) = (Arc::clone(world), random.fork());
-    // Between two polls no task has it: but for microseconds, unless the other runtime is busy.
+    // No task polls the call until the other runtime takes it: for microseconds, or longer if that runtime is busy.
     let unpolled = call.place.unpolled();
     world.elsewhere(random).spawn(async move {
         let begun = poll_some(call, 1).await;

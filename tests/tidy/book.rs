@@ -1,4 +1,5 @@
-//! The names in the book exist.
+//! Checks that the metrics, enum variants and error types that the book names exist in the code, and that its examples enable
+//! the features that they need.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use crate::{Complaint, found, kept};
 
 const OBSERVED: &str = "crates/stanchion-metrics/src/names.rs";
 
-/// Metrics are named once in the code; the book's table has all of them and no other.
+/// The book's table lists exactly the metrics that the code emits.
 fn metrics_are_documented(tree: &Tree) -> Vec<Complaint> {
     let emitted = tree.get(OBSERVED).map(quoted_metrics).unwrap_or_default();
     let documented: BTreeSet<String> = tree
@@ -43,8 +44,8 @@ fn metrics_are_documented(tree: &Tree) -> Vec<Complaint> {
 
 const DASHBOARD: &str = "docs/ops/grafana.json";
 
-/// Alerts and dashboard ask for metrics that exist, and the dashboard for all of them.
-fn operators_see_what_is_emitted(tree: &Tree) -> Vec<Complaint> {
+/// Alerts and dashboard query only metrics that the code emits. The dashboard shows all of them.
+fn dashboard_shows_emitted_metrics(tree: &Tree) -> Vec<Complaint> {
     let emitted = tree.get(OBSERVED).map(quoted_metrics).unwrap_or_default();
     let mut complaints = Vec::new();
     for (path, text) in tree.below("docs/ops/", "") {
@@ -59,7 +60,7 @@ fn operators_see_what_is_emitted(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-/// The metrics of the series in a query.
+/// Returns the metrics of the series in a query.
 fn series_named(text: &str) -> BTreeSet<String> {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.split(|c| !part(c))
@@ -74,7 +75,7 @@ fn series_named(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The metrics that a text names, also as an exporter shows histograms. Keys are followed by a colon.
+/// Returns the metrics that a text names, without the suffixes of an exporter's histograms. A name before a colon is a key.
 fn metrics_named(text: &str) -> BTreeSet<String> {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices("stanchion_")
@@ -100,7 +101,7 @@ fn quoted_metrics(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// `LostReason::Gone` in the book is a variant in the code. So for every public enum: errors, their reasons, options.
+/// Every variant of a public enum that the book names, such as `LostReason::Gone`, exists in the code.
 fn variants_of_the_book_exist(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for name in public_enums(tree) {
@@ -121,7 +122,7 @@ fn variants_of_the_book_exist(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-/// `AcquireError` in the book is a type in the code.
+/// Every error type that the book names, such as `AcquireError`, exists in the code.
 fn error_types_of_the_book_exist(tree: &Tree) -> Vec<Complaint> {
     let declared = |name: &str| {
         let lines = tree.sources().flat_map(|(_, text)| text.lines());
@@ -179,7 +180,7 @@ fn has_variant(code: &str, name: &str, variant: &str) -> bool {
         })
 }
 
-/// A program that pauses time needs a feature of tokio that the page's own `Cargo.toml` names.
+/// A page with a program that pauses time and with a `Cargo.toml` enables tokio's `test-util` there.
 fn paused_time_has_its_feature(tree: &Tree) -> Vec<Complaint> {
     let lacking = |(path, text): (&str, &str)| {
         let paused = text.contains("start_paused = true") && text.contains("```toml");
@@ -190,7 +191,7 @@ fn paused_time_has_its_feature(tree: &Tree) -> Vec<Complaint> {
 }
 
 #[test]
-fn metrics() {
+fn book_documents_every_metric() {
     kept(metrics_are_documented);
     found(
         metrics_are_documented,
@@ -235,12 +236,12 @@ fn metrics() {
 }
 
 #[test]
-fn dashboards() {
-    kept(operators_see_what_is_emitted);
+fn dashboard_and_alerts_query_emitted_metrics() {
+    kept(dashboard_shows_emitted_metrics);
     let table = "\"stanchion_held\", \"stanchion_wait_seconds\"";
     let both = "sum(stanchion_held) / rate(stanchion_wait_seconds_bucket{kind=~\"$kind\"}[5m])";
     found(
-        operators_see_what_is_emitted,
+        dashboard_shows_emitted_metrics,
         &[
             (OBSERVED, table),
             (DASHBOARD, both),
@@ -249,14 +250,14 @@ fn dashboards() {
         "docs/ops/alerts.yaml",
     );
     found(
-        operators_see_what_is_emitted,
+        dashboard_shows_emitted_metrics,
         &[(OBSERVED, table), (DASHBOARD, "stanchion_held")],
         DASHBOARD,
     );
 }
 
 #[test]
-fn variants() {
+fn book_names_only_existing_variants() {
     kept(variants_of_the_book_exist);
     let code = "pub enum LostReason {\n    /// x\n    Gone,\n    Other {\n    },\n}\n";
     found(
@@ -271,7 +272,7 @@ fn variants() {
 }
 
 #[test]
-fn error_types() {
+fn book_names_only_existing_error_types() {
     kept(error_types_of_the_book_exist);
     found(
         error_types_of_the_book_exist,
@@ -285,7 +286,7 @@ fn error_types() {
 }
 
 #[test]
-fn features() {
+fn examples_with_paused_time_enable_test_util() {
     kept(paused_time_has_its_feature);
     let program = "```rust\n#[tokio::test(start_paused = true)]\n```\n";
     let without = format!("```toml\ntokio = {{ features = [\"macros\"] }}\n```\n{program}");

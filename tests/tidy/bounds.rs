@@ -1,4 +1,4 @@
-//! The facade's types and verbs are checked for the bounds that tasks need.
+//! Checks that the facade's test of bounds covers every public type, and the future of every public method.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ const FACADE: &str = "crates/stanchion/src/lib.rs";
 const ENGINE: &str = "crates/stanchion-embedded/src/lib.rs";
 const BOUNDS: &str = "crates/stanchion/tests/bounds.rs";
 
-/// The types and traits that a crate re-exports, outside its modules.
+/// Returns the types and traits that a crate re-exports, outside its modules.
 fn exported(tree: &Tree, lib: &str) -> BTreeSet<String> {
     let text = tree.get(lib).unwrap_or_default();
     text.split("\npub use ")
@@ -21,7 +21,7 @@ fn exported(tree: &Tree, lib: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every public type of the facade stands in the test of bounds.
+/// The test of bounds covers every public type of the facade.
 fn types_have_their_bounds(tree: &Tree) -> Vec<Complaint> {
     let bounds = tree.get(BOUNDS).unwrap_or_default();
     let asserted: Vec<&str> = code(bounds)
@@ -40,7 +40,8 @@ fn types_have_their_bounds(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// The verbs whose futures users get: the file, and `Type::verb`, or `macro!::verb` for the types that a macro gives it to.
+/// Returns the public methods that return futures: the file, and `Type::method`, or `macro!::method` for a method that a macro
+/// defines for several types.
 fn verbs(tree: &Tree) -> Vec<(String, String)> {
     let mut verbs = Vec::new();
     for (path, text) in tree.sources() {
@@ -97,7 +98,7 @@ fn verbs(tree: &Tree) -> Vec<(String, String)> {
     verbs
 }
 
-/// The types that the calls of a macro are for: `pub struct X` or `impl X` comes first in them.
+/// Returns the types that the calls of a macro define. The first `pub struct X` or `impl X` in a call names the type.
 fn made_by(tree: &Tree, name: &str) -> BTreeSet<String> {
     let call = format!("\n{name} {{");
     tree.sources()
@@ -116,7 +117,7 @@ fn made_by(tree: &Tree, name: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The future of every public verb of the facade's types stands there, too.
+/// The test of bounds covers the future of every public method of the facade's types.
 fn verbs_have_their_bounds(tree: &Tree) -> Vec<Complaint> {
     let bounds: String = code(tree.get(BOUNDS).unwrap_or_default())
         .map(|(_, line)| line)
@@ -148,7 +149,7 @@ fn verbs_have_their_bounds(tree: &Tree) -> Vec<Complaint> {
 }
 
 #[test]
-fn types() {
+fn bounds_test_covers_every_type() {
     kept(types_have_their_bounds);
     let facade = "pub use stanchion_client::{Client, MAX_NAME_BYTES};\npub use stanchion_lock::{\n    Lock, LockGuard,\n};\n";
     let bounds = "use stanchion::{Lock, LockGuard};\nfn a<T: Client>() {}\n    shared::<LockGuard>();\n    spawned(Lock::acquire());\n";
@@ -160,7 +161,7 @@ fn types() {
 }
 
 #[test]
-fn verbs_of_types() {
+fn bounds_test_covers_every_method() {
     kept(verbs_have_their_bounds);
     let of_project = verbs(&Tree::of_project());
     assert!(

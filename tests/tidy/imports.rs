@@ -1,9 +1,9 @@
-//! Programs that users read and copy import what users have: the facade, or the crate of one primitive.
+//! Checks that code that users read or copy imports only public crates: the facade, or the crate of one primitive.
 
 use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
-/// Crates that no user names.
+/// The crates that users do not depend on directly.
 const INTERNAL: [&str; 6] = [
     "stanchion_client",
     "stanchion_core",
@@ -13,7 +13,7 @@ const INTERNAL: [&str; 6] = [
     "stanchion_transport",
 ];
 
-/// Folders of crates that are made of the internal ones. Their documentation is judged, their code is not.
+/// Folders of crates that are built on the internal crates. The rule applies to their documentation, not to their code.
 const OVER_THE_CORE: [&str; 12] = [
     "stanchion/",
     "stanchion-barrier/",
@@ -29,23 +29,20 @@ const OVER_THE_CORE: [&str; 12] = [
     "stanchion-semaphore/",
 ];
 
-/// The files that may name an internal crate all the same, with the reasons.
+/// The files that may name an internal crate, with the reasons.
 const EXCUSED: [(&str, &str); 3] = [
-    (
-        "ARCHITECTURE.md",
-        "for who changes this project, not for who uses it",
-    ),
+    ("ARCHITECTURE.md", "for contributors, not for users"),
     (
         "crates/stanchion-cli/src/similar.rs",
-        "runs a script of its own, for which users have no API",
+        "runs its own script, for which there is no public API",
     ),
     (
         "tests/toy/baton.rs",
-        "stands for the crate of a new primitive, as its author writes it",
+        "represents the crate of a new primitive, as its author writes it",
     ),
 ];
 
-/// The macros that put a script together. Tests and benchmarks that send a script by themselves have no other way to its text.
+/// The macros that assemble a script. Tests and benchmarks that send a script directly need them for its text.
 const WEAVING: [&str; 5] = [
     "::minting!",
     "::mint_function!",
@@ -54,7 +51,7 @@ const WEAVING: [&str; 5] = [
     "::primitive::LuaPart",
 ];
 
-/// Returns whether `text` names something inside an internal crate. A log filter does not: `stanchion_core::hold=error`.
+/// Returns whether `text` names an item of an internal crate. A log filter, such as `stanchion_core::hold=error`, does not count.
 fn reaches_inside(text: &str) -> bool {
     INTERNAL.iter().any(|name| {
         text.match_indices(name).any(|(at, _)| {
@@ -67,12 +64,13 @@ fn reaches_inside(text: &str) -> bool {
     })
 }
 
-/// Every line that users may copy, or that is written as they write, and that reaches inside.
+/// Returns every line that names an item of an internal crate, of the texts that users may copy and of code that is written as
+/// theirs.
 fn reaches(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let mut judge = |path: &str, n: usize, line: &str| {
         if reaches_inside(line) {
-            let what = "names a crate that users do not have";
+            let what = "names an internal crate";
             complaints.push(Complaint::new(format!("{path}:{n}"), what));
         }
     };
@@ -92,7 +90,7 @@ fn reaches(tree: &Tree) -> Vec<Complaint> {
         }
         let over = OVER_THE_CORE.iter().any(|name| of_crate.starts_with(name));
         if over && of_crate.contains("/src/") {
-            // Links in their documentation must name internal crates, programs in it must not.
+            // Links in their documentation have to name internal crates. Example programs must not.
             for (line, n) in text.lines().map(str::trim_start).zip(1..) {
                 let program = line.starts_with("//") && line.contains("use stanchion_");
                 judge(path, n, if program { line } else { "" });
@@ -106,15 +104,15 @@ fn reaches(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-fn users_import_what_they_have(tree: &Tree) -> Vec<Complaint> {
+fn users_import_public_crates_only(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = reaches(tree);
     complaints.retain(|complaint| !EXCUSED.iter().any(|(path, _)| complaint.is_in(path)));
     complaints
 }
 
 #[test]
-fn internal_crates() {
-    kept(users_import_what_they_have);
+fn public_code_imports_no_internal_crate() {
+    kept(users_import_public_crates_only);
     needed(reaches, &EXCUSED);
     let import = "use stanchion_client::Client;";
     for path in [
@@ -127,7 +125,7 @@ fn internal_crates() {
         "benches/src/fair.rs",
     ] {
         found(
-            users_import_what_they_have,
+            users_import_public_crates_only,
             &[
                 ("crates/stanchion-lock/src/lock.rs", import),
                 ("crates/stanchion-core/src/any.rs", import),
@@ -138,7 +136,7 @@ fn internal_crates() {
         );
     }
     found(
-        users_import_what_they_have,
+        users_import_public_crates_only,
         &[(
             "crates/stanchion-lock/src/lock.rs",
             "/// [x](stanchion_client::Client)\n    /// # use stanchion_client::Client;\n",

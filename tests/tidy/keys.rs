@@ -1,26 +1,26 @@
-//! Each key and channel is put together in one place, so that what is on the wire can be read there and changed there.
+//! Checks that only the listed files build keys and channels, so that each format is defined in one place.
 
 use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
-/// The files in which keys and channels are put together, or told apart, with the reasons.
+/// The files that build or classify keys and channels, with the reasons.
 const PLACES: [(&str, &str); 19] = [
     ("crates/stanchion-barrier/src/keys.rs", "both barriers'"),
     (
         "crates/stanchion-cli/lua/scan.lua",
-        "builds none: tells keys that stand beside a name from names",
+        "builds none: distinguishes derived keys from names",
     ),
     (
         "crates/stanchion-cli/src/beside.rs",
-        "the keys of every kind, for those who look at a server from outside",
+        "the derived keys of every kind, for inspection of a server",
     ),
     (
         "crates/stanchion-core/src/name.rs",
-        "the rules for all, and the default counter of tokens",
+        "the common rules, and the default counter of tokens",
     ),
     (
         "crates/stanchion-core/src/notice.rs",
-        "the channels on which holders are told",
+        "the channels that notify holders",
     ),
     (
         "crates/stanchion-metrics/src/names.rs",
@@ -56,7 +56,7 @@ const PLACES: [(&str, &str); 19] = [
     ),
     (
         "crates/stanchion-rwlock/lua/status.lua",
-        "the same, without the rest of that file",
+        "the same keys, without the rest of `dead.lua`",
     ),
     (
         "crates/stanchion-rwlock/src/layout.rs",
@@ -65,7 +65,7 @@ const PLACES: [(&str, &str); 19] = [
     ("crates/stanchion-semaphore/src/keys.rs", "both semaphores'"),
 ];
 
-/// The functions of `Name` that derive keys, and what derived keys are made of.
+/// Signs of a derived key: the functions of `Name` that build keys, and parts of keys.
 const SIGNS: [&str; 11] = [
     ".prefixed(",
     ".suffixed(",
@@ -80,7 +80,7 @@ const SIGNS: [&str; 11] = [
     ":{{{",
 ];
 
-/// Returns whether a line of code puts a key together. Log filters name crates as keys begin: `"stanchion_core=debug"`.
+/// Returns whether a line of code builds a key. A log filter, such as `"stanchion_core=debug"`, does not count.
 fn builds_a_key(line: &str) -> bool {
     SIGNS.iter().any(|sign| line.contains(sign))
         || line
@@ -88,7 +88,7 @@ fn builds_a_key(line: &str) -> bool {
             .any(|(at, sign)| !line[at + sign.len()..].starts_with("core"))
 }
 
-/// Every line that puts a key or a channel together.
+/// Returns every line that builds a key or a channel.
 fn keys(tree: &Tree) -> Vec<Complaint> {
     let scripts = tree.below("crates/", ".lua").flat_map(|(path, text)| {
         text.lines()
@@ -111,7 +111,7 @@ fn keys_are_built_in_one_place(tree: &Tree) -> Vec<Complaint> {
 }
 
 #[test]
-fn one_place() {
+fn only_listed_files_build_keys() {
     kept(keys_are_built_in_one_place);
     needed(keys, &PLACES);
     let planted = [

@@ -1,4 +1,5 @@
-//! Dependencies point one way, and what exists once is not built a second time.
+//! Checks the layers: dependencies between crates, use of the redis crate, loops and timers in primitives, headers and sizes of
+//! files.
 
 use crate::tree::{Tree, code, has_word};
 use crate::{Complaint, found, kept, needed};
@@ -17,7 +18,7 @@ const PRIMITIVES: [&str; 11] = [
     "semaphore",
 ];
 
-/// Returns whether a crate of the library may name `on`, of the family, in `[dependencies]`.
+/// Returns whether `crate_name` may name `on`, another crate of this project, in `[dependencies]`.
 fn may_depend(crate_name: &str, on: &str) -> bool {
     match crate_name {
         "stanchion-core" | "stanchion-metrics" => on == "stanchion-transport",
@@ -43,8 +44,8 @@ fn may_depend(crate_name: &str, on: &str) -> bool {
     }
 }
 
-/// The transport knows no core; the core knows no survey, event or metric; the client knows no primitive; primitives know no other (RedLock is made of locks, and a job is a lock
-/// with a record).
+/// The transport knows no core; the core knows no survey, event or metric; the client knows no primitive. Primitives know no other one (a RedLock
+/// consists of locks, and a job is a lock with a record).
 fn dependencies_point_one_way(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (path, text) in tree.below("crates/", "Cargo.toml") {
@@ -67,7 +68,7 @@ fn dependencies_point_one_way(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-/// Only the transport knows the client library.
+/// Only the transport uses the redis crate.
 fn only_the_transport_names_redis(tree: &Tree) -> Vec<Complaint> {
     tree.sources()
         .filter(|(path, _)| !path.starts_with("crates/stanchion-transport/src/"))
@@ -84,15 +85,15 @@ fn only_the_transport_names_redis(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// The files in which a primitive may have a loop or a timer of its own, with the reasons.
+/// The files of primitives that may have a loop or a timer, with the reasons.
 const MACHINERY: [(&str, &str); 5] = [
     (
         "crates/stanchion-election/src/lead.rs",
-        "campaigns again after each term, pauses after one that failed, and bounds the end of the work",
+        "campaigns again after each term, pauses after a failed term, and bounds the end of the work",
     ),
     (
         "crates/stanchion-election/src/observe.rs",
-        "reads anew after each change, and in an outage",
+        "reads again after each change, and during an outage",
     ),
     (
         "crates/stanchion-multilock/src/multilock.rs",
@@ -108,21 +109,21 @@ const MACHINERY: [(&str, &str); 5] = [
     ),
 ];
 
-/// A primitive is its scripts and a description: what loops, waits or runs by itself is the core's.
+/// A primitive consists of scripts and a description. Loops, timers and tasks belong in the core.
 fn primitives_have_no_machinery(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = machinery_of(tree);
     complaints.retain(|complaint| !MACHINERY.iter().any(|(path, _)| complaint.is_in(path)));
     complaints
 }
 
-/// Every loop, timer and spawn of a primitive.
+/// Returns every loop, timer and spawn of a primitive.
 fn machinery_of(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for primitive in PRIMITIVES {
         let folder = format!("crates/stanchion-{primitive}/src/");
         for (path, text) in tree.below(&folder, ".rs") {
             for (n, line) in code(text) {
-                // A quota has one, which is no timer.
+                // The interval of a quota is not a timer.
                 let line = line.replace(".interval()", "").replace("fn interval(", "");
                 let line = line.as_str();
                 let machinery = has_word(line, "loop {")
@@ -132,7 +133,7 @@ fn machinery_of(tree: &Tree) -> Vec<Complaint> {
                         .iter()
                         .any(|m| line.contains(m));
                 if machinery {
-                    let what = "a loop, timer or spawn: it belongs into the core";
+                    let what = "a loop, timer or spawn, which belongs in the core";
                     complaints.push(Complaint::new(format!("{path}:{n}"), what));
                 }
             }
@@ -141,8 +142,8 @@ fn machinery_of(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-/// A module begins with its purpose: the first that a reader sees of it.
-fn every_module_says_what_it_is(tree: &Tree) -> Vec<Complaint> {
+/// A module begins with a `//!` line that states its purpose.
+fn every_module_begins_with_a_header(tree: &Tree) -> Vec<Complaint> {
     ["crates/", "tests/", "benches/"]
         .iter()
         .flat_map(|folder| tree.below(folder, ".rs"))
@@ -156,11 +157,11 @@ fn every_module_says_what_it_is(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// A file of more lines says in its header why it is one: `Long: …`. None has more than [`LONGEST`].
+/// A file with more lines states the reason in its header: `Long: …`. No file has more than [`LONGEST`] lines.
 const LONG: usize = 500;
 const LONGEST: usize = 800;
 
-/// Files stay small enough to hold in the head.
+/// Files stay small enough for a reader to understand one as a whole.
 fn files_are_small(tree: &Tree) -> Vec<Complaint> {
     ["crates/", "tests/", "benches/"]
         .iter()
@@ -182,7 +183,7 @@ fn files_are_small(tree: &Tree) -> Vec<Complaint> {
 }
 
 #[test]
-fn sizes() {
+fn files_keep_the_size_limit() {
     kept(files_are_small);
     let lines = |n: usize, header: &str| format!("{header}\n{}", "x\n".repeat(n));
     found(
@@ -202,7 +203,7 @@ fn sizes() {
 }
 
 #[test]
-fn dependencies() {
+fn dependencies_follow_the_layers() {
     kept(dependencies_point_one_way);
     found(
         dependencies_point_one_way,
@@ -229,7 +230,7 @@ fn dependencies() {
 }
 
 #[test]
-fn the_redis_crate() {
+fn only_the_transport_uses_the_redis_crate() {
     kept(only_the_transport_names_redis);
     found(
         only_the_transport_names_redis,
@@ -256,7 +257,7 @@ fn the_redis_crate() {
 }
 
 #[test]
-fn machinery() {
+fn primitives_contain_no_loop_or_timer() {
     kept(primitives_have_no_machinery);
     for planted in ["loop {", "while x {", "tokio::spawn(x);", "sleep(x).await;"] {
         found(
@@ -272,10 +273,10 @@ fn machinery() {
 }
 
 #[test]
-fn module_headers() {
-    kept(every_module_says_what_it_is);
+fn modules_begin_with_a_header() {
+    kept(every_module_begins_with_a_header);
     found(
-        every_module_says_what_it_is,
+        every_module_begins_with_a_header,
         &[
             (
                 "crates/a/src/lib.rs",

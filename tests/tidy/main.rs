@@ -1,7 +1,7 @@
-//! The statements of ARCHITECTURE.md about the code, executed: each rule reads the project's own files and names what breaks it.
+//! Checks the rules of ARCHITECTURE.md about the code. Each rule reads the project's own files and reports violations.
 //!
-//! A rule is a function from a [`Tree`] to complaints. It is run on the project, which must give it none, and on a small
-//! tree with one breakage planted, which must give it one: a rule that cannot fail is no rule.
+//! A rule is a function from a [`Tree`] to complaints. The project must cause no complaint. A small tree with a planted violation
+//! must cause exactly one, which shows that the rule can fail.
 
 #![allow(
     clippy::expect_used,
@@ -19,7 +19,7 @@ mod words;
 
 use tree::Tree;
 
-/// A place, and what is wrong there.
+/// A violation: the file, with a line number if one is known, and the problem.
 #[derive(Debug, PartialEq, Eq)]
 struct Complaint {
     at: String,
@@ -34,7 +34,7 @@ impl Complaint {
         }
     }
 
-    /// Returns whether it is about the file at `path`.
+    /// Returns whether the complaint is about the file at `path`.
     fn is_in(&self, path: &str) -> bool {
         self.at.split(':').next() == Some(path)
     }
@@ -42,7 +42,7 @@ impl Complaint {
 
 type Rule = fn(&Tree) -> Vec<Complaint>;
 
-/// The project keeps `rule`.
+/// Asserts that the project obeys `rule`.
 #[track_caller]
 fn kept(rule: Rule) {
     let complaints = rule(&Tree::of_project());
@@ -53,7 +53,7 @@ fn kept(rule: Rule) {
     assert!(lines.is_empty(), "\n{}\n", lines.join("\n"));
 }
 
-/// `rule` finds what was planted, at `at` and nowhere else.
+/// Asserts that `rule` reports the planted violation at `at`, and no other.
 #[track_caller]
 fn found(rule: Rule, files: &[(&str, &str)], at: &str) {
     let complaints = rule(&Tree::planted(files));
@@ -61,12 +61,12 @@ fn found(rule: Rule, files: &[(&str, &str)], at: &str) {
     assert_eq!(places, [at], "{complaints:?}");
 }
 
-/// Each excuse has its use: without them `rule` complains of every file on the list.
+/// Asserts that each exception is needed: `rule`, which ignores the exceptions, reports every file in the list.
 #[track_caller]
 fn needed(rule: Rule, excuses: &[(&str, &str)]) {
     let complaints = rule(&Tree::of_project());
     for (path, _) in excuses {
         let used = complaints.iter().any(|complaint| complaint.is_in(path));
-        assert!(used, "{path} is excused and does nothing that needs it");
+        assert!(used, "{path} is in the list of exceptions, but needs none");
     }
 }

@@ -1,4 +1,4 @@
-//! The promises: one table, cited by code and by tests.
+//! Checks that code and tests cite every promise of the table in ARCHITECTURE.md, and that the book lists the same promises.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::{Complaint, found, kept};
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const BOOK: &str = "docs/guarantees.md";
 
-/// The promises that a page's table names, as `P1 exclusion`: rows that begin with `| P1 ` or `| **P1** `.
+/// Returns the promises in a page's table, such as `P1 exclusion`. Their rows begin with `| P1 ` or `| **P1** `.
 fn titles(tree: &Tree, page: &str) -> BTreeSet<String> {
     tree.get(page)
         .unwrap_or_default()
@@ -22,7 +22,7 @@ fn titles(tree: &Tree, page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Their ids alone.
+/// Returns the ids of the promises in a page's table.
 fn table(tree: &Tree, page: &str) -> BTreeSet<String> {
     titles(tree, page)
         .iter()
@@ -30,7 +30,7 @@ fn table(tree: &Tree, page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every `P<number>` that stands by itself in `text`.
+/// Returns every `P<number>` that is a whole word in `text`.
 fn cited(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|word| {
@@ -42,13 +42,13 @@ fn cited(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Code cites nothing that is not in the table, and every promise of the table is cited by code and by a test.
+/// Code and tests cite only promises in the table. Each promise is cited by code and by a test.
 fn promises_are_cited(tree: &Tree) -> Vec<Complaint> {
     let promised = table(tree, ARCHITECTURE);
     let mut complaints = Vec::new();
     let (mut by_code, mut by_tests) = (BTreeSet::new(), BTreeSet::new());
     for (path, text) in tree.below("", ".rs").chain(tree.below("", ".lua")) {
-        // This rule's own examples are no citations.
+        // The examples of this rule are not citations.
         if path.starts_with("tests/tidy/") {
             continue;
         }
@@ -56,7 +56,7 @@ fn promises_are_cited(tree: &Tree) -> Vec<Complaint> {
         for id in ids.difference(&promised) {
             complaints.push(Complaint::new(
                 path,
-                format!("cites {id}, which nobody promised"),
+                format!("cites {id}, which is not in the table"),
             ));
         }
         if path.starts_with("tests/") || path.split('/').nth(2) == Some("tests") {
@@ -65,32 +65,27 @@ fn promises_are_cited(tree: &Tree) -> Vec<Complaint> {
             by_code.extend(ids);
         }
     }
-    for (who, ids) in [("code", by_code), ("a test", by_tests)] {
+    for (source, ids) in [("code", by_code), ("a test", by_tests)] {
         for id in promised.difference(&ids) {
             complaints.push(Complaint::new(
                 ARCHITECTURE,
-                format!("{id} is not cited by {who}"),
+                format!("{id} is not cited by {source}"),
             ));
         }
     }
     complaints
 }
 
-/// The promises of the book are those whose tests ARCHITECTURE names. The words of a promise stand in the book only.
+/// ARCHITECTURE.md and the book list the same promises. ARCHITECTURE.md names their tests, and only the book has their wording.
 fn tables_name_the_same_promises(tree: &Tree) -> Vec<Complaint> {
     let (here, there) = (titles(tree, ARCHITECTURE), titles(tree, BOOK));
     here.symmetric_difference(&there)
-        .map(|title| {
-            Complaint::new(
-                BOOK,
-                format!("{title} stands in one of the two tables only"),
-            )
-        })
+        .map(|title| Complaint::new(BOOK, format!("{title} is in only one of the two tables")))
         .collect()
 }
 
 #[test]
-fn citations() {
+fn code_and_tests_cite_every_promise() {
     kept(promises_are_cited);
     let table = "| P1 exclusion | x |\n";
     found(
@@ -113,7 +108,7 @@ fn citations() {
 }
 
 #[test]
-fn tables() {
+fn tables_list_the_same_promises() {
     kept(tables_name_the_same_promises);
     assert!(table(&Tree::of_project(), BOOK).len() >= 11);
     found(

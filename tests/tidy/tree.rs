@@ -8,11 +8,11 @@ use std::path::Path;
 pub(crate) struct Tree(BTreeMap<String, String>);
 
 impl Tree {
-    /// Everything that is written by hand.
+    /// Reads the text files of the project that are written by hand.
     pub(crate) fn of_project() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
-            .expect("the tests stand in a folder of the project");
+            .expect("the tests are in a folder of the project");
         let mut files = BTreeMap::new();
         collect(root, root, &mut files);
         assert!(files.len() > 200, "only {} files found", files.len());
@@ -57,9 +57,7 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
             || path.ends_with("ops/grafana.json")
         {
             let text = fs::read_to_string(&path).expect("the project's texts are UTF-8");
-            let path = path
-                .strip_prefix(root)
-                .expect("it was found below the root");
+            let path = path.strip_prefix(root).expect("the file is below the root");
             files.insert(path.to_string_lossy().into_owned(), text);
         }
     }
@@ -73,7 +71,7 @@ pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(n, line)| (n + 1, line.split("//").next().unwrap_or_default()))
 }
 
-/// Returns whether `word` stands in `line` by itself.
+/// Returns whether `line` contains `word` as a whole word.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {

@@ -1,4 +1,4 @@
-//! Comments use the words of the field. The rule counts words of the project's old private language, per 1,000 words of a room's comments.
+//! Checks that comments use field terms. The rule counts words of the project's old private language, per 1,000 words of a room's comments.
 //!
 //! A room is `src` or `lua` of a crate; in the core each folder of `src` is a room of its own. A low count does not make a good sentence.
 
@@ -10,10 +10,10 @@ use regex::Regex;
 use crate::tree::Tree;
 use crate::{Complaint, found, kept, needed};
 
-/// The most of these words per 1,000 words.
+/// The limit: so many of these words per 1,000 words.
 const LIMIT: usize = 4;
 
-/// A shorter room is not judged: one word is too much there.
+/// The rule skips rooms with fewer words, because a single hit exceeds the limit there.
 const SHORTEST: usize = 200;
 
 /// The rooms that are still to be rewritten, with the reasons.
@@ -29,7 +29,7 @@ const TO_COME: [(&str, &str); 7] = [
 
 const REPLACED: &str = "another protocol for waiting replaces it";
 
-/// The words, and what must not follow them: there the word is plain.
+/// The words. A word is plain if the text after it matches the second pattern.
 static WORDS: LazyLock<Vec<(Regex, Option<Regex>)>> = LazyLock::new(|| {
     let words = [
         (r"(?i)\bwho(?:ever|m|se)?\b", None),
@@ -45,7 +45,7 @@ static WORDS: LazyLock<Vec<(Regex, Option<Regex>)>> = LazyLock::new(|| {
             r"(?i)\b(?:stands?|stood)\b",
             Some(r"^ (?:for|alone|up|out)"),
         ),
-        // The start of a sentence that is no question.
+        // At the start of a sentence that is not a question.
         (
             r"(?:^|[.:;] )(?:What|Whether|How|So|It|That which|Where)\b",
             Some(r"^[^.]*\?"),
@@ -74,7 +74,7 @@ fn hits(line: &str) -> usize {
     WORDS.iter().map(of).sum()
 }
 
-/// The comments of a file, without code: neither blocks nor words in backticks.
+/// Returns the comments of a file, without code blocks and without words in backticks.
 fn comments<'a>(path: &str, text: &'a str) -> impl Iterator<Item = String> + 'a {
     let sign = if path.ends_with(".lua") { "--" } else { "//" };
     let mut code = false;
@@ -104,7 +104,7 @@ fn room(path: &str) -> Option<String> {
     }
 }
 
-/// The rooms with too many of the words.
+/// Returns the rooms with too many of the words.
 fn rooms_in_dialect(tree: &Tree) -> Vec<Complaint> {
     let mut rooms: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let files = tree
@@ -139,7 +139,7 @@ fn rooms_are_in_plain_english(tree: &Tree) -> Vec<Complaint> {
 }
 
 #[test]
-fn plain() {
+fn comments_use_field_terms() {
     kept(rooms_are_in_plain_english);
     needed(rooms_in_dialect, &TO_COME);
     let plain = "// A request stands for the queue; is it what? `who` is code.\nlet url = \"https://who.example\";\n".repeat(40);

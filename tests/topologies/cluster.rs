@@ -1,4 +1,4 @@
-//! Cluster: calls find their slots and follow them, and so do subscriptions.
+//! Cluster: calls and subscriptions find their slots, and follow slots that move.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ async fn at_rest(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_on_all_nodes_exclude_and_messages_wake() {
-    let Some(cluster) = Cluster::or_skip("names_on_all_nodes") else {
+async fn locks_on_all_nodes_exclude_and_wake_by_message() {
+    let Some(cluster) = Cluster::or_skip("locks_on_all_nodes") else {
         return;
     };
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
@@ -43,7 +43,7 @@ async fn names_on_all_nodes_exclude_and_messages_wake() {
         granted(waiter).await.release().await.unwrap();
     }
     assert_eq!(owners.len(), 3, "every node has been used");
-    // Such a name's keys would be in different slots.
+    // The keys of such a name would be in different slots.
     for odd in ["a{b", "{}x", "a}b"] {
         assert!(stanchion::Lock::new(&a, odd).is_err(), "{odd}");
     }
@@ -51,8 +51,8 @@ async fn names_on_all_nodes_exclude_and_messages_wake() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_holds_and_who_waits_is_seen_on_all_nodes() {
-    let Some(cluster) = Cluster::or_skip("who_holds_and_who_waits") else {
+async fn holders_and_waiters_are_reported_on_all_nodes() {
+    let Some(cluster) = Cluster::or_skip("holders_and_waiters_are_reported") else {
         return;
     };
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
@@ -71,13 +71,13 @@ async fn who_holds_and_who_waits_is_seen_on_all_nodes() {
     assert_eq!(processes.len(), 3);
     let its = processes.iter().find(|it| it.is_of(&holder)).unwrap();
     assert_eq!(its.client, a.id());
-    let both_told = || async {
+    let both_reported = || async {
         let survey = observer.survey().await.unwrap();
         let holds = survey.clients.iter().any(|it| it.holds.len() == 1);
         holds && survey.clients.iter().any(|it| it.waits.len() == 1)
     };
     soon(LONG, async {
-        while !both_told().await {
+        while !both_reported().await {
             tokio::time::sleep(ms(100)).await;
         }
     })
@@ -88,12 +88,12 @@ async fn who_holds_and_who_waits_is_seen_on_all_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_moves_takes_holds_and_waiters_along() {
-    let Some(cluster) = Cluster::or_skip("a_slot_that_moves") else {
+async fn a_moved_slot_keeps_its_holds_and_waiters() {
+    let Some(cluster) = Cluster::or_skip("a_moved_slot") else {
         return;
     };
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
-    // Two names of one node, of which one moves.
+    // Two names on one node, of which one moves.
     let moving = "orders";
     let from = cluster.master_of_key(moving);
     let mut others = (0..).map(|n| format!("other-{n}"));
@@ -101,7 +101,7 @@ async fn a_slot_that_moves_takes_holds_and_waiters_along() {
     let staying = staying.unwrap();
     let to = (from + 1) % 3;
     let (held, kept) = (
-        // Long leases: waiters have no reason of their own to ask, and learn of the move from the old owner alone.
+        // Long leases: the waiters do not retry, and learn of the move from the old owner only.
         lock(&a, moving, LONG).acquire().await.unwrap(),
         lock(&a, &staying, LONG).acquire().await.unwrap(),
     );
@@ -113,7 +113,7 @@ async fn a_slot_that_moves_takes_holds_and_waiters_along() {
     listening(cluster.node(from), &staying).await;
 
     apart(|| cluster.move_slot(cluster.slot(moving), to));
-    assert!(exists(cluster.node(to), moving), "it has moved");
+    assert!(exists(cluster.node(to), moving), "the key has moved");
     listening(cluster.node(to), moving).await;
     held.renew().await.unwrap();
     listening(cluster.node(from), &staying).await;
@@ -131,12 +131,12 @@ async fn a_slot_that_moves_takes_holds_and_waiters_along() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_on_its_way_serves_what_is_held_and_lets_nobody_in() {
-    let Some(cluster) = Cluster::or_skip("a_slot_on_its_way") else {
+async fn a_migrating_slot_serves_holders_and_grants_nothing() {
+    let Some(cluster) = Cluster::or_skip("a_migrating_slot_serves_holders") else {
         return;
     };
     let a = connect(cluster.url()).await;
-    // The target sends no message to where waiters listen, so they ask by themselves.
+    // The target node does not publish to the node on which the waiters are subscribed, so the waiters must poll.
     let b = Client::connect_with(config(cluster.url()).poll_interval(ms(200)))
         .await
         .unwrap();
@@ -147,7 +147,7 @@ async fn a_slot_on_its_way_serves_what_is_held_and_lets_nobody_in() {
     let guard = lock(&a, name, ms(3000)).acquire().await.unwrap();
     let migration = apart(|| cluster.migrate(slot, to));
 
-    // Where it was, and then, by ASK, where it is going.
+    // The first renewal goes to the source node, the second by ASK to the target node.
     guard.renew().await.unwrap();
     migration.move_keys();
     assert_eq!(migration.keys_left(), [] as [String; 0]);
@@ -156,7 +156,7 @@ async fn a_slot_on_its_way_serves_what_is_held_and_lets_nobody_in() {
     let again = guard.reenter().await.unwrap();
     again.release().await.unwrap();
     let contender = lock(&b, name, LONG);
-    // The line of a name without waiters has no keys, so a script that looks at it is refused meanwhile.
+    // Without waiters the queue has no keys, so the server refuses a script that reads the queue during the migration.
     let options = stanchion::AcquireOptions::new().timeout(ms(300));
     let tried = contender.try_acquire_with(options).await;
     assert!(!matches!(tried, Ok(Some(_))), "P1: {tried:?}");
@@ -165,7 +165,7 @@ async fn a_slot_on_its_way_serves_what_is_held_and_lets_nobody_in() {
     guard.release().await.unwrap();
     assert_eq!(migration.keys_left(), [] as [String; 0]);
 
-    // A script on two keys of which one is missing is refused until the slot has arrived.
+    // A script on two keys, one of which is missing, is refused until the migration ends.
     let refused = lock(&a, name, LONG).acquire_timeout(ms(300)).await;
     match refused.unwrap_err() {
         AcquireError::TimedOut { .. } => {}
@@ -185,8 +185,8 @@ async fn a_slot_on_its_way_serves_what_is_held_and_lets_nobody_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_on_its_way_drags_no_hold_of_a_batch_along() {
-    let Some(cluster) = Cluster::or_skip("a_slot_on_its_way_drags_no_hold") else {
+async fn a_migrating_slot_fails_no_renewal_in_a_batch() {
+    let Some(cluster) = Cluster::or_skip("a_migrating_slot_fails_no_renewal") else {
         return;
     };
     let client = connect(cluster.url()).await;
@@ -204,12 +204,12 @@ async fn a_slot_on_its_way_drags_no_hold_of_a_batch_along() {
     let both = both.acquire().await.unwrap();
 
     let migration = apart(|| cluster.migrate(slot, to));
-    // Of each pair one key goes ahead: who names both is refused on either side.
+    // One key of each pair moves first, so both nodes refuse a script that names both keys.
     for key in ["{m}1", "{m}3", "{m}r"] {
         migration.move_key(key);
     }
     let began = client.now();
-    eventually("every hold outlives two of its leases", || {
+    eventually("every hold is renewed for two leases", || {
         let ends = [
             first.valid_until(),
             second.valid_until(),
@@ -231,8 +231,8 @@ async fn a_slot_on_its_way_drags_no_hold_of_a_batch_along() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() {
-    let Some(cluster) = Cluster::or_skip("a_release_in_a_slot_on_its_way") else {
+async fn a_release_in_a_migrating_slot_needs_one_key_or_waits_for_all() {
+    let Some(cluster) = Cluster::or_skip("a_release_in_a_migrating_slot") else {
         return;
     };
     let client = connect(cluster.url()).await;
@@ -253,15 +253,18 @@ async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() 
         moved.acquire().await.unwrap(),
         leased.acquire().await.unwrap(),
     );
-    // A waiter of this process, to whom the lock would be handed in one script with the counter of the slot.
+    // A waiter in this process: a hand-off would need the lock and the fence counter in one script.
     let waiter = waiting(&lock(&client, name, LONG));
-    eventually("it waits", || client.waiters() == 1).await;
-    // And one of another process, which is told that a permit is free only once the slot has arrived.
+    eventually("the acquire waits", || client.waiters() == 1).await;
+    // A waiter in another process, which is notified of the free permit only after the migration.
     let other = connect(cluster.url()).await;
     let theirs = LeasedSemaphore::new(&other, "{m}leased").unwrap();
-    let crowd = tokio::spawn(async move { theirs.acquire().await });
+    let their_waiter = tokio::spawn(async move { theirs.acquire().await });
     let channel = "redisson_sc:{m}leased";
-    eventually("it listens", || cluster.subscribers(channel) > 0).await;
+    eventually("their waiter is subscribed", || {
+        cluster.subscribers(channel) > 0
+    })
+    .await;
 
     let migration = apart(|| cluster.migrate(slot, to));
     let of_holds = [
@@ -274,14 +277,14 @@ async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() 
         migration.move_key(key);
     }
     soon(ms(1000), held.release()).await.unwrap();
-    // Those who wait for permits are on another node, or on none.
+    // The wait set of the permits is on another node, or does not exist.
     soon(ms(1000), first.release()).await.unwrap();
     soon(ms(1000), second.release()).await.unwrap();
     let (in_order, permit) = (
         tokio::spawn(in_order.release()),
         tokio::spawn(permit.release()),
     );
-    // Nobody is let in, and what waits for its keys goes on waiting.
+    // Nothing is granted, and the releases whose keys are on two nodes keep waiting.
     tokio::time::sleep(ms(500)).await;
     assert!(!in_order.is_finished() && !permit.is_finished() && !waiter.is_finished());
     migration.move_keys();
@@ -291,21 +294,21 @@ async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() 
     granted(waiter).await.release().await.unwrap();
     assert_eq!(permits.available().await.unwrap(), 1);
     assert_eq!(moved.available().await.unwrap(), 2);
-    let told = soon(BY_MESSAGE, crowd).await.unwrap().unwrap();
-    told.release().await.unwrap();
+    let their_permit = soon(BY_MESSAGE, their_waiter).await.unwrap().unwrap();
+    their_permit.release().await.unwrap();
     assert_eq!(leased.available().await.unwrap(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_out_of_reach_makes_no_operation_elsewhere_late() {
-    let Some(mut cluster) = Cluster::or_skip("a_master_out_of_reach") else {
+async fn an_unreachable_master_delays_no_operation_on_other_nodes() {
+    let Some(mut cluster) = Cluster::or_skip("an_unreachable_master") else {
         return;
     };
     let name = "go";
     let dead = (cluster.master_of_key(name) + 1) % 3;
     let url = cluster.url();
     cluster.node(dead).stop_signal();
-    // Its replica keeps the map as it is: nobody but this client sees that the master is mute.
+    // The slot map still names the stopped master. Only this client finds that it does not answer.
     let client = connect(url).await;
     let latch = CountDownLatch::new(&client, name).unwrap();
     assert!(latch.arm(1).await.unwrap(), "P8");
@@ -396,8 +399,8 @@ async fn a_failover_that_loses_the_acquire_is_reported_in_time_and_tokens_grow()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn seeds_need_not_all_work_and_their_failure_is_told_by_type() {
-    let Some(mut cluster) = Cluster::or_skip("seeds_need_not_all_work") else {
+async fn one_working_seed_suffices_and_failures_give_distinct_errors() {
+    let Some(mut cluster) = Cluster::or_skip("one_working_seed_suffices") else {
         return;
     };
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -408,13 +411,13 @@ async fn seeds_need_not_all_work_and_their_failure_is_told_by_type() {
         "{error:?}"
     );
 
-    let Some(alone) = RedisServer::or_skip("seeds_need_not_all_work") else {
+    let Some(alone) = RedisServer::or_skip("one_working_seed_suffices") else {
         return;
     };
     let error = refused(config(format!("redis+cluster://{}", alone.addr()))).await;
     assert!(matches!(error, ConnectError::Rejected { .. }), "{error:?}");
 
-    // One node of many is not the cluster.
+    // A client of a single server does not reach the keys of other nodes.
     let one = connect(format!("redis://{}", cluster.node(0).addr())).await;
     let elsewhere = ["a", "b", "c", "d"]
         .into_iter()
@@ -432,7 +435,7 @@ async fn seeds_need_not_all_work_and_their_failure_is_told_by_type() {
         "{error:?}"
     );
 
-    // A dead one, a mute one and a replica: the replica knows the others.
+    // A dead node, an address that never answers, and a replica, which knows the other nodes.
     cluster.kill(5);
     let url = format!(
         "redis+cluster://{},{mute},{}",
@@ -450,29 +453,30 @@ async fn seeds_need_not_all_work_and_their_failure_is_told_by_type() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_renews_is_told_that_it_was_forced_away() {
-    let Some(cluster) = Cluster::or_skip("a_holder_that_renews_is_told") else {
+async fn a_renewing_holder_is_notified_of_a_forced_release() {
+    let Some(cluster) = Cluster::or_skip("a_renewing_holder_is_notified") else {
         return;
     };
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
     for name in ["orders", "a", "b", "{t1}:job"] {
         let guard = lock(&a, name, ms(6000)).acquire().await.unwrap();
         renewed(&guard).await;
-        // In the slot of the lock, which is where a script may publish.
+        // The request is published in the slot of the lock, because a script may publish only there.
         let theirs = lock(&b, name, LONG);
         let heard = async || theirs.request_release("x").await.unwrap().heard;
-        stanchion_testkit::eventually_async("it listens", async || heard().await == 1).await;
+        stanchion_testkit::eventually_async("the holder listens", async || heard().await == 1)
+            .await;
         assert_eq!(guard.requested().await.reason, "x");
         assert!(theirs.danger().force_release().await.unwrap());
-        // Its next renewal is 2 s away.
+        // The next renewal is 2 s away, so a loss within 1 s was reported by message.
         let reason = soon(ms(1000), guard.lost()).await;
         assert_eq!(reason, LostReason::Gone, "{name}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_of_a_cluster_connects_later() {
-    let Some(cluster) = Cluster::or_skip("a_client_of_a_cluster_connects_later") else {
+async fn a_lazy_client_of_a_cluster_connects_on_first_use() {
+    let Some(cluster) = Cluster::or_skip("a_lazy_client_of_a_cluster_connects_on_first_use") else {
         return;
     };
     let client = Client::connect_lazy(cluster.url()).await.unwrap();

@@ -1,4 +1,4 @@
-//! `OnDeadlock::Fail` where names are in several slots, on several nodes: records and holders are read from wherever they are.
+//! `OnDeadlock::Fail` in a cluster: records and holders are read from several slots and nodes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Some look later than others, on a machine that does other things.
+/// The limit for a waiter to fail, with an allowance for checks that a loaded machine delays.
 const GIVES_UP: Duration = Duration::from_secs(90);
 
-/// The time from the first wait on in which only one gives up: the second in the order looks after 5 s, and 4 times more each 11.5 s.
-/// Where the looks of the first have failed until then, both may give up.
+/// The time from the first wait in which only one waiter fails. The second waiter in the order checks after 5 s, and then 4 times at
+/// intervals of 11.5 s. If all checks of the first waiter have failed by then, both may fail.
 const ONE_ALONE: Duration = Duration::from_secs(51);
 
-/// Returns the deadlocks for which `tasks`, of which the first wait begins after `before`, gave up: one, or on a machine that has
-/// stood still for long one or two.
+/// Returns the deadlock errors of `tasks`, whose first wait begins after `before`: one error, or more if that was longer than
+/// [`ONE_ALONE`] ago.
 async fn given_up(
     tasks: Vec<JoinHandle<Result<(), AcquireError>>>,
     before: Instant,
@@ -55,8 +55,8 @@ fn entangled(client: &Client, holds: &str, waits: &str) -> JoinHandle<Result<(),
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_three_on_three_nodes_gives_up() {
-    let Some(cluster) = Cluster::or_skip("one_of_three_on_three_nodes_gives_up") else {
+async fn one_of_three_waiters_on_three_nodes_fails() {
+    let Some(cluster) = Cluster::or_skip("one_of_three_waiters_on_three_nodes_fails") else {
         return;
     };
     // A name on each node.
@@ -78,16 +78,17 @@ async fn one_of_three_on_three_nodes_gives_up() {
     else {
         panic!("{errors:?}");
     };
-    let told: BTreeSet<String> = cycle.iter().map(|edge| edge.name.to_string()).collect();
-    assert_eq!(told, names.map(str::to_owned).into());
-    // P3: nothing stays, on no node.
+    let reported: BTreeSet<String> = cycle.iter().map(|edge| edge.name.to_string()).collect();
+    assert_eq!(reported, names.map(str::to_owned).into());
+    // P3: no node keeps a key.
     eventually("nothing is left", || leftovers(cluster.keys()).is_empty()).await;
 }
 
-/// A fair lock's queue is on its own node, and who is ahead in it is in the way.
+/// The queue of the fair lock is on another node than the plain lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fair_lock_on_another_node_is_seen() {
-    let Some(cluster) = Cluster::or_skip("a_fair_lock_on_another_node_is_seen") else {
+async fn a_deadlock_with_a_fair_lock_on_another_node_is_found() {
+    let Some(cluster) = Cluster::or_skip("a_deadlock_with_a_fair_lock_on_another_node_is_found")
+    else {
         return;
     };
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);

@@ -1,4 +1,4 @@
-//! Every primitive, held and waited for while the servers change under it.
+//! Every primitive is held and waited for while slots move and masters fail over.
 
 use stanchion::{
     Client, CountDownLatch, FairLock, FairLockGuard, Lease, LeasedPermit, LeasedSemaphore,
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-/// The members of the family that one client uses, all under one prefix.
+/// One object of each primitive for one client, with names under one prefix.
 struct Family {
     lock: stanchion::Lock,
     fair: FairLock,
@@ -36,7 +36,7 @@ impl Family {
     fn new(client: &Client, prefix: &str) -> Self {
         let lease = Lease::new(KEPT).unwrap();
         let name = |kind: &str| format!("{prefix}{kind}");
-        // A latch's name has no braces: the tag itself is in the slot of the tag.
+        // The name of a latch has no braces. The tag itself, used as a name, is in the slot of the tag.
         let tag = prefix.split(['{', '}']).nth(1);
         let latch = tag.map_or_else(|| name("latch"), str::to_owned);
         let members = ["m1", "m2"].map(|kind| lock(client, &name(kind), KEPT));
@@ -75,7 +75,7 @@ impl Family {
         }
     }
 
-    /// Waits for each, in tasks that say what they have got and let it go.
+    /// Waits for each in its own task. A task releases what it was granted and returns its name.
     fn wait_for_everything(self) -> JoinSet<&'static str> {
         let mut waiters = JoinSet::new();
         let Self {
@@ -172,7 +172,7 @@ impl Holds {
     }
 }
 
-/// The number of channels with listeners, of names with this prefix.
+/// The number of subscribed channels of names with this prefix.
 fn channels<'a>(servers: impl Iterator<Item = &'a RedisServer>, prefix: &str) -> usize {
     let pattern = format!("*{}*", prefix.trim_end_matches(':'));
     let count =
@@ -181,11 +181,11 @@ fn channels<'a>(servers: impl Iterator<Item = &'a RedisServer>, prefix: &str) ->
     servers.map(both).sum()
 }
 
-/// Eight waiters; the multi-lock's waits for its first member only.
+/// One channel for each of eight waiters. The multi-lock waits on its first member only.
 const CHANNELS: usize = 8;
 
-/// Holds everything, has everything waited for, lets `change` happen, and sees that holds live on and that waiters are
-/// woken by messages: their own asking would come far too late.
+/// Holds and waits for everything while `change` runs. Asserts that the holds survive and that messages wake the waiters, whose own polls
+/// would come far too late.
 pub(crate) async fn survives<'a>(
     (a, b): (Client, Client),
     prefix: &str,
@@ -207,7 +207,7 @@ pub(crate) async fn survives<'a>(
             woken.push(name.unwrap());
         }
     };
-    // Whoever is missing is named below.
+    // The comparison below shows a missing waiter.
     let _ = tokio::time::timeout(BY_MESSAGE, all_wake).await;
     woken.sort_unstable();
     let all = [
@@ -225,8 +225,8 @@ pub(crate) async fn survives<'a>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_cluster_of_three_nodes_all_are_at_home() {
-    let Some(cluster) = Cluster::or_skip("on_a_cluster_of_three_nodes") else {
+async fn every_primitive_works_on_a_cluster_of_three_nodes() {
+    let Some(cluster) = Cluster::or_skip("every_primitive_works_on_a_cluster") else {
         return;
     };
     let masters = || cluster.nodes()[..3].iter().collect();
@@ -238,15 +238,15 @@ async fn on_a_cluster_of_three_nodes_all_are_at_home() {
             .iter()
             .any(|known| key.starts_with(known))
     };
-    eventually("nothing is left but what ends by itself", || {
+    eventually("only keys with a TTL are left", || {
         !leftovers(cluster.keys()).iter().any(left)
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_move_with_their_slot() {
-    let Some(cluster) = Cluster::or_skip("all_move_with_their_slot") else {
+async fn every_primitive_survives_the_move_of_its_slot() {
+    let Some(cluster) = Cluster::or_skip("every_primitive_survives_the_move_of_its_slot") else {
         return;
     };
     let clients = (connect(cluster.url()).await, connect(cluster.url()).await);
@@ -257,8 +257,8 @@ async fn all_move_with_their_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_survive_the_failover_of_their_node() {
-    let Some(cluster) = Cluster::or_skip("all_survive_the_failover") else {
+async fn every_primitive_survives_the_failover_of_its_node() {
+    let Some(cluster) = Cluster::or_skip("every_primitive_survives_the_failover") else {
         return;
     };
     let clients = (connect(cluster.url()).await, connect(cluster.url()).await);
@@ -271,8 +271,8 @@ async fn all_survive_the_failover_of_their_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_survive_a_failover_by_sentinels() {
-    let Some(set) = SentinelSet::or_skip("all_survive_a_failover_by_sentinels") else {
+async fn every_primitive_survives_a_failover_by_sentinels() {
+    let Some(set) = SentinelSet::or_skip("every_primitive_survives_a_failover_by_sentinels") else {
         return;
     };
     let clients = (connect(set.url()).await, connect(set.url()).await);

@@ -1,4 +1,6 @@
-//! The cost of a change of servers: run with `-- --ignored --nocapture --test-threads 1`, prints rows for `docs/topologies.md`.
+//! Measures how long failovers and moved slots delay clients, and prints rows for `docs/topologies.md`.
+//!
+//! Run with `-- --ignored --nocapture --test-threads 1`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,8 +39,8 @@ impl Grants {
     }
 }
 
-/// Clients that compete for a lock, a fair lock and two plain permits, with the default lease: what is lost stays lost for 30 s,
-/// or for good.
+/// Clients that compete for a lock, a fair lock and two plain permits, with the default lease. A lost release blocks the others for up to
+/// 30 s, or permanently for a plain permit.
 struct Fleet {
     stop: Arc<AtomicBool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -63,7 +65,7 @@ impl Fleet {
             let fair = FairLock::new(&client, "{orders}fair").unwrap();
             let fair = fair.with_lease(Lease::new(LONG).unwrap());
             let plain = Semaphore::new(&client, "{orders}plain").unwrap();
-            // OK: another client was first.
+            // `init` returns `false` if another client was first.
             let _ = plain.init(2).await.unwrap();
             macro_rules! compete {
                 ($of:expr, $acquire:expr) => {{
@@ -73,7 +75,7 @@ impl Fleet {
                             let Ok(guard) = $acquire.await else { continue };
                             grants.granted(machine_clock() - began);
                             tokio::time::sleep(WORK).await;
-                            // Also when it is lost or ambiguous: the client goes on.
+                            // The client continues after any error, also if the hold is lost or ambiguous.
                             let _ = guard.release().await;
                         }
                     }));
@@ -95,7 +97,7 @@ impl Fleet {
         fleet
     }
 
-    /// Waits for some more grants of each name.
+    /// Waits for 50 more grants of each name.
     async fn goes_on(&self) {
         let counts = || {
             self.grants
@@ -127,10 +129,10 @@ impl Fleet {
     }
 }
 
-/// The time of the servers, and those of the fleet.
+/// The time that the servers need, and the longest times of the fleet.
 type Row = (Duration, [Duration; 3]);
 
-/// Measures the time from `change` until `done`, and the longest times of a busy fleet until the change is `over` and it goes on.
+/// Measures the time from `change` until `done`, and the longest times between grants of a busy fleet until after `over`.
 async fn measure(
     url: &str,
     change: impl FnOnce(),
@@ -145,13 +147,13 @@ async fn measure(
         eventually_blocking("the servers are done", done);
     });
     let servers = machine_clock() - began;
-    // Clients that end before they know of the new master would leave what was lost.
+    // A client that ends before it knows the new master does not repeat its lost releases.
     apart(over);
     (servers, fleet.end().await)
 }
 
 /// Prints the median of each column, and the longest times of the fleet.
-#[expect(clippy::print_stdout, reason = "it is for reading")]
+#[expect(clippy::print_stdout, reason = "printing is the purpose")]
 fn print(what: &str, rounds: &[Row]) {
     let median = |of: &dyn Fn(&Row) -> Duration| {
         let mut column: Vec<_> = rounds.iter().map(of).collect();
@@ -176,8 +178,8 @@ fn takes_writes(server: &RedisServer, key: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]
-async fn of_a_failover_by_sentinels() {
-    let (mut asked, mut killed) = (Vec::new(), Vec::new());
+async fn measure_failovers_by_sentinels() {
+    let (mut requested, mut killed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let Some(mut set) = SentinelSet::or_skip("figures") else {
             return;
@@ -197,7 +199,7 @@ async fn of_a_failover_by_sentinels() {
                     && takes_writes(set.server(n), "{orders}probe")
             })
         };
-        asked.push(
+        requested.push(
             measure(
                 &set.url(),
                 fail_over,
@@ -230,14 +232,14 @@ async fn of_a_failover_by_sentinels() {
         );
         set.kill(old);
     }
-    print("Sentinel: `SENTINEL FAILOVER`", &asked);
+    print("Sentinel: `SENTINEL FAILOVER`", &requested);
     print("Sentinel: the master is killed", &killed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]
-async fn of_changes_in_a_cluster() {
-    let (mut moved, mut asked) = (Vec::new(), Vec::new());
+async fn measure_changes_in_a_cluster() {
+    let (mut moved, mut requested) = (Vec::new(), Vec::new());
     let (mut forced, mut killed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let Some(mut cluster) = Cluster::or_skip("figures") else {
@@ -258,7 +260,7 @@ async fn of_changes_in_a_cluster() {
         let replica = cluster.replica_of(to);
         let fail_over = || drop(cluster.node(replica).cli(&["CLUSTER", "FAILOVER"]));
         let promoted = || takes_writes(cluster.node(replica), "{orders}probe");
-        asked.push(
+        requested.push(
             measure(&cluster.url(), fail_over, promoted, || {
                 let _ = cluster.master_of(slot);
             })
@@ -293,7 +295,7 @@ async fn of_changes_in_a_cluster() {
         cluster.kill(old);
     }
     print("Cluster: a slot with these names moves", &moved);
-    print("Cluster: `CLUSTER FAILOVER`", &asked);
+    print("Cluster: `CLUSTER FAILOVER`", &requested);
     print("Cluster: `CLUSTER FAILOVER FORCE`", &forced);
     print("Cluster: the master is killed", &killed);
 }

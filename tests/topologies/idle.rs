@@ -1,14 +1,14 @@
-//! Semaphores that end when nobody uses them, in a cluster.
+//! Ephemeral semaphores in a cluster whose slot moves.
 
 use stanchion::{IdleExpiry, Lease, LeasedSemaphore, LostReason, Semaphore};
 use stanchion_testkit::{Cluster, eventually};
 
 use crate::support::*;
 
-/// Semaphores that end when nobody uses them: held, they are kept; and no lease outlasts one that cannot be kept.
+/// A held ephemeral semaphore is kept. A lease that cannot be renewed ends before its semaphore.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_on_its_way_keeps_semaphores_that_end() {
-    let Some(cluster) = Cluster::or_skip("a_slot_on_its_way_keeps_semaphores") else {
+async fn a_migrating_slot_keeps_ephemeral_semaphores() {
+    let Some(cluster) = Cluster::or_skip("a_migrating_slot_keeps_ephemeral") else {
         return;
     };
     let client = connect(cluster.url()).await;
@@ -31,7 +31,7 @@ async fn a_slot_on_its_way_keeps_semaphores_that_end() {
     let permit = plain.acquire().await.unwrap();
 
     let migration = apart(|| cluster.migrate(slot, to));
-    // The keys that keep them stay behind for now.
+    // The other keys, among them the idle keys, stay on the source node for now.
     for key in [
         "{m}long:timeout",
         "{m}brief:timeout",
@@ -42,19 +42,19 @@ async fn a_slot_on_its_way_keeps_semaphores_that_end() {
     }
     let began = client.now();
     soon(ms(1000), permit.release()).await.unwrap();
-    eventually("it outlives three of its leases", || {
+    eventually("the hold is renewed for three leases", || {
         assert!(kept.is_held(), "P10: {:?}", kept.valid_until());
         kept.valid_until() > began + ms(1500) * 4
     })
     .await;
-    // P1: it is not renewed until the keys are together, and ends before the semaphore does.
+    // P1: this hold is not renewed while its keys are on two nodes, and ends before the semaphore does.
     assert_eq!(soon(ms(10_000), lost.lost()).await, LostReason::Expired);
     migration.move_keys();
     apart(|| migration.finish());
     kept.release().await.unwrap();
     assert_eq!(long.available().await.unwrap(), 2);
     let node = cluster.node(to);
-    eventually("the released one ends again", || {
+    eventually("the released semaphore has a TTL again", || {
         let left = node.cli(&["PTTL", "{m}plain"]).as_int();
         left > 0 && left <= 1_000_000
     })

@@ -1,4 +1,4 @@
-//! Failovers that lose writes: what was released there is free again on the new master, and subscriptions move at once.
+//! Failovers that lose writes: released holds are free again on the new master, and subscriptions move at once.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually};
 
 use crate::support::*;
 
-/// The time for the failover and for what follows it: half of the leases that would end the holds otherwise.
+/// The limit for a failover and the grants after it: half of the lease that would end the holds otherwise.
 const WITHIN: Duration = Duration::from_secs(15);
 
 /// A lease that is renewed every eight seconds.
 const SLOW: Duration = Duration::from_secs(24);
 
-/// One of each primitive whose holds a release ends.
+/// One object of each primitive with a release.
 struct Kinds {
     lock: stanchion::Lock,
     fair: FairLock,
@@ -47,8 +47,8 @@ impl Kinds {
     }
 }
 
-/// Holds one of each; `before` ends replication; then everything is released, and `change` promotes a replica that has seen none of the
-/// releases. Another client must get everything soon.
+/// Holds one of each; `before` stops replication; then everything is released, and `change` promotes a replica without the releases.
+/// Another client must acquire each within [`WITHIN`].
 async fn released_before(
     (a, b): (&Client, &Client),
     prefix: &str,
@@ -136,8 +136,8 @@ async fn releases_that_a_failover_of_a_cluster_loses_are_sent_again() {
 
 /// The waiters of the fair lock that were granted and have released on the old master are still in the queue on the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_a_failover_brings_back_delays_nobody() {
-    let Some(mut set) = SentinelSet::or_skip("a_queue_that_a_failover_brings_back") else {
+async fn a_fair_queue_restored_by_a_failover_delays_no_acquire() {
+    let Some(mut set) = SentinelSet::or_skip("a_fair_queue_restored_by_a_failover") else {
         return;
     };
     let (a, b) = (connect(set.url()).await, connect(set.url()).await);
@@ -153,7 +153,7 @@ async fn a_queue_that_a_failover_brings_back_delays_nobody() {
         waiters.push(tokio::spawn(async move {
             ours.acquire().await.unwrap().release().await.unwrap();
         }));
-        eventually("it is queued", || queue().as_int() == place).await;
+        eventually("the waiter is queued", || queue().as_int() == place).await;
     }
     apart(|| {
         set.await_replication();
@@ -166,7 +166,7 @@ async fn a_queue_that_a_failover_brings_back_delays_nobody() {
     set.kill(0);
     set.resume_replicas(0);
     let new = apart(|| set.another_master(0));
-    // Without the repeated releases: the lease, and the grace of each of the four.
+    // Without repeated releases this takes the lease plus the grace of each of the four waiters.
     let guard = soon(BY_MESSAGE, fair(&a).acquire()).await.unwrap();
     guard.release().await.unwrap();
     eventually("nothing is left", || {
@@ -190,27 +190,27 @@ fn shard_channels(server: &RedisServer) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_failover_subscriptions_are_on_the_new_master_alone() {
-    let Some(cluster) = Cluster::or_skip("after_a_failover_subscriptions") else {
+async fn subscriptions_move_to_the_new_master_after_a_failover() {
+    let Some(cluster) = Cluster::or_skip("subscriptions_move_to_the_new_master") else {
         return;
     };
-    // Calls under way at a former master may take this long, so its connections for calls stay open.
+    // With a long response timeout, the connections for calls to a former master stay open.
     let patient = || config(cluster.url()).response_timeout(LONG);
     let a = Client::connect_with(patient()).await.unwrap();
     let b = Client::connect_with(patient()).await.unwrap();
     let held = lock(&a, "orders", SLOW).acquire().await.unwrap();
     let waiter = waiting(&lock(&b, "orders", LONG));
-    // With the first renewal the holder begins to listen. The next one, which would find the new master, is eight seconds away.
+    // The first renewal subscribes the holder. The next renewal, which would find the new master, is eight seconds away.
     renewed(&held).await;
     let old = cluster.node(cluster.master_of_key("orders"));
     let mut before = Vec::new();
-    eventually("the waiter listens, and so does the holder", || {
+    eventually("the waiter and the holder are subscribed", || {
         before = shard_channels(old);
         before.iter().any(|it| it.contains("notice")) && old.subscribers(&channel("orders")) > 0
     })
     .await;
     let new = apart(|| cluster.node(cluster.fail_over(cluster.master_of_key("orders"))));
-    let moved = eventually("all are on the new master alone", || {
+    let moved = eventually("all subscriptions are on the new master only", || {
         shard_channels(new) == before && shard_channels(old).is_empty()
     });
     soon(BY_MESSAGE, moved).await;

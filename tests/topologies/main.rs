@@ -1,7 +1,7 @@
-//! Sentinel and Cluster: real sets of servers, real failovers, slots that really move.
+//! Sentinel and Cluster: failovers, moved slots, rights and TLS on real sets of servers.
 //!
-//! Each test names the promise (P1 to P11) that must survive. Tests wait for events, never for a guess, and are skipped
-//! loudly where there is no server.
+//! Assertion messages name the promise (P1 to P11) that must hold. The tests wait for events, not for fixed times. A test without a server
+//! is skipped and prints a message.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests fail by panicking, as tests do"

@@ -1,4 +1,4 @@
-//! The lines of `docs/topologies.md`, added to the one of `docs/operations.md`: enough for everything.
+//! The rights in `docs/topologies.md` and `docs/operations.md` suffice for all operations.
 
 use stanchion::{Client, ClientConfig, Secret};
 use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
@@ -29,7 +29,7 @@ fn give(server: &RedisServer, line: &[&str]) {
     assert!(!reply.is_error(), "{line:?}: {reply}");
 }
 
-/// Nothing that a client sent was refused; what newer servers ask of newer clients does not matter.
+/// Asserts that no server refused a command of a client.
 fn nothing_refused<'a>(servers: impl Iterator<Item = &'a RedisServer>) {
     for server in servers {
         assert_eq!(rights::refused(server), [""; 0]);
@@ -46,8 +46,8 @@ async fn two(config: ClientConfig) -> (Client, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_cluster_the_lines_are_enough() {
-    let Some(cluster) = Cluster::or_skip("on_a_cluster_the_lines_are_enough") else {
+async fn the_documented_rights_suffice_on_a_cluster() {
+    let Some(cluster) = Cluster::or_skip("the_documented_rights_suffice_on_a_cluster") else {
         return;
     };
     for node in cluster.nodes() {
@@ -57,7 +57,7 @@ async fn on_a_cluster_the_lines_are_enough() {
     let clients = two(login(cluster.url())).await;
     let masters = || cluster.nodes()[..3].iter().collect();
     survives(clients.clone(), "app:", masters, || {}).await;
-    // A slot on its way, and a node that refers elsewhere.
+    // While a slot migrates, the source node redirects with ASK.
     let guard = lock(&clients.0, "app:orders", LONG)
         .acquire()
         .await
@@ -73,8 +73,8 @@ async fn on_a_cluster_the_lines_are_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_sentinels_the_lines_are_enough() {
-    let Some(set) = SentinelSet::or_skip("with_sentinels_the_lines_are_enough") else {
+async fn the_documented_rights_suffice_with_sentinels() {
+    let Some(set) = SentinelSet::or_skip("the_documented_rights_suffice_with_sentinels") else {
         return;
     };
     for number in 0..3 {

@@ -1,4 +1,4 @@
-//! Sentinel: the master is found, followed, and left in time.
+//! Sentinel: a client finds the master, follows it, and leaves an old master in time.
 
 use stanchion::{Client, ConnectError, Secret, ServerRejection};
 use stanchion_testkit::{RedisServer, SentinelSet, eventually};
@@ -23,7 +23,7 @@ async fn a_failover_without_lost_writes_keeps_holds_and_waiters() {
     renewed(&held).await;
     listening(new, "orders").await;
     let (token_before, renewals) = (token(&held), new.commands_processed()["evalsha"]);
-    assert!(renewals > 0, "the new master is asked");
+    assert!(renewals > 0, "the new master receives the renewals");
     held.release().await.unwrap();
     let guard = granted(waiter).await;
     assert!(token(&guard) > token_before, "P2");
@@ -65,11 +65,11 @@ async fn a_failover_that_loses_the_acquire_is_reported_in_time_and_tokens_grow()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replaced_master_that_does_not_know_it_is_left() {
-    let Some(set) = SentinelSet::or_skip("a_replaced_master") else {
+async fn a_client_leaves_a_replaced_master_that_still_has_its_role() {
+    let Some(set) = SentinelSet::or_skip("a_client_leaves_a_replaced_master") else {
         return;
     };
-    // By this name its connections are told from the others'.
+    // The user name distinguishes the client's connections from others.
     for number in 0..3 {
         let app = ["ACL", "SETUSER", "app", "on", ">pw", "+@all", "~*", "&*"];
         assert!(!set.server(number).cli(&app).is_error());
@@ -95,7 +95,7 @@ async fn a_replaced_master_that_does_not_know_it_is_left() {
     .await;
     assert!(
         set.server(0).cli(&["ROLE"]).as_array()[0].as_text() == "master",
-        "the old master does not know"
+        "the old master still has the role of a master"
     );
     let fresh = lock(&client, "fresh", LONG).acquire().await.unwrap();
     assert!(exists(set.server(new), "fresh"));
@@ -111,7 +111,7 @@ async fn a_stale_sentinel_does_not_lead_a_client_away_from_the_master() {
     };
     let client = connect(set.url()).await;
     let first = lock(&client, "first", LONG).acquire().await.unwrap();
-    // One sentinel sees nothing of the failover. The old master does not, either: it still is a master.
+    // One sentinel does not see the failover. Neither does the old master, which remains a master.
     set.kill_sentinel(0);
     set.hide_from_sentinels(0);
     let new = apart(|| set.another_master(0));
@@ -121,12 +121,12 @@ async fn a_stale_sentinel_does_not_lead_a_client_away_from_the_master() {
     .await;
     let before = sessions(set.server(new));
 
-    // Now the stale one is the only one in reach.
+    // From here on only the stale sentinel is reachable.
     set.kill_sentinel(1);
     set.kill_sentinel(2);
     set.restart_sentinel(0);
     let stale = set.sentinel(0);
-    eventually("the client listens to the stale sentinel", || {
+    eventually("the client is subscribed to the stale sentinel", || {
         stale.cli(&["CLIENT", "LIST"]).as_text().contains(" sub=2 ")
     })
     .await;
@@ -139,7 +139,7 @@ async fn a_stale_sentinel_does_not_lead_a_client_away_from_the_master() {
     for session in &before {
         let _ = set.server(new).cli(&["CLIENT", "KILL", "ID", session]);
     }
-    eventually("the client is back", || {
+    eventually("the client has reconnected", || {
         let now = sessions(set.server(new));
         now.len() == 3 && now != before
     })
@@ -170,17 +170,17 @@ fn sessions(server: &RedisServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
-    let Some(mut set) = SentinelSet::or_skip("sentinels_that_cannot_help") else {
+async fn unusable_sentinels_give_distinct_errors_in_time() {
+    let Some(mut set) = SentinelSet::or_skip("unusable_sentinels") else {
         return;
     };
-    // Ports where nobody listens, and one that never answers.
+    // A port without a listener, and one that never answers.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = format!(
+    let unreachable = format!(
         "redis+sentinel://127.0.0.1:1,{}/x",
         mute.local_addr().unwrap()
     );
-    let error = refused(config(nobody)).await;
+    let error = refused(config(unreachable)).await;
     assert!(
         matches!(error, ConnectError::Unreachable { .. }),
         "{error:?}"
@@ -193,12 +193,12 @@ async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
         "{error:?}"
     );
 
-    // A server is no sentinel.
+    // A Redis server is no sentinel.
     let server = format!("redis+sentinel://{}/x", set.server(0).addr());
     let error = refused(config(server)).await;
     assert!(matches!(error, ConnectError::Rejected { .. }), "{error:?}");
 
-    // One that is dead and one that never answers do not matter while another answers.
+    // A dead sentinel and one that never answers do not matter while another answers.
     set.kill_sentinel(0);
     let url = set.url().replace(
         "redis+sentinel://",
@@ -240,8 +240,9 @@ async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_of_a_sentinel_set_connects_later() {
-    let Some(set) = SentinelSet::or_skip("a_client_of_a_sentinel_set_connects_later") else {
+async fn a_lazy_client_of_a_sentinel_set_connects_on_first_use() {
+    let Some(set) = SentinelSet::or_skip("a_lazy_client_of_a_sentinel_set_connects_on_first_use")
+    else {
         return;
     };
     let client = Client::connect_lazy(set.url()).await.unwrap();

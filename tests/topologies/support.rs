@@ -14,15 +14,15 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// A lease that outlives a failover, and is renewed every four seconds.
 pub(crate) const KEPT: Duration = Duration::from_secs(12);
 
-/// A waiter that has got something within this was told: by itself it would have asked when a lease that was renewed less
-/// than four seconds ago ends.
+/// A waiter that is granted within this time was woken by a message. Without a message it retries when the lease ends: a lease of [`KEPT`]
+/// that was renewed less than four seconds ago.
 pub(crate) const BY_MESSAGE: Duration = Duration::from_secs(6);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A client that notices faults quickly, and whose waiters' own asking comes too late to be taken for a message.
+/// A client that detects faults quickly and polls so rarely that a poll cannot be mistaken for a message.
 pub(crate) fn config(url: impl Into<ServerUrl>) -> ClientConfig {
     ClientConfig::new(url)
         .response_timeout(ms(500))
@@ -45,7 +45,7 @@ pub(crate) fn token(guard: &LockGuard) -> u64 {
 
 pub(crate) type Waiter = JoinHandle<Result<LockGuard, AcquireError>>;
 
-/// An acquire in a task of its own.
+/// Spawns an acquire.
 pub(crate) fn waiting(lock: &Lock) -> Waiter {
     let lock = lock.clone();
     tokio::spawn(async move { lock.acquire().await })
@@ -58,12 +58,12 @@ pub(crate) async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T
         .unwrap_or_else(|_| panic!("not within {limit:?}"))
 }
 
-/// The guard of a waiter, which must get it by message.
+/// The guard of a waiter, which must be granted by message.
 pub(crate) async fn granted(waiter: Waiter) -> LockGuard {
     soon(BY_MESSAGE, waiter).await.unwrap().unwrap()
 }
 
-/// Waits for the loss of a hold; it must come before the hold's last promise ends.
+/// Waits for the loss of a hold, which must be reported before its `valid_until`.
 pub(crate) async fn lost_in_time(guard: &LockGuard, client: &Client) -> LostReason {
     let reason = soon(LONG / 3, guard.lost()).await;
     assert!(!guard.is_held());
@@ -84,7 +84,7 @@ pub(crate) async fn renewed(guard: &LockGuard) {
     .await;
 }
 
-/// Why nobody can connect so, which must be told before the time for connecting is over.
+/// Returns the error of a connect that must fail within its connect timeout.
 pub(crate) async fn refused(config: ClientConfig) -> ConnectError {
     let (began, limit) = (machine_clock(), config.connect_timeout);
     let error = Client::connect_with(config).await.unwrap_err();
@@ -101,10 +101,13 @@ pub(crate) fn channel(name: &str) -> String {
     }
 }
 
-/// Waits until somebody listens for the release of `name` on `server`.
+/// Waits until a client is subscribed to the release channel of `name` on `server`.
 pub(crate) async fn listening(server: &RedisServer, name: &str) {
     let channel = channel(name);
-    eventually("somebody listens", || server.subscribers(&channel) > 0).await;
+    eventually("a client is subscribed", || {
+        server.subscribers(&channel) > 0
+    })
+    .await;
 }
 
 /// The keys that are not fence counters.
@@ -113,7 +116,7 @@ pub(crate) fn leftovers(mut keys: Vec<String>) -> Vec<String> {
     keys
 }
 
-/// Runs what blocks where it does not stop the clients.
+/// Runs blocking `work` without blocking the clients.
 pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
 }

@@ -1,4 +1,4 @@
-//! Encrypted sets: good certificates work, bad ones are told by type and in time.
+//! TLS with Cluster and Sentinel: good certificates work, bad ones give a TLS error in time.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use stanchion_testkit::{Certificate, RedisServer};
 use crate::support::*;
 
 fn ca_file(server: &RedisServer) -> PathBuf {
-    // Next to the server's own files, which go with it.
+    // Next to the server's own files, which are deleted with the server.
     let path = server.unix_path().with_file_name("trusted.crt");
     std::fs::write(&path, server.ca_pem()).unwrap();
     path
 }
 
-/// The same server under the scheme of a set.
+/// The URL of `server` as a cluster or as a Sentinel.
 fn url(server: &RedisServer, kind: &str, path: &str) -> String {
     format!("rediss+{kind}://{}/{path}", server.addr())
 }
@@ -24,7 +24,7 @@ async fn a_cluster_is_used_over_tls() {
     if RedisServer::or_skip("a_cluster_is_used_over_tls").is_none() {
         return;
     }
-    // Of one node. Without `tls-cluster` nodes name their plain ports, even to those who come by the other.
+    // A cluster of one node. Without `tls-cluster` a node announces its plain port, also to TLS clients.
     let server = RedisServer::builder()
         .tls()
         .cluster_enabled()
@@ -67,11 +67,11 @@ async fn a_bad_certificate_of_a_set_is_a_tls_error() {
 }
 
 #[tokio::test]
-async fn sentinels_are_asked_over_tls() {
-    if RedisServer::or_skip("sentinels_are_asked_over_tls").is_none() {
+async fn a_sentinel_is_queried_over_tls() {
+    if RedisServer::or_skip("a_sentinel_is_queried_over_tls").is_none() {
         return;
     }
-    // What answers there is no sentinel: the question came through.
+    // This server is no sentinel. Its error shows that the query arrived.
     let server = RedisServer::builder().tls().start();
     let error = refused(config(url(&server, "sentinel", "x")).tls_ca_file(ca_file(&server))).await;
     assert!(

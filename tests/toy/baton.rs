@@ -1,4 +1,4 @@
-//! A toy primitive, written as CONTRIBUTING.md says: one holder, no token, no re-entry.
+//! The example primitive of CONTRIBUTING.md: one holder, no token, no re-entry.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use stanchion_client::{
 static ACQUIRE: Script<1, 3> = Script::new("baton/acquire", include_str!("lua/acquire.lua"));
 static RELEASE: Script<1, 3> = Script::new("baton/release", include_str!("lua/release.lua"));
 
-/// A baton, as the core sees it.
+/// Describes a baton to the core.
 #[derive(Debug)]
 struct Description {
     name: Name,

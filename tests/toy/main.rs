@@ -1,5 +1,4 @@
-//! The walk of CONTRIBUTING.md, "Add a primitive", followed literally: what it builds must work, and what the page shows
-//! must be what was built.
+//! Tests the primitive that "Add a primitive" in CONTRIBUTING.md builds: it works, and the page shows the code of this folder.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -24,7 +23,7 @@ async fn one_process_at_a_time_carries_the_baton() {
     let guard = Baton::new(&a, "relay").unwrap().acquire().await.unwrap();
     let second = Baton::new(&b, "relay").unwrap();
     let waiting = tokio::spawn(async move { second.acquire().await });
-    // Renewed by the core's watchdog, far beyond its lease of 30 s.
+    // The core's watchdog renews the hold, far beyond its lease of 30 s.
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert!(guard.is_held() && !waiting.is_finished());
     guard.release().await.unwrap();
@@ -47,7 +46,7 @@ async fn a_dropped_guard_and_a_dropped_future_leave_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_baton_that_is_taken_away_is_lost() {
+async fn a_deleted_baton_is_reported_as_lost() {
     let engine = Engine::in_virtual_time();
     let client = process(&engine, "a").await;
     let guard = Baton::new(&client, "relay")
@@ -59,9 +58,9 @@ async fn a_baton_that_is_taken_away_is_lost() {
     assert_eq!(guard.lost().await, LostReason::Gone);
 }
 
-/// Every program and script that CONTRIBUTING.md shows of the baton stands in this folder, word for word.
+/// Each Rust and Lua block of CONTRIBUTING.md is in a file of this folder, word for word.
 #[test]
-fn the_page_shows_what_was_built() {
+fn contributing_shows_the_code_of_this_folder() {
     let page = include_str!("../../CONTRIBUTING.md");
     let built = [
         include_str!("baton.rs"),

@@ -1,18 +1,18 @@
-//! The fair lock beside Redisson, other locks, foreign values and names that do not fit.
+//! Tests the fair lock together with Redisson's clients, plain locks, foreign values and unusual names.
 
 use super::*;
 
 suite! {
     a_redisson_waiter_ahead_is_woken_and_never_granted,
-    a_redisson_release_wakes_our_head,
+    a_redisson_release_wakes_our_first_waiter,
     a_waiter_that_redisson_purged_joins_again,
-    a_dead_redisson_waiter_is_passed_over_when_its_time_is_up,
-    a_queue_that_was_deleted_is_formed_again,
+    a_dead_redisson_waiter_is_skipped_after_its_deadline,
+    waiters_restore_a_deleted_queue,
     a_plain_lock_excludes_and_is_excluded_but_does_not_queue,
     foreign_values_are_left_untouched,
-    a_large_foreign_value_is_not_read_to_be_refused,
-    a_fence_that_counts_nothing_is_refused_and_left_untouched,
-    a_fence_that_spoils_while_others_wait_wedges_nobody,
+    a_large_foreign_value_is_refused_without_reading_it,
+    an_invalid_fencing_counter_is_refused_and_left_untouched,
+    a_counter_that_becomes_invalid_fails_the_waiters_and_blocks_none,
     names_are_checked,
     a_name_that_would_share_the_queue_of_another_is_refused,
 }
@@ -20,33 +20,44 @@ suite! {
 async fn a_redisson_waiter_ahead_is_woken_and_never_granted(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = fair(&ours).acquire().await.unwrap();
-    assert_ne!(redisson_acquires(world, JAVA), "", "it queues");
+    assert_ne!(
+        redisson_acquires(world, JAVA),
+        "",
+        "the Redisson waiter is queued"
+    );
     let next = waiting(world, &fair(&theirs)).await;
     world
         .subscribed(&format!("redisson_lock__channel:{{job}}:{}", theirs.id()))
         .await;
     world.quiet().await;
     held.release().await.unwrap();
-    // Its own script counts its hold. Ours leave the lock to it, however often they look.
+    // In 1.2 s our waiter sends two heartbeats. They must leave the free lock to the Redisson waiter, which acquires by itself.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     assert_eq!(world.admin(&["EXISTS", "job"]), "0");
     assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), JAVA);
     assert!(!next.is_finished());
     let left = deadline(world, JAVA) - server_ms(world);
-    assert!(left <= 300_000, "at the head it has one wait left: {left}");
-    assert_eq!(redisson_acquires(world, JAVA), "", "it acquires");
+    assert!(
+        left <= 300_000,
+        "the first waiter has one wait left: {left}"
+    );
+    assert_eq!(
+        redisson_acquires(world, JAVA),
+        "",
+        "the Redisson waiter acquires"
+    );
     assert_eq!(world.admin(&["HGET", "job", JAVA]), "1");
     redisson_releases(world);
     granted(next).await.release().await.unwrap();
     world.at_rest().await;
 }
 
-async fn a_redisson_release_wakes_our_head(world: &World) {
+async fn a_redisson_release_wakes_our_first_waiter(world: &World) {
     let client = world.client().await;
     assert_eq!(redisson_acquires(world, JAVA), "");
     let next = waiting(world, &fair(&client)).await;
     let waiter = world.admin(&["LINDEX", QUEUE, "0"]);
-    // A Redisson client holds, so the waiter listens where Redisson tells it.
+    // While a Redisson client holds, the waiter is subscribed to the channel on which Redisson publishes.
     world
         .subscribed(&format!("redisson_lock__channel:{{job}}:{waiter}"))
         .await;
@@ -70,11 +81,11 @@ async fn a_waiter_that_redisson_purged_joins_again(world: &World) {
     assert_eq!(redisson_acquires(world, JAVA), "");
     let next = waiting(world, &fair(&client)).await;
     let waiter = world.admin(&["LINDEX", QUEUE, "0"]);
-    // As a clock that is ahead by more than a wait would have it.
+    // An old deadline, as if Redisson's clock were ahead by more than a wait.
     let _ = world.admin(&["ZADD", TIMEOUTS, "1", &waiter]);
     assert_ne!(redisson_acquires(world, "java:1"), "");
     assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), "java:1");
-    eventually("it is back, at the tail", || {
+    eventually("the waiter is queued again, at the tail", || {
         world.admin(&["LINDEX", QUEUE, "-1"]) == waiter
     })
     .await;
@@ -85,12 +96,12 @@ async fn a_waiter_that_redisson_purged_joins_again(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_dead_redisson_waiter_is_passed_over_when_its_time_is_up(world: &World) {
+async fn a_dead_redisson_waiter_is_skipped_after_its_deadline(world: &World) {
     let client = world.client().await;
     assert_eq!(redisson_acquires(world, JAVA), "");
     assert_ne!(redisson_acquires(world, "java:1"), "");
     let next = waiting(world, &fair(&client)).await;
-    // Its time was up 2 s ago: one more second is for its clock.
+    // The deadline passed 2 s ago. The fair lock allows 1 s for the difference of Redisson's clock.
     let past = "local t = redis.call('TIME') redis.call('ZADD', KEYS[1], t[1] * 1000 - 2000, 'java:1') return 1";
     let _ = world.admin(&["EVAL", past, "1", TIMEOUTS]);
     let _ = world.admin(&["DEL", "job"]);
@@ -98,16 +109,16 @@ async fn a_dead_redisson_waiter_is_passed_over_when_its_time_is_up(world: &World
     world.at_rest().await;
 }
 
-async fn a_queue_that_was_deleted_is_formed_again(world: &World) {
+async fn waiters_restore_a_deleted_queue(world: &World) {
     let client = world.client().await;
     let held = fair(&client).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..3 {
         waiters.push(waiting(world, &fair(&client)).await);
     }
-    // Redisson's `delete()` does this.
+    // As Redisson's `delete()`.
     let _ = world.admin(&["DEL", QUEUE, TIMEOUTS]);
-    eventually("all are back", || queued(world) == 3).await;
+    eventually("all waiters are queued again", || queued(world) == 3).await;
     held.release().await.unwrap();
     for waiter in waiters {
         granted(waiter).await.release().await.unwrap();
@@ -121,7 +132,7 @@ async fn a_plain_lock_excludes_and_is_excluded_but_does_not_queue(world: &World)
     let held = plain.acquire().await.unwrap();
     assert!(fair(&theirs).try_acquire().await.unwrap().is_none());
     let next = waiting(world, &fair(&theirs)).await;
-    // It tells nobody in the queue; the next sign of life finds out.
+    // The release of a plain lock notifies no queued waiter. The next heartbeat finds the free lock.
     held.release().await.unwrap();
     let guard = granted(next).await;
     assert!(plain.try_acquire().await.unwrap().is_none());
@@ -163,7 +174,7 @@ async fn foreign_values_are_left_untouched(world: &World) {
     assert_eq!(world.keys(), ["job"]);
     let _ = world.admin(&["DEL", "job"]);
 
-    for key in [QUEUE, TIMEOUTS, WAITERS, HEARD] {
+    for key in [QUEUE, TIMEOUTS, WAITERS, HEARTBEATS] {
         let _ = world.admin(&["SET", key, "precious"]);
         let _ = world.admin(&["HSET", "job", "java:1", "1"]);
         match lock.acquire().await.unwrap_err() {
@@ -176,7 +187,7 @@ async fn foreign_values_are_left_untouched(world: &World) {
     }
 }
 
-async fn a_large_foreign_value_is_not_read_to_be_refused(world: &World) {
+async fn a_large_foreign_value_is_refused_without_reading_it(world: &World) {
     let client = world.client().await;
     let lock = fair(&client);
     let fields: Vec<String> = (0..2000).map(|i| format!("field{i}")).collect();
@@ -191,14 +202,14 @@ async fn a_large_foreign_value_is_not_read_to_be_refused(world: &World) {
     if let World::Server(server) = world {
         let stats = server.commands_processed();
         for whole in ["hkeys", "hvals", "hgetall"] {
-            assert_eq!(stats.get(whole), None, "{whole} reads all of it");
+            assert_eq!(stats.get(whole), None, "{whole} reads the whole value");
         }
     }
     assert_eq!(world.admin(&["HLEN", "job"]), "2000");
 }
 
-/// No number to count on from: not one at all, or one where counting stands still.
-const SPOILT: [&str; 6] = [
+/// Invalid values of a fencing counter: not a number, or too large to be incremented exactly.
+const INVALID: [&str; 6] = [
     "abc",
     "inf",
     "nan",
@@ -207,21 +218,21 @@ const SPOILT: [&str; 6] = [
     "9223372036854775807",
 ];
 
-fn spoilt(rejection: &Rejection) -> bool {
+fn is_counter_error(rejection: &Rejection) -> bool {
     matches!(rejection, Rejection::WrongType { .. })
         && rejection.to_string().contains("fencing counter")
 }
 
-async fn a_fence_that_counts_nothing_is_refused_and_left_untouched(world: &World) {
+async fn an_invalid_fencing_counter_is_refused_and_left_untouched(world: &World) {
     let client = world.client().await;
     let lock = fair(&client).with_fencing(Fencing::PerName);
     let fence = "redisson_lock_token:{job}";
-    for value in SPOILT {
+    for value in INVALID {
         let _ = world.admin(&["SET", fence, value]);
         for attempt in [lock.acquire().await.map(Some), lock.try_acquire().await] {
             match attempt {
                 Err(AcquireError::Rejected { rejection, .. }) => {
-                    assert!(spoilt(&rejection), "{value}: {rejection}");
+                    assert!(is_counter_error(&rejection), "{value}: {rejection}");
                 }
                 other => panic!("{value}: {other:?}"),
             }
@@ -229,7 +240,7 @@ async fn a_fence_that_counts_nothing_is_refused_and_left_untouched(world: &World
         assert_eq!(world.admin(&["GET", fence]), value);
         assert!(world.keys().is_empty(), "{:?}", world.keys());
     }
-    // What can be counted on from is.
+    // The largest valid counter.
     let _ = world.admin(&["SET", fence, "9007199254740990"]);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(guard.fencing_token().unwrap().get(), 9_007_199_254_740_991);
@@ -237,17 +248,17 @@ async fn a_fence_that_counts_nothing_is_refused_and_left_untouched(world: &World
     world.at_rest().await;
 }
 
-async fn a_fence_that_spoils_while_others_wait_wedges_nobody(world: &World) {
+async fn a_counter_that_becomes_invalid_fails_the_waiters_and_blocks_none(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let per_name = |client| fair(client).with_fencing(Fencing::PerName);
     let fence = "redisson_lock_token:{job}";
-    for value in SPOILT {
+    for value in INVALID {
         let held = per_name(&ours).acquire().await.unwrap();
         let mut waiters = Vec::new();
         for client in [&theirs, &ours] {
             let (lock, before) = (per_name(client), queued(world));
             waiters.push(tokio::spawn(async move { lock.acquire().await }));
-            eventually("it queues", || queued(world) == before + 1).await;
+            eventually("the waiter is queued", || queued(world) == before + 1).await;
         }
         let good = world.admin(&["GET", fence]);
         let _ = world.admin(&["SET", fence, value]);
@@ -256,7 +267,7 @@ async fn a_fence_that_spoils_while_others_wait_wedges_nobody(world: &World) {
             let answer = tokio::time::timeout(Duration::from_secs(10), waiter).await;
             match answer.unwrap().unwrap() {
                 Err(AcquireError::Rejected { rejection, .. }) => {
-                    assert!(spoilt(&rejection), "{value}: {rejection}");
+                    assert!(is_counter_error(&rejection), "{value}: {rejection}");
                 }
                 other => panic!("{value}: {other:?}"),
             }

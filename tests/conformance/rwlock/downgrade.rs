@@ -1,4 +1,4 @@
-//! From writing to reading, with nobody in between.
+//! Tests `downgrade`: a write hold becomes a read hold, and no other writer acquires in between.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn a_downgrade_keeps_writers_out_and_lets_readers_in(world: &World) {
     let writing = rwlock(&ours).write().await.unwrap();
     let before = world.scripts_run();
     let reading = writing.downgrade().await.unwrap();
-    // One script; a second command where the server did not know it yet.
+    // One script: two commands if it must be loaded first.
     assert!(world.scripts_run() - before <= 2);
     assert!(rwlock(&theirs).try_write().await.unwrap().is_none());
     let other = rwlock(&theirs).try_read().await.unwrap().unwrap();
@@ -42,12 +42,12 @@ async fn a_downgrade_wakes_readers_of_every_process(world: &World) {
         })
         .collect();
     world.subscribed(CHANNEL).await;
-    eventually("all wait", || ours.waiters() + theirs.waiters() == 3).await;
+    eventually("all calls wait", || ours.waiters() + theirs.waiters() == 3).await;
     world.quiet().await;
     let reading = writing.downgrade().await.unwrap();
     for waiter in waiting {
         let other = tokio::time::timeout(Duration::from_secs(2), waiter).await;
-        drop(other.expect("it is woken, it does not poll").unwrap());
+        drop(other.expect("woken, not polling").unwrap());
     }
     drop(reading);
     world.at_rest().await;
@@ -61,8 +61,8 @@ async fn a_downgraded_hold_is_a_read_hold_like_any_other(world: &World) {
     let reading = writing.downgrade().await.unwrap();
     let again = reading.reenter().await.unwrap();
     reading.renew().await.unwrap();
-    // P10: the watchdog has it.
-    eventually("its first lease is over", || client.now() > lease_end).await;
+    // P10: the watchdog renews the downgraded hold.
+    eventually("the first lease is over", || client.now() > lease_end).await;
     assert!(reading.is_held());
     assert_eq!(lock.status().await.unwrap().readers[0].hold_count, 2);
     reading.release().await.unwrap();
@@ -85,7 +85,6 @@ async fn a_re_entered_write_hold_is_not_downgraded(world: &World) {
         ),
         "{error}"
     );
-    // The other guard still writes.
     assert!(lock.try_read().await.unwrap().is_none());
     writing.renew().await.unwrap();
     drop(writing);
@@ -114,7 +113,7 @@ async fn the_owner_of_a_downgraded_hold_reads(world: &World) {
     let again = lock.read_with(options()).await.unwrap();
     let status = lock.status().await.unwrap();
     assert_eq!((status.writer, status.reader_count), (None, 2));
-    assert!(lock.write_with(options()).await.is_err(), "it reads");
+    assert!(lock.write_with(options()).await.is_err(), "the owner reads");
     drop((nested, reading, again));
     world.at_rest().await;
     let writing = lock.write_with(options()).await.unwrap();

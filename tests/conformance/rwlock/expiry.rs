@@ -1,4 +1,4 @@
-//! P5, P10: leases of readers and writers run out, are renewed, and their end is known in time.
+//! Tests leases of readers and writers: they expire, the watchdog renews them (P10), and a holder detects the end in time (P5).
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use super::{CHANNEL, rwlock};
 
 suite! {
     the_watchdog_keeps_both_sides_beyond_their_leases,
-    a_nested_read_and_its_release_leave_the_writers_watchdog_alone,
-    without_renewal_a_reader_is_lost_before_a_writer_gets_in,
-    without_renewal_a_writer_is_lost_before_a_reader_gets_in,
-    a_dead_reader_ends_with_its_lease_though_others_read_on,
-    a_reader_whose_field_is_gone_is_lost_at_its_renewal,
-    a_reader_whose_hold_key_is_gone_gets_it_back_at_its_renewal,
-    nothing_shortens_a_readers_lease,
+    the_release_of_a_nested_read_does_not_stop_the_renewal_of_the_writer,
+    an_unrenewed_reader_is_lost_before_a_writer_is_granted,
+    an_unrenewed_writer_is_lost_before_a_reader_is_granted,
+    expired_readers_are_removed_while_others_read,
+    a_reader_whose_field_was_deleted_is_lost_at_its_renewal,
+    a_renewal_restores_the_deleted_hold_key_of_a_reader,
+    other_readers_never_shorten_a_readers_lease,
     hundreds_of_readers_are_renewed_in_few_scripts,
-    the_last_living_reader_frees_the_lock_beside_any_number_of_dead,
-    readers_that_come_after_the_dead_do_not_keep_a_writer_out,
-    a_writer_gets_in_when_the_last_of_the_dead_ends,
-    the_dead_do_not_pile_up_beside_the_living,
+    the_last_living_reader_frees_the_lock_despite_expired_readers,
+    readers_after_expired_readers_do_not_starve_a_writer,
+    a_writer_is_granted_when_the_lease_of_the_last_dead_reader_ends,
+    expired_readers_do_not_accumulate_while_others_read,
 }
 
 fn short() -> Lease {
     Lease::new(Duration::from_millis(400)).unwrap()
 }
 
-/// An acquire that nobody renews: what is left of a process that died.
+/// Options for a hold that is not renewed, like that of a killed process.
 fn unrenewed(lease: Lease) -> AcquireOptions {
     AcquireOptions::new().lease(lease).renewal(Renewal::Manual)
 }
@@ -38,7 +38,7 @@ async fn the_watchdog_keeps_both_sides_beyond_their_leases(world: &World) {
     let lock = rwlock(&client).with_lease(kept());
     let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
     let end = second.valid_until() + kept().length();
-    eventually("both are renewed", || {
+    eventually("both holds are renewed", || {
         first.valid_until() > end && second.valid_until() > end
     })
     .await;
@@ -48,29 +48,29 @@ async fn the_watchdog_keeps_both_sides_beyond_their_leases(world: &World) {
     second.release().await.unwrap();
     let writing = lock.write().await.unwrap();
     let end = writing.valid_until() + kept().length();
-    eventually("it is renewed", || writing.valid_until() > end).await;
+    eventually("the hold is renewed", || writing.valid_until() > end).await;
     writing.release().await.unwrap();
     world.at_rest().await;
 }
 
-async fn a_nested_read_and_its_release_leave_the_writers_watchdog_alone(world: &World) {
-    // W13 of Redisson: releasing the read half cancels the renewal of the write lock.
+async fn the_release_of_a_nested_read_does_not_stop_the_renewal_of_the_writer(world: &World) {
+    // In Redisson the release of a nested read stops the renewal of the write lock.
     let client = world.client().await;
     let lock = rwlock(&client).with_lease(kept());
     let writing = lock.write().await.unwrap();
     let options = AcquireOptions::new().owner(writing.owner());
     let reading = lock.read_with(options).await.unwrap();
     let end = reading.valid_until();
-    eventually("it is renewed", || reading.valid_until() > end).await;
+    eventually("the hold is renewed", || reading.valid_until() > end).await;
     reading.release().await.unwrap();
     let end = writing.valid_until() + kept().length();
-    eventually("it is renewed", || writing.valid_until() > end).await;
+    eventually("the hold is renewed", || writing.valid_until() > end).await;
     assert!(writing.is_held());
     writing.release().await.unwrap();
     world.at_rest().await;
 }
 
-async fn without_renewal_a_reader_is_lost_before_a_writer_gets_in(world: &World) {
+async fn an_unrenewed_reader_is_lost_before_a_writer_is_granted(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = rwlock(&ours).read_with(unrenewed(short())).await.unwrap();
     let end = reading.valid_until();
@@ -89,7 +89,7 @@ async fn without_renewal_a_reader_is_lost_before_a_writer_gets_in(world: &World)
     world.at_rest().await;
 }
 
-async fn without_renewal_a_writer_is_lost_before_a_reader_gets_in(world: &World) {
+async fn an_unrenewed_writer_is_lost_before_a_reader_is_granted(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let writing = rwlock(&ours).write_with(unrenewed(short())).await.unwrap();
     let end = writing.valid_until();
@@ -102,7 +102,7 @@ async fn without_renewal_a_writer_is_lost_before_a_reader_gets_in(world: &World)
     world.at_rest().await;
 }
 
-async fn a_dead_reader_ends_with_its_lease_though_others_read_on(world: &World) {
+async fn expired_readers_are_removed_while_others_read(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let dead: Vec<_> = {
         let lock = rwlock(&ours);
@@ -112,12 +112,12 @@ async fn a_dead_reader_ends_with_its_lease_though_others_read_on(world: &World) 
         }
         dead
     };
-    // Their guards are never dropped, as when their process has gone.
+    // The guards are never dropped, as if the process had been killed.
     std::mem::forget(dead);
     let lock = rwlock(&theirs);
     let living = lock.read().await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
-    // Those who come and go take the dead along; the last few go with whoever is last.
+    // Each acquire and release removes some expired readers. The last release removes the rest.
     let mut releases = 0;
     while lock.status().await.unwrap().reader_count > 5 {
         lock.read().await.unwrap().release().await.unwrap();
@@ -131,7 +131,7 @@ async fn a_dead_reader_ends_with_its_lease_though_others_read_on(world: &World) 
     world.at_rest().await;
 }
 
-async fn a_reader_whose_field_is_gone_is_lost_at_its_renewal(world: &World) {
+async fn a_reader_whose_field_was_deleted_is_lost_at_its_renewal(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = rwlock(&ours).with_lease(kept()).read().await.unwrap();
     let other = rwlock(&theirs).read().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_reader_whose_field_is_gone_is_lost_at_its_renewal(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_reader_whose_hold_key_is_gone_gets_it_back_at_its_renewal(world: &World) {
+async fn a_renewal_restores_the_deleted_hold_key_of_a_reader(world: &World) {
     let client = world.client().await;
     let reading = rwlock(&client).read().await.unwrap();
     let key = format!("{{job}}:{}:rwlock_timeout:1", reading.owner());
@@ -159,7 +159,7 @@ async fn a_reader_whose_hold_key_is_gone_gets_it_back_at_its_renewal(world: &Wor
     assert!(world.keys().is_empty());
 }
 
-async fn nothing_shortens_a_readers_lease(world: &World) {
+async fn other_readers_never_shorten_a_readers_lease(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
     let long = Lease::new(Duration::from_secs(300)).unwrap();
@@ -177,13 +177,13 @@ async fn nothing_shortens_a_readers_lease(world: &World) {
     let key = format!("{{job}}:{}:rwlock_timeout:1", first.owner());
     let left: i64 = world.admin(&["PTTL", &key]).parse().unwrap();
     assert!(left > 290_000, "{left}");
-    // And when the one with the long lease has gone, the lock does not last longer than the rest.
+    // Without the long lease, the TTL of the lock is that of the remaining reader.
     let second = lock.read().await.unwrap();
     first.release().await.unwrap();
     let left: i64 = world.admin(&["PTTL", "job"]).parse().unwrap();
     assert!(left <= 30_000, "{left}");
     second.release().await.unwrap();
-    // The dropped guard's count goes in the background: its reader may outlive the release of the other guard.
+    // The dropped guard is released in the background, possibly after the explicit release.
     world.at_rest().await;
 }
 
@@ -206,7 +206,7 @@ async fn hundreds_of_readers_are_renewed_in_few_scripts(world: &World) {
     world.at_rest().await;
 }
 
-/// Makes readers of a process that was killed: nobody renews or releases what they hold.
+/// Creates readers of a killed process: their holds are neither renewed nor released.
 async fn dead_readers(world: &World, count: usize, lease: Duration) {
     let client = world.client().await;
     let lock = rwlock(&client);
@@ -221,7 +221,7 @@ async fn fields(world: &World) -> usize {
     world.admin(&["HLEN", "job"]).parse().unwrap()
 }
 
-async fn the_last_living_reader_frees_the_lock_beside_any_number_of_dead(world: &World) {
+async fn the_last_living_reader_frees_the_lock_despite_expired_readers(world: &World) {
     for dead in [1, 5, 9, 80] {
         let client = world.client().await;
         let lock = rwlock(&client);
@@ -247,7 +247,7 @@ async fn the_last_living_reader_frees_the_lock_beside_any_number_of_dead(world: 
     }
 }
 
-async fn readers_that_come_after_the_dead_do_not_keep_a_writer_out(world: &World) {
+async fn readers_after_expired_readers_do_not_starve_a_writer(world: &World) {
     dead_readers(world, 7, Duration::from_millis(500)).await;
     let client = world.client().await;
     let started = client.now();
@@ -255,7 +255,7 @@ async fn readers_that_come_after_the_dead_do_not_keep_a_writer_out(world: &World
         let lock = rwlock(&world.client().await);
         async move { lock.write().await.unwrap() }
     });
-    // None of them ever overlaps another, and each has the lock last for its lease.
+    // These readers do not overlap, and each extends the TTL of the lock to its own lease.
     while !writer.is_finished() {
         let waited = client.now().since(started);
         assert!(waited < Duration::from_secs(10), "the writer starves");
@@ -268,10 +268,10 @@ async fn readers_that_come_after_the_dead_do_not_keep_a_writer_out(world: &World
     world.at_rest().await;
 }
 
-async fn a_writer_gets_in_when_the_last_of_the_dead_ends(world: &World) {
+async fn a_writer_is_granted_when_the_lease_of_the_last_dead_reader_ends(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
-    // It made the lock last for five minutes, and has gone.
+    // This reader extends the TTL of the lock to five minutes, and is released below.
     let long = Lease::new(Duration::from_secs(300)).unwrap();
     let options = AcquireOptions::new().lease(long);
     let first = lock.read_with(options).await.unwrap();
@@ -289,7 +289,7 @@ async fn a_writer_gets_in_when_the_last_of_the_dead_ends(world: &World) {
     world.at_rest().await;
 }
 
-async fn the_dead_do_not_pile_up_beside_the_living(world: &World) {
+async fn expired_readers_do_not_accumulate_while_others_read(world: &World) {
     let client = world.client().await;
     let living = rwlock(&client).read().await.unwrap();
     for round in 0..30 {

@@ -1,4 +1,4 @@
-//! Names, options, and keys that belong to somebody else.
+//! Tests names and options of the read-write lock, and foreign keys under its name.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use stanchion_tests::World;
 use super::rwlock;
 
 suite! {
-    a_name_that_cannot_be_is_refused_before_anything_is_sent,
+    bad_names_are_refused_before_anything_is_sent,
     bad_options_are_refused_before_anything_is_sent,
     a_foreign_key_is_left_untouched,
     a_lock_and_a_read_write_lock_of_one_name_refuse_each_other,
     the_key_prefix_is_part_of_every_key,
-    odd_names_keep_to_themselves,
+    odd_names_work_and_leave_nothing,
     re_entry_can_be_refused,
 }
 
-async fn a_name_that_cannot_be_is_refused_before_anything_is_sent(world: &World) {
+async fn bad_names_are_refused_before_anything_is_sent(world: &World) {
     let client = world.client().await;
     let before = world.scripts_run();
     assert!(RwLock::new(&client, "").is_err());
@@ -92,7 +92,7 @@ async fn a_foreign_key_is_left_untouched(world: &World) {
         assert_all_refuse(&lock).await;
         assert_eq!(world.admin(&["GET", "job"]), "precious");
         assert_eq!(world.admin(&["PTTL", "job"]), "-1");
-        assert_eq!(world.keys(), ["job"], "nothing beside it");
+        assert_eq!(world.keys(), ["job"], "no other keys");
         let _ = world.admin(&["DEL", "job"]);
     }
 }
@@ -145,7 +145,7 @@ async fn the_key_prefix_is_part_of_every_key(world: &World) {
     assert!(world.keys().is_empty());
 }
 
-async fn odd_names_keep_to_themselves(world: &World) {
+async fn odd_names_work_and_leave_nothing(world: &World) {
     let client = world.client().await;
     let odd: [&[u8]; 6] = [
         b"a{b",
@@ -195,7 +195,7 @@ async fn re_entry_can_be_refused(world: &World) {
     };
     let writing = lock.write_with(options()).await.unwrap();
     refused(lock.write_with(options()).await.unwrap_err());
-    // To read inside a write hold is no re-entry.
+    // A read hold inside a write hold is not a re-entry.
     let reading = lock.read_with(options()).await.unwrap();
     refused(lock.read_with(options()).await.unwrap_err());
     drop((writing, reading));

@@ -1,4 +1,4 @@
-//! The wire: what Redisson writes, reads and publishes. Its side is played by scripts of the effects described for it.
+//! Tests the read-write lock together with Redisson: layout, messages and exclusion. Scripts have the effects of Redisson's.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use super::{CHANNEL, rwlock};
 suite! {
     a_reader_is_redissons_hash_and_one_timeout_key,
     a_writer_is_redissons_hash,
-    a_writer_that_reads_is_two_fields,
+    a_writer_that_reads_has_two_fields,
     names_with_braces_are_wrapped_as_by_redisson,
     our_reader_survives_the_release_of_a_java_reader,
     a_java_reader_survives_the_release_of_ours,
     a_java_reader_with_several_holds_survives_ours,
     a_java_reader_that_died_does_not_keep_the_lock,
     a_java_release_wakes_our_waiters,
-    our_releases_publish_what_redisson_listens_for,
+    our_releases_publish_redissons_messages,
     java_and_we_exclude_each_other,
-    a_java_downgrade_is_noticed_by_a_poll_at_the_latest,
+    a_poll_detects_a_java_downgrade,
     our_re_entered_hold_is_counted_by_java,
 }
 
@@ -27,7 +27,7 @@ const READERS: &str = "stanchion_rwlock_readers:{job}";
 
 const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
 
-/// Read lock: reply 1 for granted, else the TTL.
+/// Redisson's read lock: returns `granted`, or else the TTL.
 const JAVA_READ: &str = "
 local mode = redis.call('hget', KEYS[1], 'mode')
 if mode == false then
@@ -142,7 +142,7 @@ impl<'a> Java<'a> {
     }
 }
 
-/// The time a key has left, which must be in the range.
+/// Asserts that the TTL of a key in milliseconds is in the range.
 fn assert_left(world: &World, key: &str, range: std::ops::RangeInclusive<i64>) {
     let left: i64 = world.admin(&["PTTL", key]).parse().unwrap();
     assert!(range.contains(&left), "{key}: {left}");
@@ -167,9 +167,9 @@ async fn a_reader_is_redissons_hash_and_one_timeout_key(world: &World) {
     let key = hold_key(&owner, 1);
     assert_eq!(world.admin(&["GET", &key]), "1");
     assert_left(world, &key, 19_000..=20_000);
-    // Beside them one of ours: when the leases end.
+    // `READERS` is our own key, with the ends of the leases.
     let keys = ["job".to_owned(), READERS.to_owned(), key];
-    assert_eq!(world.keys(), keys, "one, whatever the count");
+    assert_eq!(world.keys(), keys, "one timeout key for any count");
     assert_left(world, READERS, 19_000..=20_000);
     again.release().await.unwrap();
     assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
@@ -187,14 +187,14 @@ async fn a_writer_is_redissons_hash(world: &World) {
     assert_eq!(world.admin(&["HLEN", "job"]), "2");
     assert_eq!(world.admin(&["HGET", "job", "mode"]), "write");
     assert_eq!(world.admin(&["HGET", "job", &field]), "2");
-    // Redisson adds leases up; a crashed writer of ours blocks for one.
+    // Redisson adds the leases of re-entries up. With our lock a killed writer blocks for one lease.
     assert_left(world, "job", 19_000..=20_000);
     assert_eq!(world.keys(), ["job"]);
     drop((writing, again));
     world.at_rest().await;
 }
 
-async fn a_writer_that_reads_is_two_fields(world: &World) {
+async fn a_writer_that_reads_has_two_fields(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
     let writing = lock.write().await.unwrap();
@@ -232,7 +232,7 @@ async fn our_reader_survives_the_release_of_a_java_reader(world: &World) {
     let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(12)).unwrap());
     let reading = lock.read().await.unwrap();
     let again = reading.reenter().await.unwrap();
-    // Trap 20: without a timeout key of ours it would delete the lock.
+    // Without our timeout key Redisson's release would delete the lock.
     assert_eq!(java.unread(), "others read");
     assert_eq!(world.admin(&["HGET", "job", "mode"]), "read");
     assert_left(world, "job", 11_000..=12_000);
@@ -263,7 +263,7 @@ async fn a_java_reader_with_several_holds_survives_ours(world: &World) {
     assert_eq!(java.read(20_000), "granted");
     assert_eq!(java.read(10_000), "granted");
     let reading = lock.read().await.unwrap();
-    // Its first hold has run out, another has not.
+    // The first of Java's holds has expired, the others have not.
     let _ = world.admin(&["DEL", &hold_key(JAVA, 1)]);
     reading.release().await.unwrap();
     assert_eq!(world.admin(&["HGET", "job", JAVA]), "3");
@@ -285,7 +285,7 @@ async fn a_java_reader_that_died_does_not_keep_the_lock(world: &World) {
     reading.release().await.unwrap();
     assert!(
         world.keys().is_empty(),
-        "as Redisson: all timeout keys have gone"
+        "as in Redisson: no timeout key is left"
     );
 }
 
@@ -301,7 +301,7 @@ async fn a_java_release_wakes_our_waiters(world: &World) {
         })
         .collect();
     world.subscribed(CHANNEL).await;
-    stanchion_testkit::eventually("they wait", || client.waiters() == 3).await;
+    stanchion_testkit::eventually("the calls wait", || client.waiters() == 3).await;
     world.quiet().await;
     assert_eq!(java.unwrite(), "freed");
     let mut reading = Vec::new();
@@ -320,32 +320,32 @@ async fn a_java_release_wakes_our_waiters(world: &World) {
     world.at_rest().await;
 }
 
-async fn our_releases_publish_what_redisson_listens_for(world: &World) {
+async fn our_releases_publish_redissons_messages(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
-    let mut heard = world.listen(CHANNEL).await;
+    let mut messages = world.listen(CHANNEL).await;
     lock.read().await.unwrap().release().await.unwrap();
-    assert_eq!(heard.next().await, "0");
+    assert_eq!(messages.next().await, "0");
     lock.write().await.unwrap().release().await.unwrap();
-    assert_eq!(heard.next().await, "1");
+    assert_eq!(messages.next().await, "1");
     let reading = lock.write().await.unwrap().downgrade().await.unwrap();
-    assert_eq!(heard.next().await, "1");
+    assert_eq!(messages.next().await, "1");
     let other = lock.read().await.unwrap();
     other.release().await.unwrap();
     reading.release().await.unwrap();
-    // Nothing for the first of two readers.
-    assert_eq!(heard.next().await, "0");
+    // The release of the first of two readers publishes nothing.
+    assert_eq!(messages.next().await, "0");
     let writing = lock.write().await.unwrap();
     let options = AcquireOptions::new().owner(writing.owner());
     let nested = lock.read_with(options).await.unwrap();
     writing.release().await.unwrap();
-    assert_eq!(heard.next().await, "1");
+    assert_eq!(messages.next().await, "1");
     nested.release().await.unwrap();
-    assert_eq!(heard.next().await, "0");
+    assert_eq!(messages.next().await, "0");
     assert!(!lock.danger().force_release().await.unwrap());
     let _forced = lock.write().await.unwrap();
     assert!(lock.danger().force_release().await.unwrap());
-    assert_eq!(heard.next().await, "1");
+    assert_eq!(messages.next().await, "1");
 }
 
 async fn java_and_we_exclude_each_other(world: &World) {
@@ -375,7 +375,7 @@ async fn java_and_we_exclude_each_other(world: &World) {
     assert!(world.keys().is_empty());
 }
 
-async fn a_java_downgrade_is_noticed_by_a_poll_at_the_latest(world: &World) {
+async fn a_poll_detects_a_java_downgrade(world: &World) {
     let client = stanchion::Client::connect_with(
         world
             .config("client")
@@ -390,10 +390,10 @@ async fn a_java_downgrade_is_noticed_by_a_poll_at_the_latest(world: &World) {
     let reader = tokio::spawn(async move { lock.read().await.unwrap() });
     world.subscribed(CHANNEL).await;
     world.quiet().await;
-    // W16: nothing is published.
+    // Redisson publishes nothing here.
     assert_eq!(java.unwrite(), "reads on");
     let reading = tokio::time::timeout(Duration::from_secs(3), reader).await;
-    let reading = reading.expect("it polls").unwrap();
+    let reading = reading.expect("the reader polls").unwrap();
     assert_eq!(java.unread(), "others read");
     reading.release().await.unwrap();
     assert!(world.keys().is_empty());
@@ -409,7 +409,7 @@ async fn our_re_entered_hold_is_counted_by_java(world: &World) {
         reading.reenter().await.unwrap(),
     );
     assert_eq!(java.read(5_000), "granted");
-    // It looks for timeout keys 3, 2 and 1 of ours, and finds the last.
+    // Redisson's release looks for the timeout keys 3, 2 and 1 of our reader, and finds key 1.
     assert_eq!(java.unread(), "others read");
     assert_left(world, "job", 25_000..=30_000);
     drop((reading, second, third));

@@ -1,4 +1,4 @@
-//! `Preference::Writer`: a waiting writer holds new readers off; by default nothing does.
+//! Tests `Preference::Writer`: a waiting writer blocks new readers, and readers and writers take turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -14,19 +14,19 @@ const MARK: &str = "stanchion_rwlock_writer:{job}";
 const TURN: &str = "stanchion_rwlock_turn:{job}";
 
 suite! {
-    by_default_a_waiting_writer_leaves_no_mark_and_readers_join,
-    by_default_a_reader_looks_at_no_mark,
-    a_waiting_writer_holds_new_readers_off,
-    who_reads_already_goes_on,
-    a_writer_that_gives_up_lets_readers_in_again,
-    one_who_asks_once_holds_nobody_off,
-    a_dead_writer_holds_readers_off_for_its_grace_at_most,
+    by_default_a_waiting_writer_leaves_no_mark_and_readers_acquire,
+    by_default_a_reader_ignores_a_mark,
+    a_waiting_writer_blocks_new_readers,
+    a_holder_may_re_enter_and_renew_while_a_writer_waits,
+    a_writer_that_stops_waiting_unblocks_readers,
+    try_write_does_not_block_readers,
+    a_dead_writer_blocks_readers_for_its_grace_at_most,
     a_mark_lasts_as_long_as_its_writer_waits,
     writers_of_several_processes_take_turns_with_readers,
-    a_writer_gets_through_a_steady_stream_of_readers,
-    writers_in_turns_let_a_reader_in,
-    readers_that_give_up_their_turn_hold_no_writer_off,
-    a_dead_reader_holds_writers_off_for_its_grace_at_most,
+    a_writer_with_preference_acquires_despite_a_stream_of_readers,
+    alternating_writers_let_a_reader_acquire,
+    a_reader_that_stops_waiting_does_not_block_writers,
+    a_dead_reader_blocks_writers_for_its_grace_at_most,
 }
 
 fn preferring(client: &Client) -> RwLock {
@@ -34,13 +34,13 @@ fn preferring(client: &Client) -> RwLock {
 }
 
 async fn marked(world: &World) {
-    eventually_async("a writer holds readers off", async || {
+    eventually_async("a writer blocks readers", async || {
         world.admin(&["EXISTS", MARK]) == "1"
     })
     .await;
 }
 
-async fn by_default_a_waiting_writer_leaves_no_mark_and_readers_join(world: &World) {
+async fn by_default_a_waiting_writer_leaves_no_mark_and_readers_acquire(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = rwlock(&ours).read().await.unwrap();
     let writer = tokio::spawn({
@@ -57,14 +57,13 @@ async fn by_default_a_waiting_writer_leaves_no_mark_and_readers_join(world: &Wor
     world.at_rest().await;
 }
 
-async fn by_default_a_reader_looks_at_no_mark(world: &World) {
+async fn by_default_a_reader_ignores_a_mark(world: &World) {
     let client = world.client().await;
     let _ = world.admin(&["SET", MARK, "elsewhere:1:write", "PX", "60000"]);
     assert!(preferring(&client).try_read().await.unwrap().is_none());
-    // As Redisson.
     let reading = rwlock(&client).try_read().await.unwrap().unwrap();
     reading.release().await.unwrap();
-    // A writer with preference is held off by no mark, and leaves another's alone.
+    // A mark does not block a writer with preference, and a writer does not remove another writer's mark.
     let writing = preferring(&client).write().await.unwrap();
     assert_eq!(world.admin(&["GET", MARK]), "elsewhere:1:write");
     writing.release().await.unwrap();
@@ -72,7 +71,7 @@ async fn by_default_a_reader_looks_at_no_mark(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_waiting_writer_holds_new_readers_off(world: &World) {
+async fn a_waiting_writer_blocks_new_readers(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = preferring(&ours).read().await.unwrap();
     let writer = tokio::spawn({
@@ -92,7 +91,7 @@ async fn a_waiting_writer_holds_new_readers_off(world: &World) {
     assert_eq!(
         world.admin(&["EXISTS", MARK]),
         "0",
-        "it has what it waited for"
+        "a granted writer removes its mark"
     );
     assert!(!late.is_finished());
     writing.release().await.unwrap();
@@ -100,7 +99,7 @@ async fn a_waiting_writer_holds_new_readers_off(world: &World) {
     world.at_rest().await;
 }
 
-async fn who_reads_already_goes_on(world: &World) {
+async fn a_holder_may_re_enter_and_renew_while_a_writer_waits(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = preferring(&ours);
     let reading = lock.read().await.unwrap();
@@ -114,7 +113,7 @@ async fn who_reads_already_goes_on(world: &World) {
     again.release().await.unwrap();
     reading.release().await.unwrap();
     let writing = writer.await.unwrap();
-    // A second writer waits now, and the first still reads inside its own hold.
+    // While a second writer waits, the first may read inside its own hold.
     let second = tokio::spawn({
         let lock = preferring(&ours);
         async move { lock.write().await.unwrap() }
@@ -128,7 +127,7 @@ async fn who_reads_already_goes_on(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_writer_that_gives_up_lets_readers_in_again(world: &World) {
+async fn a_writer_that_stops_waiting_unblocks_readers(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = preferring(&ours).read().await.unwrap();
     for way in ["timeout", "cancelled"] {
@@ -146,7 +145,7 @@ async fn a_writer_that_gives_up_lets_readers_in_again(world: &World) {
         });
         world.quiet().await;
         writer.abort();
-        // Told, long before the poll of 5 s and before the grace.
+        // Woken by message: before the grace of 2 s and the poll interval of 5 s.
         let joined = tokio::time::timeout(Duration::from_millis(1500), late).await;
         drop(joined.expect(way).unwrap());
         assert_eq!(world.admin(&["EXISTS", MARK]), "0", "{way}");
@@ -155,7 +154,7 @@ async fn a_writer_that_gives_up_lets_readers_in_again(world: &World) {
     world.at_rest().await;
 }
 
-async fn one_who_asks_once_holds_nobody_off(world: &World) {
+async fn try_write_does_not_block_readers(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = preferring(&ours).read().await.unwrap();
     assert!(preferring(&theirs).try_write().await.unwrap().is_none());
@@ -171,9 +170,9 @@ async fn one_who_asks_once_holds_nobody_off(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_dead_writer_holds_readers_off_for_its_grace_at_most(world: &World) {
+async fn a_dead_writer_blocks_readers_for_its_grace_at_most(world: &World) {
     let client = world.client().await;
-    // What a writer leaves whose process was killed while it waited.
+    // The mark of a writer whose process was killed while it waited.
     let _ = world.admin(&["SET", MARK, "dead:1:write", "PX", "2000"]);
     let started = client.now();
     drop(preferring(&client).read().await.unwrap());
@@ -227,17 +226,17 @@ async fn writers_of_several_processes_take_turns_with_readers(world: &World) {
     };
     tokio::time::timeout(Duration::from_secs(30), all)
         .await
-        .expect("nobody starves");
+        .expect("no task starves");
     world.at_rest().await;
 }
 
-async fn a_writer_gets_through_a_steady_stream_of_readers(world: &World) {
+async fn a_writer_with_preference_acquires_despite_a_stream_of_readers(world: &World) {
     for preference in [Preference::Writer, Preference::Redisson] {
         let writer_client = world.client().await;
         let done = Arc::new(AtomicBool::new(false));
         let (reads, mut tasks) = (Arc::new(AtomicU32::new(0)), Vec::new());
         for _ in 0..3 {
-            // Each in a process of its own, so that no local queue helps; their holds overlap.
+            // Each reader is in a separate process, so that no local queue orders them. Their holds overlap.
             let lock = rwlock(&world.client().await).with_preference(preference);
             let (done, reads) = (Arc::clone(&done), Arc::clone(&reads));
             tasks.push(tokio::spawn(async move {
@@ -253,7 +252,7 @@ async fn a_writer_gets_through_a_steady_stream_of_readers(world: &World) {
                     }
                     if preference == Preference::Writer && lock.try_read().await.unwrap().is_none()
                     {
-                        // Held off: what it reads already comes to an end.
+                        // Blocked: the reader's holds come to an end.
                         if !held.is_empty() {
                             held.remove(0).release().await.unwrap();
                         }
@@ -261,7 +260,7 @@ async fn a_writer_gets_through_a_steady_stream_of_readers(world: &World) {
                 }
             }));
         }
-        stanchion_testkit::eventually("they read", || reads.load(SeqCst) > 12).await;
+        stanchion_testkit::eventually("the readers read", || reads.load(SeqCst) > 12).await;
         let lock = rwlock(&writer_client).with_preference(preference);
         let patience = Duration::from_millis(1500);
         let got_in = lock.write_timeout(patience).await;
@@ -279,7 +278,7 @@ async fn a_writer_gets_through_a_steady_stream_of_readers(world: &World) {
     }
 }
 
-async fn writers_in_turns_let_a_reader_in(world: &World) {
+async fn alternating_writers_let_a_reader_acquire(world: &World) {
     let done = Arc::new(AtomicBool::new(false));
     let (writes, mut tasks) = (Arc::new(AtomicU32::new(0)), Vec::new());
     for _ in 0..2 {
@@ -289,13 +288,13 @@ async fn writers_in_turns_let_a_reader_in(world: &World) {
             while !done.load(SeqCst) {
                 let writing = lock.write().await.unwrap();
                 writes.fetch_add(1, SeqCst);
-                // The other waits by now, and goes on waiting.
+                // Long enough for the other writer to wait.
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 writing.release().await.unwrap();
             }
         }));
     }
-    stanchion_testkit::eventually("they write in turns", || writes.load(SeqCst) > 6).await;
+    stanchion_testkit::eventually("the writers alternate", || writes.load(SeqCst) > 6).await;
     let readers = [world.client().await, world.client().await];
     for round in 0..6 {
         let before = writes.load(SeqCst);
@@ -305,10 +304,10 @@ async fn writers_in_turns_let_a_reader_in(world: &World) {
             .await
             .expect("a reader has its turn");
         let passed = writes.load(SeqCst) - before;
-        assert!(passed <= 4, "{passed} writers passed it");
+        assert!(passed <= 4, "{passed} writers overtook the reader");
         reading.release().await.unwrap();
     }
-    // And both read together, though they are of two processes.
+    // Readers of two processes hold together.
     let [one, other] = readers.each_ref().map(preferring);
     let (one, other) = tokio::join!(one.read(), other.read());
     drop((one.unwrap(), other.unwrap()));
@@ -319,7 +318,7 @@ async fn writers_in_turns_let_a_reader_in(world: &World) {
     world.at_rest().await;
 }
 
-async fn readers_that_give_up_their_turn_hold_no_writer_off(world: &World) {
+async fn a_reader_that_stops_waiting_does_not_block_writers(world: &World) {
     let clients = [
         world.client().await,
         world.client().await,
@@ -330,14 +329,14 @@ async fn readers_that_give_up_their_turn_hold_no_writer_off(world: &World) {
         let lock = preferring(&clients[1]);
         async move { lock.read().await }
     });
-    eventually_async("it waits", async || {
+    eventually_async("the call waits", async || {
         world.admin(&["GET", TURN]).starts_with('.')
     })
     .await;
-    // Its turn comes while it cannot have it: the next writer is in.
+    // The mark of another writer blocks the reader in its turn.
     let _ = world.admin(&["SET", MARK, "elsewhere:1:write", "PX", "60000"]);
     reader.abort();
-    eventually_async("it takes its sign along", async || {
+    eventually_async("the reader removes its turn", async || {
         world.admin(&["EXISTS", TURN]) == "0"
     })
     .await;
@@ -351,9 +350,9 @@ async fn readers_that_give_up_their_turn_hold_no_writer_off(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_dead_reader_holds_writers_off_for_its_grace_at_most(world: &World) {
+async fn a_dead_reader_blocks_writers_for_its_grace_at_most(world: &World) {
     let client = world.client().await;
-    // What a reader leaves that was killed when it was its turn.
+    // The turn of a reader that was killed before it acquired.
     let _ = world.admin(&["SET", TURN, "!dead:1", "PX", "2000"]);
     assert!(preferring(&client).try_write().await.unwrap().is_none());
     let started = client.now();
@@ -362,7 +361,7 @@ async fn a_dead_reader_holds_writers_off_for_its_grace_at_most(world: &World) {
     assert!(waited > Duration::from_millis(1500), "{waited:?}");
     assert!(waited < Duration::from_millis(4500), "{waited:?}");
     writing.release().await.unwrap();
-    // By default nobody looks at it.
+    // By default the turn is ignored.
     let _ = world.admin(&["SET", TURN, "!dead:1", "PX", "60000"]);
     rwlock(&client)
         .write()

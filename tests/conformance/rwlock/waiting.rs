@@ -1,4 +1,4 @@
-//! P4: who waits is woken; readers together, writers one by one.
+//! Tests wake-ups of the read-write lock (P4): readers together, writers one at a time, and the local queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use stanchion_tests::World;
 use super::{CHANNEL, rwlock};
 
 suite! {
-    waiting_readers_of_a_process_are_let_in_together,
-    a_released_writer_wakes_every_process,
-    the_last_reader_wakes_a_writer,
+    waiting_readers_of_a_process_acquire_together,
+    the_release_of_a_writer_wakes_every_process,
+    the_release_of_the_last_reader_wakes_a_writer,
     waiters_of_one_process_are_served_in_order,
-    a_waiting_writer_is_passed_by_no_reader_of_its_process,
-    a_waiter_that_gives_up_lets_those_behind_it_through,
-    readers_that_come_and_go_ask_for_nobody_else,
-    an_expired_holder_is_succeeded_without_a_message,
+    readers_never_overtake_a_waiting_writer_of_their_process,
+    a_dropped_writer_does_not_block_the_readers_behind_it,
+    releases_of_other_readers_cause_no_retry_of_a_writer,
+    waiters_acquire_an_expired_hold_without_a_message,
 }
 
 /// A client whose polls and renewals are so rare that commands can be counted.
@@ -34,14 +34,14 @@ fn calm(client: &Client) -> RwLock {
 }
 
 async fn waiting(client: &Client, n: usize) {
-    eventually("they wait", || client.waiters() == n).await;
+    eventually("the calls wait", || client.waiters() == n).await;
 }
 
-async fn waiting_readers_of_a_process_are_let_in_together(world: &World) {
+async fn waiting_readers_of_a_process_acquire_together(world: &World) {
     const READERS: usize = 20;
     let (ours, theirs) = (calm_client(world).await, calm_client(world).await);
-    // The server knows the scripts, so that each request is one command.
-    // Released, not dropped: who waits for a release that is under way subscribes, and stays so for a while.
+    // Loads the scripts, so that each request is one command.
+    // Released, not dropped: a call that waits for a release in flight subscribes, and stays subscribed for a while.
     let reading = calm(&ours).read().await.unwrap();
     reading.release().await.unwrap();
     let writing = calm(&ours).write().await.unwrap();
@@ -54,7 +54,7 @@ async fn waiting_readers_of_a_process_are_let_in_together(world: &World) {
             let (lock, all_in) = (calm(&theirs), Arc::clone(&all_in));
             tokio::spawn(async move {
                 let reading = lock.read().await.unwrap();
-                // Passed only when all of them hold at once.
+                // The barrier opens only when all readers hold at once.
                 all_in.wait().await;
                 reading
             })
@@ -69,14 +69,14 @@ async fn waiting_readers_of_a_process_are_let_in_together(world: &World) {
     for reader in readers {
         guards.push(reader.await.unwrap());
     }
-    // The release, and one for each of them.
+    // One release, and one acquire of each reader.
     assert_eq!(world.scripts_run() - before, 1 + READERS as u64);
     assert_eq!(world.subscribers(CHANNEL), 1);
     drop(guards);
     world.at_rest().await;
 }
 
-async fn a_released_writer_wakes_every_process(world: &World) {
+async fn the_release_of_a_writer_wakes_every_process(world: &World) {
     let ours = world.client().await;
     let others = [
         world.client().await,
@@ -91,7 +91,10 @@ async fn a_released_writer_wakes_every_process(world: &World) {
             tokio::spawn(async move { lock.read().await.unwrap() })
         })
         .collect();
-    eventually("all listen", || world.subscribers(CHANNEL) == 3).await;
+    eventually("all clients are subscribed", || {
+        world.subscribers(CHANNEL) == 3
+    })
+    .await;
     world.quiet().await;
     writing.release().await.unwrap();
     for reader in readers {
@@ -101,7 +104,7 @@ async fn a_released_writer_wakes_every_process(world: &World) {
     world.at_rest().await;
 }
 
-async fn the_last_reader_wakes_a_writer(world: &World) {
+async fn the_release_of_the_last_reader_wakes_a_writer(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     for writer in [&theirs, &ours] {
         let lock = rwlock(&ours);
@@ -151,7 +154,7 @@ async fn waiters_of_one_process_are_served_in_order(world: &World) {
         task.await.unwrap();
     }
     let order = order.lock().unwrap().clone();
-    // Readers side by side may overtake each other, never a writer.
+    // Adjacent readers may overtake each other, but never a writer.
     let rank = |i: usize| (i.div_ceil(3), usize::from(!i.is_multiple_of(3)));
     let ranks: Vec<_> = order.iter().map(|i| rank(*i)).collect();
     let writers_in_order = order.iter().filter(|i| *i % 3 == 0).is_sorted();
@@ -167,7 +170,7 @@ async fn waiters_of_one_process_are_served_in_order(world: &World) {
     }
 }
 
-async fn a_waiting_writer_is_passed_by_no_reader_of_its_process(world: &World) {
+async fn readers_never_overtake_a_waiting_writer_of_their_process(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
     let reading = lock.read().await.unwrap();
@@ -178,11 +181,11 @@ async fn a_waiting_writer_is_passed_by_no_reader_of_its_process(world: &World) {
         async move { lock.read().await.unwrap() }
     });
     waiting(&client, 2).await;
-    // One who asks once is not a waiter: it is let in, as by Redisson.
+    // `try_read` does not queue behind the writer, as in Redisson.
     drop(lock.try_read().await.unwrap().unwrap());
     world.quiet().await;
     assert!(!late.is_finished());
-    // Re-entry waits for nobody.
+    // Re-entry does not queue either.
     let again = reading.reenter().await.unwrap();
     drop((reading, again));
     let writing = writer.await.unwrap();
@@ -192,7 +195,7 @@ async fn a_waiting_writer_is_passed_by_no_reader_of_its_process(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_waiter_that_gives_up_lets_those_behind_it_through(world: &World) {
+async fn a_dropped_writer_does_not_block_the_readers_behind_it(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = rwlock(&ours).read().await.unwrap();
     let lock = rwlock(&theirs);
@@ -207,17 +210,17 @@ async fn a_waiter_that_gives_up_lets_those_behind_it_through(world: &World) {
     waiting(&theirs, 4).await;
     world.quiet().await;
     drop(writer);
-    // Nothing is published: those behind it must be told by whoever goes.
+    // The server publishes nothing, so the dropped waiter must wake the readers behind it.
     for reader in readers {
         let reading = tokio::time::timeout(Duration::from_secs(2), reader).await;
-        drop(reading.expect("told, not polling").unwrap());
+        drop(reading.expect("woken, not polling").unwrap());
     }
     reading.release().await.unwrap();
     assert_eq!(theirs.waiters(), 0);
     world.at_rest().await;
 }
 
-async fn readers_that_come_and_go_ask_for_nobody_else(world: &World) {
+async fn releases_of_other_readers_cause_no_retry_of_a_writer(world: &World) {
     let client = calm_client(world).await;
     let lock = calm(&client);
     let staying = lock.read().await.unwrap();
@@ -237,14 +240,14 @@ async fn readers_that_come_and_go_ask_for_nobody_else(world: &World) {
     for other in others {
         other.release().await.unwrap();
     }
-    // The writer does not ask while somebody reads on.
+    // The writer does not retry while another reader holds.
     assert_eq!(world.scripts_run() - before, 10);
     staying.release().await.unwrap();
     drop(writer.await.unwrap());
     world.at_rest().await;
 }
 
-async fn an_expired_holder_is_succeeded_without_a_message(world: &World) {
+async fn waiters_acquire_an_expired_hold_without_a_message(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let options = stanchion::AcquireOptions::new()
         .lease(Lease::new(Duration::from_millis(300)).unwrap())

@@ -1,4 +1,4 @@
-//! Futures dropped at every await point.
+//! Tests of the fair lock's futures, dropped at every await point.
 
 use super::*;
 
@@ -33,7 +33,7 @@ async fn a_try_dropped_anywhere_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_acquire_dropped_anywhere_hands_the_baton_on() {
+async fn a_waiting_acquire_dropped_anywhere_passes_its_grant_on() {
     for timeout in [None, Some(Duration::from_secs(60))] {
         let (world, ours, theirs) = slow().await;
         let polls = for_each_await_point(async |polls| {
@@ -48,7 +48,7 @@ async fn a_waiting_acquire_dropped_anywhere_hands_the_baton_on() {
                         .is_some()
                 }
             });
-            // The grant comes while the doomed waiter is at any point of its wait.
+            // The grant is sent while the doomed waiter is at any point of its wait.
             let releasing = tokio::spawn(async move {
                 sleep(ms(40)).await;
                 held.release().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_waiting_acquire_dropped_anywhere_hands_the_baton_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_crosses_a_departure_goes_on() {
+async fn a_grant_to_a_waiter_that_leaves_goes_to_the_next() {
     let (world, ours, theirs) = slow().await;
     for after in 0..16 {
         let held = fair(&theirs).acquire().await.unwrap();
@@ -83,7 +83,7 @@ async fn a_grant_that_crosses_a_departure_goes_on() {
         drop(doomed);
         let started = Instant::now();
         let guard = granted(survivor).await;
-        assert!(started.elapsed() < ms(100), "gone after {after} ms");
+        assert!(started.elapsed() < ms(100), "dropped after {after} ms");
         guard.release().await.unwrap();
         releasing.await.unwrap().unwrap();
         world.at_rest().await;
@@ -91,7 +91,7 @@ async fn a_grant_that_crosses_a_departure_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_dropped_anywhere_grants() {
+async fn a_release_dropped_anywhere_grants_to_the_next_waiter() {
     for waiters in [0, 1] {
         let (world, ours, theirs) = slow().await;
         for_each_await_point(async |polls| {
@@ -115,7 +115,7 @@ async fn a_release_dropped_anywhere_grants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
+async fn a_re_entry_dropped_anywhere_does_not_change_the_count() {
     let (world, ours, _theirs) = slow().await;
     let guard = fair(&ours).acquire().await.unwrap();
     let owner = guard.owner().to_string();

@@ -1,17 +1,17 @@
-//! Replies and messages that are lost, and grants that are found all the same.
+//! Tests that the fair lock's waiters find their grants after lost replies and lost messages.
 
 use stanchion_tests::LostReply;
 
 use super::*;
 
-/// Waits until the first has had the lock for itself, and then the second.
+/// Serves the first waiter and then the second, which must not hold at the same time.
 async fn in_turn(
     world: &World,
     first: JoinHandle<FairLockGuard>,
     second: JoinHandle<FairLockGuard>,
 ) {
     let guard = granted(first).await;
-    // A resend has run by now. It released nothing of the next holder.
+    // The resent request has run by now. It must not have released this hold.
     assert!(!second.is_finished());
     assert!(guard.is_held());
     guard.release().await.unwrap();
@@ -34,7 +34,7 @@ async fn an_acquire_whose_reply_is_lost_holds_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_whose_reply_is_lost_has_one_place() {
+async fn a_waiter_whose_reply_is_lost_has_one_queue_entry() {
     for way in LostReply::WAYS {
         let (world, ours, theirs) = warm().await;
         let held = fair(&ours).acquire().await.unwrap();
@@ -64,7 +64,7 @@ async fn a_release_whose_reply_is_lost_grants_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_in_a_reply_that_is_lost_is_found_at_once() {
+async fn a_grant_in_a_lost_reply_is_found_at_once() {
     for way in LostReply::WAYS {
         let (world, ours, theirs) = warm().await;
         let held = fair(&ours).acquire().await.unwrap();
@@ -73,7 +73,7 @@ async fn a_grant_in_a_reply_that_is_lost_is_found_at_once() {
         sleep(ms(10)).await;
         world.lose_next_reply(way);
         held.release().await.unwrap();
-        // The release has been sent again by now, and the next sign of life is far.
+        // The release has been resent by now, and the next heartbeat is not due soon.
         let released = Instant::now();
         let guard = granted(first).await;
         let waited = released.elapsed();
@@ -97,14 +97,14 @@ async fn a_grant_inside_a_client_needs_no_message() {
     let before = world.scripts_run();
     held.release().await.unwrap();
     let guard = granted(next).await;
-    assert_eq!(world.scripts_run() - before, 1, "the release is all");
-    // From the reply of a departure, too: this one was granted and does not take it.
+    assert_eq!(world.scripts_run() - before, 1, "only the release was sent");
+    // A reply to a departure grants, too: `leaves` gets the grant, has left, and passes it on to `last`.
     leaves.abort();
     guard.release().await.unwrap();
     let started = Instant::now();
     let guard = granted(last).await;
     assert_eq!(started.elapsed(), Duration::ZERO);
-    // The message to another client is the first that is lost.
+    // The grant to the other client is the first message, and it is lost.
     guard.release().await.unwrap();
     granted(far).await.release().await.unwrap();
     assert!(started.elapsed() > ms(100));
@@ -138,9 +138,9 @@ async fn a_grant_arrives_in_one_round_trip() {
     let releasing = tokio::spawn(held.release());
     let guard = granted(next).await;
     assert!(started.elapsed() <= ms(12), "{:?}", started.elapsed());
-    assert_eq!(world.scripts_run() - before, 1, "the release is all");
+    assert_eq!(world.scripts_run() - before, 1, "only the release was sent");
     releasing.await.unwrap().unwrap();
-    // Counted from the server's time of the grant, not from the message's arrival.
+    // The lease counts from the server's time of the grant, not from the arrival of the message.
     let counted = guard.remaining() + started.elapsed();
     assert!(counted <= ms(1500), "{counted:?}");
     assert!(counted > ms(1400), "{counted:?}");
@@ -149,7 +149,7 @@ async fn a_grant_arrives_in_one_round_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_grant_is_found_by_the_next_sign_of_life() {
+async fn the_next_heartbeat_finds_a_lost_grant() {
     let (world, ours, theirs) = warm().await;
     for _ in 0..5 {
         let held = fair(&ours).acquire().await.unwrap();
@@ -176,9 +176,9 @@ async fn a_lost_grant_is_found_by_the_next_sign_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grants_of_a_process_that_cannot_listen_are_found() {
+async fn a_process_that_cannot_subscribe_finds_its_grants() {
     let (world, ours, theirs) = warm().await;
-    // The linger of the warm-up ends.
+    // The subscriptions of the warm-up end after their linger time.
     sleep(Duration::from_secs(10)).await;
     let denied = "NOPERM this user has no permissions to access one of the channels";
     world
@@ -205,7 +205,7 @@ async fn grants_of_a_process_that_cannot_listen_are_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_without_messages_finds_its_grants_by_its_signs_of_life() {
+async fn a_polling_client_finds_its_grants_by_its_heartbeats() {
     let (world, ours, _theirs) = warm().await;
     let config = world.config("polling").wake(Wake::Poll);
     let polling = Client::connect_with(config).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_client_without_messages_finds_its_grants_by_its_signs_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscriber_that_is_cut_off_misses_nothing() {
+async fn a_disconnected_subscriber_misses_no_grant() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
     let first = waiting(&world, &fair(&theirs)).await;

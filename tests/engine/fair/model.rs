@@ -1,4 +1,4 @@
-//! Random histories against a plain model: a queue, a holder and a count.
+//! Compares random histories of the fair lock with a plain model: a queue, a holder and a count.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,11 @@ enum Step {
     /// The holder's guards are dropped.
     Drop,
     Reenter,
-    /// A waiter leaves: which, counted from the head.
+    /// The n-th waiter from the head leaves.
     Leave(usize),
-    /// Somebody frees the lock from under its holder.
+    /// A client releases the lock by force.
     Force(usize),
-    /// The holder releases one count; if its client is not that of the next, the message of the grant is lost.
+    /// The holder releases all counts. If the next waiter is of another client, the message of the grant is lost.
     LoseMessage,
     /// Time passes.
     Pass(u64),
@@ -109,7 +109,7 @@ impl Subject {
         self.granted.lock().unwrap().contains_key(&id)
     }
 
-    /// Waits until what is agrees with what ought to be.
+    /// Waits until the lock agrees with the model.
     async fn agrees(&mut self, model: &Model) {
         let within = if std::mem::take(&mut self.lost) {
             BEAT + ms(20)
@@ -218,7 +218,7 @@ impl Subject {
                     .unwrap();
                 assert_eq!(freed, model.holder.is_some());
                 let Some((id, _)) = model.holder else { return };
-                // It does not know yet, and releases nothing of its successor's.
+                // The holder does not know yet. Its release must not affect its successor's hold.
                 self.inner.clear();
                 let stale = self.take(id);
                 model.succeed();
@@ -227,7 +227,7 @@ impl Subject {
             }
             Step::LoseMessage => {
                 if let (Some(next), Some((id, _))) = (model.queue.front(), model.holder) {
-                    // In one client the reply to the release is the grant.
+                    // Within one client the reply to the release is the grant, so there is no message to lose.
                     if self.client_of[next] != self.client_of[&id] {
                         self.world.as_engine().faults().lose_messages(1);
                         self.lost = true;
@@ -265,7 +265,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_lock_does_what_a_queue_does(steps in steps()) {
+    fn the_fair_lock_agrees_with_its_model(steps in steps()) {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)

@@ -1,8 +1,8 @@
-//! Silence: the dead and those who are only cut off, however many they are, whatever the server and the network do meanwhile.
+//! Tests of silent processes in the fair queue: dead ones and disconnected ones, one or hundreds, also with restarts and clock steps.
 
 use super::*;
 
-/// A client whose pauses between tries to connect are its own.
+/// A client with its own seed, so that its reconnect pauses differ from those of others.
 async fn seeded(world: &World, name: &str, seed: u64) -> Client {
     Client::connect_with(world.config(name).seed(seed))
         .await
@@ -24,7 +24,7 @@ fn known(world: &World) -> u64 {
     })
 }
 
-/// Releases `held`. The live waiter `next` has it within the grace, whoever is silent before it.
+/// Releases `held`, and asserts that the live waiter `next` acquires within the grace and `slack` ms.
 async fn succeeded(
     held: FairLockGuard,
     next: JoinHandle<FairLockGuard>,
@@ -42,13 +42,13 @@ async fn succeeded(
 #[tokio::test(start_paused = true)]
 async fn all_processes_that_fall_silent_delay_the_others_once() {
     for dead in [1, 4] {
-        // At every point of their beat, and of a hold that was granted to one of them.
+        // At every phase of their heartbeat, and of a hold that was granted to one of them.
         for after in [0, 120, 260, 499, 900, 1300, 1600, 2500] {
             let (world, ours, theirs) = warm().await;
             let held = fair(&ours).acquire().await.unwrap();
             let mut silent = Vec::new();
             for i in 0..dead {
-                silent.push(crowd(&world, &format!("silent{i}"), 50 / dead).await);
+                silent.push(queued_client(&world, &format!("silent{i}"), 50 / dead).await);
             }
             let next = waiting(&world, &fair(&theirs)).await;
             sleep(ms(333)).await;
@@ -61,7 +61,7 @@ async fn all_processes_that_fall_silent_delay_the_others_once() {
             sleep(ms(after)).await;
             let case = format!("{dead} silent for {after} ms");
             let guard = succeeded(held, next, 50, &case).await;
-            // They come back, at the tail, and are served.
+            // The silent processes come back at the tail of the queue, and are served.
             world.as_engine().faults().thaw(None);
             guard.release().await.unwrap();
             let (_clients, waiters): (Vec<_>, Vec<_>) = silent.into_iter().unzip();
@@ -72,12 +72,12 @@ async fn all_processes_that_fall_silent_delay_the_others_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_is_silent_for_less_keeps_its_places() {
+async fn a_process_that_is_silent_for_less_than_the_grace_keeps_its_queue_entries() {
     for silence in [400, 800, 1400] {
         for before in [0, 170, 330, 480] {
             let (world, ours, theirs) = warm().await;
             let held = fair(&ours).acquire().await.unwrap();
-            let (_silent, waiters) = crowd(&world, "silent", 3).await;
+            let (_silent, waiters) = queued_client(&world, "silent", 3).await;
             let last = waiting(&world, &fair(&theirs)).await;
             sleep(BEAT * 2 + ms(before)).await;
             world.as_engine().faults().freeze(Some("silent"));
@@ -97,8 +97,8 @@ async fn a_process_that_is_silent_for_less_keeps_its_places() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stood_still_evicts_nobody() {
-    // To the server, a jump of its clock and a stop are the same: every mark is stale at the first look.
+async fn a_server_that_stopped_for_a_while_evicts_no_waiter() {
+    // A step of its clock looks to the server like a stop: every heartbeat is stale at the next check.
     for jump in [1_600, 2_500, 10_000] {
         let (world, ours, theirs) = warm().await;
         let held = fair(&ours).acquire().await.unwrap();
@@ -125,10 +125,10 @@ async fn a_server_that_stood_still_evicts_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_falls_silent_with_a_grant_costs_no_more() {
+async fn a_waiter_that_falls_silent_with_a_grant_delays_the_next_by_one_grace() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
-    let (_silent, waiters) = crowd(&world, "silent", 3).await;
+    let (_silent, waiters) = queued_client(&world, "silent", 3).await;
     let next = waiting(&world, &fair(&theirs)).await;
     sleep(BEAT).await;
     world.as_engine().faults().freeze(Some("silent"));
@@ -140,21 +140,21 @@ async fn a_waiter_that_falls_silent_with_a_grant_costs_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_releaser_looks_after_a_queue_that_nobody_else_looks_after() {
+async fn a_releasing_client_removes_silent_waiters_when_no_other_client_waits() {
     let (world, ours, _theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
-    let (_silent, waiters) = crowd(&world, "silent", 3).await;
-    // Behind them only a Redisson client.
+    let (_silent, waiters) = queued_client(&world, "silent", 3).await;
+    // Only a Redisson client is queued behind them.
     let far = "local t = redis.call('TIME') redis.call('ZADD', KEYS[1], t[1] * 1000 + 300000, 'java:1') redis.call('RPUSH', KEYS[2], 'java:1') return 1";
     let _ = world.admin(&["EVAL", far, "2", TIMEOUTS, QUEUE]);
     sleep(BEAT).await;
     world.as_engine().faults().freeze(Some("silent"));
     sleep(Duration::from_secs(3)).await;
     held.release().await.unwrap();
-    // Nobody could see that they were silent, until it looked.
+    // No client could notice the silence before the release.
     sleep(FairLock::GRACE + ms(50)).await;
     assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), "java:1");
-    // And that was all: a Redisson client that does not come is nobody's to watch.
+    // The releasing client sends no more: it does not watch Redisson's waiters.
     let before = world.scripts_run();
     sleep(Duration::from_secs(60)).await;
     assert_eq!(world.scripts_run(), before);
@@ -164,7 +164,7 @@ async fn a_releaser_looks_after_a_queue_that_nobody_else_looks_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_falls_silent_is_succeeded_when_its_lease_ends() {
+async fn the_next_waiter_acquires_when_the_lease_of_a_silent_holder_ends() {
     let (world, _ours, theirs) = warm().await;
     let silent = client(&world, "silent").await;
     let lock = fair(&silent).with_lease(Lease::new(Duration::from_secs(3)).unwrap());
@@ -192,7 +192,7 @@ async fn hundreds_of_processes_that_fall_silent_together_delay_the_others_once()
     let held = fair(&ours).acquire().await.unwrap();
     let mut silent = Vec::new();
     for i in 0..250 {
-        let (client, mut waiters) = crowd(&world, "silent", 1).await;
+        let (client, mut waiters) = queued_client(&world, "silent", 1).await;
         silent.push((client, waiters.pop().unwrap()));
         if i % 25 == 0 {
             // They send their heartbeats at different times.
@@ -211,11 +211,11 @@ async fn hundreds_of_processes_that_fall_silent_together_delay_the_others_once()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_finished_processes_leave_does_not_grow() {
+async fn heartbeats_of_finished_processes_do_not_accumulate() {
     let (world, ours, theirs) = warm().await;
     let mut held = fair(&ours).acquire().await.unwrap();
     for round in 0..300 {
-        // There is always somebody in the queue, so that it is never forgotten as a whole.
+        // The queue is never empty, so its keys are never deleted as a whole.
         let brief = client(&world, "brief").await;
         let passing = waiting(&world, &fair(&brief)).await;
         let next = waiting(&world, &fair([&ours, &theirs][round % 2])).await;
@@ -231,7 +231,7 @@ async fn what_finished_processes_leave_does_not_grow() {
 }
 
 /// Waiters of eight processes, in this order, behind a holder of a ninth.
-async fn line_of_eight(
+async fn queue_of_eight(
     world: &World,
 ) -> (Vec<Client>, FairLockGuard, Vec<JoinHandle<FairLockGuard>>) {
     let mut clients = vec![seeded(world, "holder", 99).await];
@@ -262,28 +262,28 @@ async fn served_in_order(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_with_all_data_passes_over_nobody() {
+async fn a_restart_that_keeps_the_data_keeps_the_order() {
     for away in [0, 300, 700, 1_000, 1_500, 2_200, 4_000, 9_000] {
         let world = World::engine();
-        let (_clients, held, waiters) = line_of_eight(&world).await;
-        let order = places(&world);
+        let (_clients, held, waiters) = queue_of_eight(&world).await;
+        let order = entries(&world);
         let faults = world.as_engine().faults();
         faults.refuse_connections(Switch::On);
         faults.restart(Data::Kept);
         sleep(ms(away)).await;
         faults.refuse_connections(Switch::Off);
-        // Each comes back when its pause is over.
+        // Time for each client to reconnect after its pause.
         sleep(Duration::from_secs(6)).await;
-        assert_eq!(places(&world), order, "P7: away for {away} ms");
+        assert_eq!(entries(&world), order, "P7: away for {away} ms");
         served_in_order(&world, held, waiters).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_freed_while_its_waiters_come_back_waits_for_the_first() {
+async fn a_lock_freed_while_waiters_reconnect_goes_to_the_first() {
     for away in [700, 2_200, 4_000] {
         let world = World::engine();
-        let (_clients, held, waiters) = line_of_eight(&world).await;
+        let (_clients, held, waiters) = queue_of_eight(&world).await;
         let faults = world.as_engine().faults();
         faults.refuse_connections(Switch::On);
         faults.restart(Data::Kept);
@@ -295,10 +295,10 @@ async fn a_lock_that_is_freed_while_its_waiters_come_back_waits_for_the_first() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_outage_that_all_saw_each_keeps_its_place_whenever_it_comes_back() {
+async fn waiters_keep_their_order_after_an_outage_of_all_of_them() {
     let world = World::engine();
-    let (_clients, held, waiters) = line_of_eight(&world).await;
-    let order = places(&world);
+    let (_clients, held, waiters) = queue_of_eight(&world).await;
+    let order = entries(&world);
     let faults = world.as_engine().faults();
     for i in 0..8 {
         faults.freeze(Some(&format!("waiter{i}")));
@@ -308,17 +308,17 @@ async fn after_an_outage_that_all_saw_each_keeps_its_place_whenever_it_comes_bac
         faults.thaw(Some(&format!("waiter{i}")));
         sleep(ms(450)).await;
     }
-    assert_eq!(places(&world), order, "P7");
+    assert_eq!(entries(&world), order, "P7");
     served_in_order(&world, held, waiters).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_comes_and_goes_does_not_keep_the_dead() {
+async fn a_flapping_process_does_not_keep_dead_waiters_queued() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
-    let (_silent, dead) = crowd(&world, "silent", 2).await;
+    let (_silent, dead) = queued_client(&world, "silent", 2).await;
     let next = waiting(&world, &fair(&theirs)).await;
-    let (_flapping, back) = crowd(&world, "flapping", 1).await;
+    let (_flapping, back) = queued_client(&world, "flapping", 1).await;
     sleep(BEAT).await;
     let faults = world.as_engine().faults();
     faults.freeze(Some("silent"));
@@ -349,10 +349,10 @@ async fn a_process_that_comes_and_goes_does_not_keep_the_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_goes_back_keeps_neither_the_dead_nor_evicts_the_living() {
+async fn a_clock_stepped_back_evicts_dead_waiters_only() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
-    let (_silent, dead) = crowd(&world, "silent", 2).await;
+    let (_silent, dead) = queued_client(&world, "silent", 2).await;
     let first = waiting(&world, &fair(&theirs)).await;
     let second = waiting(&world, &fair(&ours)).await;
     sleep(BEAT).await;
@@ -374,9 +374,9 @@ async fn a_clock_that_goes_back_keeps_neither_the_dead_nor_evicts_the_living() {
     world.at_rest().await;
 }
 
-/// A queue as a version before this one left it: its keys, and its own heartbeats under a name that is not looked at.
+/// An older version left a waiter in the queue. Its heartbeats are in a key that this version does not read.
 #[tokio::test(start_paused = true)]
-async fn waiters_whose_signs_of_life_are_kept_elsewhere_wedge_nobody() {
+async fn a_waiter_of_an_older_version_does_not_block_the_queue() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
     let elsewhere = "01234567-89ab-8def-8123-456789abcdef:1";

@@ -1,31 +1,31 @@
-//! The state of a queue: expired, forgotten, full, overwritten, stamped anew.
+//! Tests of the fair queue's state: an expired lock, lost data, full memory, an overwritten key, long waits.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_that_finds_the_lock_expired_takes_its_turn() {
+async fn a_new_waiter_does_not_overtake_when_the_lock_has_expired() {
     let (world, ours, theirs) = warm().await;
     let options = AcquireOptions::new()
         .lease(Lease::new(ms(200)).unwrap())
         .renewal(Renewal::Manual);
     let abandoned = fair(&ours).acquire_with(options).await.unwrap();
-    let (_slow, mut waiters) = crowd(&world, "slow", 1).await;
-    // The one that waits cannot look at once.
+    let (_slow, mut waiters) = queued_client(&world, "slow", 1).await;
+    // The queued waiter cannot poll at once.
     world.as_engine().faults().freeze(Some("slow"));
     sleep(ms(300)).await;
     assert_eq!(world.admin(&["EXISTS", "job"]), "0");
     assert!(fair(&theirs).try_acquire().await.unwrap().is_none());
-    let newcomer = tokio::spawn({
+    let new_waiter = tokio::spawn({
         let lock = fair(&theirs);
         async move { lock.acquire().await.unwrap() }
     });
     sleep(ms(50)).await;
-    assert!(!newcomer.is_finished());
+    assert!(!new_waiter.is_finished());
     world.as_engine().faults().thaw(None);
     let guard = granted(waiters.pop().unwrap()).await;
-    assert!(!newcomer.is_finished());
+    assert!(!new_waiter.is_finished());
     guard.release().await.unwrap();
-    granted(newcomer).await.release().await.unwrap();
+    granted(new_waiter).await.release().await.unwrap();
     drop(abandoned);
     world.at_rest().await;
 }
@@ -51,7 +51,7 @@ async fn a_manual_hold_that_was_granted_by_message_has_its_whole_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_forgets_everything_gets_the_queue_back() {
+async fn waiters_restore_the_queue_after_a_restart_or_a_data_loss() {
     for data in [Data::Kept, Data::Lost] {
         let (world, ours, theirs) = warm().await;
         let held = fair(&ours).acquire().await.unwrap();
@@ -83,21 +83,21 @@ async fn a_server_that_forgets_everything_gets_the_queue_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_server_still_grants_to_those_that_wait() {
+async fn a_full_server_still_grants_to_queued_waiters() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
     let first = waiting(&world, &fair(&theirs)).await;
     let second = waiting(&world, &fair(&ours)).await;
     let doomed = waiting(&world, &fair(&ours)).await;
     world.as_engine().faults().out_of_memory(Switch::On);
-    // Several beats: nobody that waits is refused.
+    // Several heartbeats pass: the server rejects no queued waiter.
     sleep(BEAT * 4).await;
     match fair(&theirs).acquire().await {
         Err(AcquireError::Rejected {
             rejection: Rejection::OutOfMemory { .. },
             ..
         }) => {}
-        other => panic!("a newcomer needs memory: {other:?}"),
+        other => panic!("a new waiter needs memory: {other:?}"),
     }
     let inner = held.reenter().await.unwrap();
     inner.release().await.unwrap();
@@ -112,7 +112,7 @@ async fn a_full_server_still_grants_to_those_that_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_that_is_overwritten_is_told_to_those_that_wait() {
+async fn waiters_get_an_error_when_the_lock_is_overwritten() {
     let (world, ours, theirs) = warm().await;
     let _held = fair(&ours).acquire().await.unwrap();
     let lock = fair(&theirs);
@@ -140,7 +140,7 @@ async fn a_value_that_is_overwritten_is_told_to_those_that_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_in_the_queue_is_kept_to_the_millisecond() {
+async fn a_queued_acquire_keeps_its_deadline() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
     for patience in [1, 77, 1234, 5000] {
@@ -152,21 +152,21 @@ async fn a_deadline_in_the_queue_is_kept_to_the_millisecond() {
         assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
         let late = started.elapsed().saturating_sub(ms(patience));
         assert!(late <= ms(50), "P9: {late:?} after {patience} ms");
-        eventually("its place is given up", || queued(&world) == 0).await;
+        eventually("its queue entry is removed", || queued(&world) == 0).await;
     }
     held.release().await.unwrap();
     world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_wait_is_stamped_anew() {
+async fn a_long_wait_renews_its_timeout() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
     let waiters = [
         waiting(&world, &fair(&theirs)).await,
         waiting(&world, &fair(&theirs)).await,
     ];
-    // Redisson would purge a waiter whose deadline passes; ours is 10 minutes away at first.
+    // Redisson removes a waiter after its timeout, which is 10 minutes away at first.
     sleep(Duration::from_secs(1000)).await;
     let script = "local t = redis.call('TIME') return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] - t[1] * 1000";
     let left: i64 = world

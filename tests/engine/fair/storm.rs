@@ -1,31 +1,31 @@
-//! Storms, with a referee who watches the order from outside.
+//! Random load with faults on the fair lock. A referee reads the queue on the server and checks the order of grants.
 
 use super::*;
 
-/// P7 as seen from outside: whoever is granted came to the queue before all that are still there.
+/// Checks P7 from outside: a granted waiter joined the queue before all that are still queued.
 #[derive(Default)]
 struct Referee {
-    came: Mutex<HashMap<String, usize>>,
+    arrivals: Mutex<HashMap<String, usize>>,
 }
 
 impl Referee {
-    fn look(&self, world: &World) {
-        let mut came = self.came.lock().unwrap();
-        for waiter in places(world) {
-            let next = came.len();
-            came.entry(waiter).or_insert(next);
+    fn record(&self, world: &World) {
+        let mut arrivals = self.arrivals.lock().unwrap();
+        for waiter in entries(world) {
+            let next = arrivals.len();
+            arrivals.entry(waiter).or_insert(next);
         }
     }
 
     fn judge(&self, world: &World, granted: &str) {
-        self.look(world);
-        let came = self.came.lock().unwrap();
-        // Some hold without ever having been seen in the queue.
-        let Some(mine) = came.get(granted) else {
+        self.record(world);
+        let arrivals = self.arrivals.lock().unwrap();
+        // Some waiters are granted the lock before the referee has seen them in the queue.
+        let Some(mine) = arrivals.get(granted) else {
             return;
         };
-        for waiter in places(world) {
-            assert!(came[&waiter] > *mine, "{granted} overtook {waiter}");
+        for waiter in entries(world) {
+            assert!(arrivals[&waiter] > *mine, "{granted} overtook {waiter}");
         }
     }
 }
@@ -47,7 +47,7 @@ async fn storm(seed: u64) {
         let (world, referee) = (Arc::clone(&world), Arc::clone(&referee));
         async move {
             loop {
-                referee.look(&world);
+                referee.record(&world);
                 sleep(ms(5)).await;
             }
         }
@@ -125,7 +125,7 @@ async fn storm(seed: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_keeps_the_order() {
+async fn random_load_with_faults_keeps_the_order() {
     for seed in 0..4 {
         storm(seed).await;
     }

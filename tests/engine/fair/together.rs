@@ -1,4 +1,4 @@
-//! A release that acquires for another waiter of its client, in one script.
+//! Tests of a release that also acquires for another waiter of its client, in one script.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use super::*;
 
 type Acquire = Pin<Box<dyn Future<Output = Result<FairLockGuard, AcquireError>> + Send>>;
 
-/// An acquire that is about to ask, and lets the holder go first.
-async fn about_to_ask(lock: FairLock) -> Acquire {
+/// An acquire that was polled once. It is about to send its request, and lets a release of its client go first.
+async fn about_to_request(lock: FairLock) -> Acquire {
     let mut acquire: Acquire = Box::pin(async move { lock.acquire().await });
     assert!(poll!(&mut acquire).is_pending());
     acquire
@@ -22,7 +22,7 @@ async fn about_to_ask(lock: FairLock) -> Acquire {
 async fn ready() -> (World, Client, Client) {
     let (world, ours, theirs) = slow().await;
     let held = fair(&ours).acquire().await.unwrap();
-    let next = about_to_ask(fair(&ours)).await;
+    let next = about_to_request(fair(&ours)).await;
     held.release().await.unwrap();
     next.await.unwrap().release().await.unwrap();
     world.at_rest().await;
@@ -30,7 +30,7 @@ async fn ready() -> (World, Client, Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_that_take_turns_cost_a_command_each() {
+async fn tasks_that_take_turns_cost_one_command_for_each_grant() {
     for tasks in [2, 3, 16] {
         let (world, ours, _theirs) = ready().await;
         let before = world.scripts_run();
@@ -49,20 +49,20 @@ async fn tasks_that_take_turns_cost_a_command_each() {
             task.await.unwrap();
         }
         let (cost, grants) = (world.scripts_run() - before, turns * tasks);
-        // The first acquire of each has nobody who releases, the last release nobody who acquires; and a few signs of life.
+        // The first acquire and the last release of each task are scripts of their own. The rest of the allowance is for heartbeats.
         assert!(cost <= grants + 2 * tasks + 16, "{cost} for {grants}");
         world.at_rest().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stands_behind_those_who_wait() {
+async fn a_waiter_in_a_release_is_queued_behind_the_others() {
     let (world, ours, theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
     let first = waiting(&world, &fair(&theirs)).await;
     let second = waiting(&world, &fair(&ours)).await;
     let before = world.scripts_run();
-    let third = about_to_ask(fair(&ours)).await;
+    let third = about_to_request(fair(&ours)).await;
     held.release().await.unwrap();
     let third = tokio::spawn(third);
     let guard = granted(first).await;
@@ -75,11 +75,11 @@ async fn it_stands_behind_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn alone_it_is_granted_in_the_reply() {
+async fn the_only_waiter_is_granted_the_lock_in_the_reply() {
     let (world, ours, _theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
     let before = world.scripts_run();
-    let next = about_to_ask(fair(&ours)).await;
+    let next = about_to_request(fair(&ours)).await;
     let last = held.fencing_token();
     held.release().await.unwrap();
     let guard = next.await.unwrap();
@@ -92,7 +92,7 @@ async fn alone_it_is_granted_in_the_reply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_is_lost_holds_once() {
+async fn a_lost_reply_leaves_one_hold() {
     for way in LostReply::WAYS {
         for others in [0, 1] {
             let (world, ours, theirs) = ready().await;
@@ -101,7 +101,7 @@ async fn a_reply_that_is_lost_holds_once() {
             for _ in 0..others {
                 first.push(waiting(&world, &fair(&theirs)).await);
             }
-            let next = about_to_ask(fair(&ours)).await;
+            let next = about_to_request(fair(&ours)).await;
             world.lose_next_reply(way);
             let releasing = tokio::spawn(held.release());
             let next = tokio::spawn(next);
@@ -119,7 +119,7 @@ async fn a_reply_that_is_lost_holds_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_anywhere_it_leaves_nothing() {
+async fn an_acquire_dropped_anywhere_leaves_nothing() {
     for others in [0, 1] {
         let (world, ours, theirs) = ready().await;
         for_each_await_point(async |polls| {
@@ -148,12 +148,12 @@ async fn dropped_anywhere_it_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_dropped_anywhere_serves_it() {
+async fn a_release_dropped_anywhere_serves_the_waiter() {
     let (world, ours, theirs) = ready().await;
     for_each_await_point(async |polls| {
         let held = fair(&ours).acquire().await.unwrap();
         let first = waiting(&world, &fair(&theirs)).await;
-        let next = about_to_ask(fair(&ours)).await;
+        let next = about_to_request(fair(&ours)).await;
         let done = cancel_after(held.release(), polls).await.is_some();
         let next = tokio::spawn(next);
         granted(first).await.release().await.unwrap();
@@ -165,15 +165,15 @@ async fn a_release_dropped_anywhere_serves_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_counter_is_left_alone() {
+async fn a_waiter_without_fencing_mints_no_token() {
     let (world, ours, _theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
     let minted = held.fencing_token();
     let before = world.scripts_run();
-    let next = about_to_ask(fair(&ours).with_fencing(Fencing::Off)).await;
+    let next = about_to_request(fair(&ours).with_fencing(Fencing::Off)).await;
     held.release().await.unwrap();
     let guard = next.await.unwrap();
-    // P2: it asked for itself, since the script of the holder would have minted for it.
+    // P2: the waiter sent its own request, because the script of the holder would have minted a token for it.
     assert_eq!(world.scripts_run() - before, 2);
     assert_eq!(guard.fencing_token(), None);
     guard.release().await.unwrap();
@@ -182,10 +182,10 @@ async fn another_counter_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_shuts_down_asks_for_nobody() {
+async fn a_client_that_shuts_down_acquires_for_no_waiter() {
     let (world, ours, theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
-    let next = about_to_ask(fair(&ours)).await;
+    let next = about_to_request(fair(&ours)).await;
     let mut closing = Box::pin(ours.shutdown(Duration::from_secs(1)));
     assert!(poll!(&mut closing).is_pending());
     held.release().await.unwrap();
@@ -203,23 +203,22 @@ async fn a_client_that_shuts_down_asks_for_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_is_gone_is_told_so() {
+async fn a_release_of_a_lost_hold_reports_the_loss() {
     let (world, ours, _theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
     let _ = world.admin(&["DEL", "job"]);
-    let next = about_to_ask(fair(&ours)).await;
+    let next = about_to_request(fair(&ours)).await;
     assert!(matches!(held.release().await, Err(ReleaseError::Lost(_))));
     next.await.unwrap().release().await.unwrap();
     world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_that_may_not_be_queued_hears_the_reason() {
+async fn a_waiter_that_cannot_be_queued_gets_the_error() {
     let (world, ours, theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
     let first = waiting(&world, &fair(&theirs)).await;
-    let next = about_to_ask(fair(&ours)).await;
-    // The queue was overwritten meanwhile.
+    let next = about_to_request(fair(&ours)).await;
     let _ = world.admin(&["SET", QUEUE, "x"]);
     held.release().await.unwrap();
     let refused = next.await;
@@ -232,15 +231,15 @@ async fn a_newcomer_that_may_not_be_queued_hears_the_reason() {
     world.at_rest().await;
 }
 
-/// Polled once and left, it has its place as any waiter, and keeps the lock for one lease.
+/// A future that was polled once is queued like any waiter, and keeps the lock for one lease.
 #[tokio::test(start_paused = true)]
-async fn one_that_nobody_polls_delays_the_next_by_a_lease() {
+async fn an_unpolled_waiter_delays_the_next_by_one_lease() {
     let (world, ours, _theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
-    let left = about_to_ask(fair(&ours)).await;
+    let left = about_to_request(fair(&ours)).await;
     let lock = fair(&ours);
     let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    eventually("the next one has asked for both", || queued(&world) == 2).await;
+    eventually("the next one has queued both", || queued(&world) == 2).await;
     held.release().await.unwrap();
     let started = Instant::now();
     let guard = granted(next).await;
@@ -251,18 +250,18 @@ async fn one_that_nobody_polls_delays_the_next_by_a_lease() {
     world.at_rest().await;
 }
 
-/// A world in which the script is still under way after both parts of it were done in other ways, and the lock is free.
+/// A world in which the script is still in flight, although other requests did its release and its acquire. The lock is free.
 async fn held_back() -> World {
     let (world, ours, _theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
-    let next = about_to_ask(fair(&ours)).await;
+    let next = about_to_request(fair(&ours)).await;
     world.as_engine().faults().hold_requests("EVALSHA", 1);
-    // The release first. Both ask again on a new connection.
+    // The release goes first. Both requests are resent on a new connection.
     let releasing = tokio::spawn(held.release());
     let guard = tokio::spawn(next).await.unwrap().unwrap();
     releasing.await.unwrap().unwrap();
     guard.release().await.unwrap();
-    // After the first sweep of what it may leave.
+    // Time for the first sweep.
     sleep(ms(100)).await;
     world
 }
@@ -278,11 +277,11 @@ async fn a_script_that_runs_late_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_script_without_an_answer_may_do_later_is_undone() {
+async fn the_sweep_undoes_an_unanswered_script_that_runs_later() {
     let world = held_back().await;
-    // It may run for twice as long as an answer may take; the last sweep is after that.
+    // The script may run for up to twice the response timeout. The last sweep comes after that.
     world.as_engine().faults().deliver();
-    eventually("it has run in time", || {
+    eventually("the script has run in time", || {
         world.admin(&["EXISTS", "job"]) == "1"
     })
     .await;

@@ -1,4 +1,4 @@
-//! A release grants a leased permit to the first process that waits, by message, for a short time.
+//! Tests grants by message: a release gives a leased permit to the first waiting process, with a short lease.
 
 use stanchion::{IdleExpiry, LeasedPermit};
 use stanchion_tests::permits::LEASES;
@@ -7,17 +7,17 @@ use super::*;
 
 const LEASED: Kind = Kind::Leased;
 
-/// The longest that a grant by message lasts without renewal, and a little.
+/// The lease of a grant by message (1.5 s), plus a tolerance.
 const SILENT: Duration = ms(1700);
 
-/// The ms that the only lease has left.
+/// The remaining time of the only lease, in ms.
 fn lease_left(world: &World) -> i64 {
     let script = "local t = redis.call('TIME') \
         return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] - math.floor((t[1] * 1000000 + t[2]) / 1000)";
     world.admin(&["EVAL", script, "1", LEASES]).parse().unwrap()
 }
 
-/// Each releases as soon as it has its permit, in whichever order that is.
+/// Releases each permit as soon as its waiter is granted, in any order.
 async fn serve(waiters: Vec<JoinHandle<Seat>>) {
     let mut tasks = JoinSet::new();
     for waiter in waiters {
@@ -34,35 +34,35 @@ fn leased(seat: &Seat) -> &LeasedPermit {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_release_grants_and_the_first_renewal_makes_a_lease_of_it() {
+async fn a_release_grants_a_short_lease_and_the_first_renewal_extends_it() {
     let world = World::engine();
-    let (_clients, held, mut waiters) = waited_for(&world, LEASED, 1, 3).await;
+    let (_clients, held, mut waiters) = with_waiting_processes(&world, LEASED, 1, 3).await;
     let before = world.scripts_run();
     held.release().await.unwrap();
     let first = waiters.remove(0).await.unwrap();
-    // The first use of a script is sent twice.
+    // A script that the server has not cached is sent twice.
     assert!(world.scripts_run() - before <= 2);
     assert_eq!((LEASED.held(&world), free(&world)), (1, 0));
     let left = lease_left(&world);
     assert!((1400..=1500).contains(&left), "{left}");
     assert!(leased(&first).remaining() < ms(1500));
-    // P10.
+    // P10: the first renewal comes at a third of the short lease.
     tokio::time::sleep(ms(600)).await;
     assert!(first.is_held());
     assert!(lease_left(&world) > 29_000);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(first.is_held());
-    // It is an owner as any other: what it releases is granted on.
+    // The release of a permit from a grant serves the next process.
     first.release().await.unwrap();
     serve(waiters).await;
     at_rest(&world, 1).await;
 }
 
-/// P1, P4: who is granted a permit and says nothing keeps it for as long as it may count on it, and not longer.
+/// P1, P4: a process that does not respond to a grant keeps the permit for the short lease, and no longer.
 #[tokio::test(start_paused = true)]
-async fn a_silent_grantee_costs_the_others_its_short_lease() {
+async fn a_frozen_process_delays_the_next_waiter_by_its_short_lease() {
     let world = World::engine();
-    let (_clients, held, mut waiters) = waited_for(&world, LEASED, 1, 3).await;
+    let (_clients, held, mut waiters) = with_waiting_processes(&world, LEASED, 1, 3).await;
     let faults = world.as_engine().faults();
     faults.freeze(Some("p0"));
     let released = Instant::now();
@@ -71,7 +71,7 @@ async fn a_silent_grantee_costs_the_others_its_short_lease() {
     let second = waiters.pop().unwrap().await.unwrap();
     let elapsed = released.elapsed();
     assert!(elapsed > ms(1400) && elapsed < SILENT, "{elapsed:?}");
-    // It reads the grant when it is over, and waits on.
+    // The frozen process reads the grant after the lease has ended, and continues to wait.
     faults.thaw(None);
     tokio::time::sleep(ms(200)).await;
     assert!(!waiters[0].is_finished());
@@ -83,9 +83,9 @@ async fn a_silent_grantee_costs_the_others_its_short_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_whose_message_is_lost_ends_by_itself() {
+async fn a_grant_with_a_lost_message_ends_with_its_short_lease() {
     let world = World::engine();
-    let (_clients, held, waiters) = waited_for(&world, LEASED, 1, 2).await;
+    let (_clients, held, waiters) = with_waiting_processes(&world, LEASED, 1, 2).await;
     world.as_engine().faults().lose_messages(1);
     let released = Instant::now();
     held.release().await.unwrap();
@@ -94,13 +94,14 @@ async fn a_grant_whose_message_is_lost_ends_by_itself() {
     at_rest(&world, 1).await;
 }
 
-/// P3: at each moment of the grant.
+/// P3: the waiter is cancelled at each step of the grant.
 #[tokio::test(start_paused = true)]
-async fn a_grant_to_one_that_leaves_goes_on_at_once() {
+async fn a_grant_to_a_cancelled_waiter_goes_to_the_next_immediately() {
     for others in [0, 1] {
         for steps in 0..24 {
             let world = World::engine();
-            let (_clients, held, mut waiters) = waited_for(&world, LEASED, 1, 1 + others).await;
+            let (_clients, held, mut waiters) =
+                with_waiting_processes(&world, LEASED, 1, 1 + others).await;
             let released = tokio::spawn(held.release());
             for _ in 0..steps {
                 tokio::task::yield_now().await;
@@ -116,33 +117,32 @@ async fn a_grant_to_one_that_leaves_goes_on_at_once() {
     }
 }
 
-/// P3: the message is read when nobody waits any more.
+/// P3: the message arrives when the process has no waiter left.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_crosses_the_last_waiter_is_given_back() {
+async fn a_grant_that_arrives_after_the_last_waiter_left_is_released() {
     let world = World::engine();
-    let (clients, held, waiters) = waited_for(&world, LEASED, 1, 1).await;
+    let (clients, held, waiters) = with_waiting_processes(&world, LEASED, 1, 1).await;
     let faults = world.as_engine().faults();
     faults.delay(Some("p0"), ms(10));
     held.release().await.unwrap();
     waiters[0].abort();
-    eventually("it has left", || clients[0].waiters() == 0).await;
-    assert_eq!(free(&world), 0, "granted");
+    eventually("the waiter has left", || clients[0].waiters() == 0).await;
+    assert_eq!(free(&world), 0, "the release grants the permit");
     let began = Instant::now();
     at_rest(&world, 1).await;
     assert!(began.elapsed() < ms(60), "{:?}", began.elapsed());
-    // Who comes then asks, as always.
     faults.delay(None, Duration::ZERO);
     let next = LEASED.on(&clients[0]).acquire(1).await.unwrap();
     next.release().await.unwrap();
 }
 
-/// Redisson's waiters would never find a permit free.
+/// Otherwise Redisson's waiters would never find a free permit (S11).
 #[tokio::test(start_paused = true)]
-async fn beside_redissons_waiters_nobody_is_granted_a_permit() {
+async fn a_release_grants_no_permit_by_message_while_redisson_waits() {
     let world = World::engine();
-    let (clients, held, waiters) = waited_for(&world, LEASED, 1, 2).await;
+    let (clients, held, waiters) = with_waiting_processes(&world, LEASED, 1, 2).await;
     let mut java = world.listen(CHANNEL).await;
-    // Told, and silent: the permit is free for Redisson.
+    // The notified process does not respond, so the permit stays free for Redisson.
     world.as_engine().faults().freeze(Some("p0"));
     held.release().await.unwrap();
     assert_eq!(java.next().await, "01");
@@ -153,19 +153,19 @@ async fn beside_redissons_waiters_nobody_is_granted_a_permit() {
     drop(clients);
 }
 
-/// A process that wants several permits asks for them; one that it cannot use is not kept from the others.
+/// A process that needs several permits requests them. A single permit that it cannot use is left for other processes.
 #[tokio::test(start_paused = true)]
-async fn one_permit_is_not_kept_for_a_process_that_needs_two() {
+async fn one_permit_is_not_reserved_for_a_process_that_needs_two() {
     let world = World::engine();
-    let (clients, held, mut waiters) = waited_for(&world, LEASED, 3, 1).await;
-    // The server knows this process by its first waiter, which leaves; the next wants two.
+    let (clients, held, mut waiters) = with_waiting_processes(&world, LEASED, 3, 1).await;
+    // The server knows the first waiter's request for one permit. That waiter leaves, and the second needs two.
     let second = taking(LEASED, &clients[0], 2);
-    eventually("both wait", || clients[0].waiters() == 2).await;
+    eventually("both waiters are queued", || clients[0].waiters() == 2).await;
     world.quiet().await;
     let third = world.named("third").await;
     let seats = LEASED.on(&third);
     let other = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
-    gathered(&world, 2).await;
+    processes_wait(&world, 2).await;
     waiters.pop().unwrap().abort();
     tokio::task::yield_now().await;
     let released = Instant::now();
@@ -176,11 +176,11 @@ async fn one_permit_is_not_kept_for_a_process_that_needs_two() {
     at_rest(&world, 3).await;
 }
 
-/// A granted lease ends with its semaphore, where the user has set a TTL.
+/// The user has set a TTL on the semaphore.
 #[tokio::test(start_paused = true)]
 async fn a_granted_lease_has_the_ttl_of_the_semaphore() {
     let world = World::engine();
-    let (_clients, held, waiters) = waited_for(&world, LEASED, 1, 1).await;
+    let (_clients, held, waiters) = with_waiting_processes(&world, LEASED, 1, 1).await;
     let _ = world.admin(&["PEXPIRE", NAME, "60000"]);
     world.as_engine().faults().freeze(Some("p0"));
     held.release().await.unwrap();
@@ -190,9 +190,9 @@ async fn a_granted_lease_has_the_ttl_of_the_semaphore() {
     serve(waiters).await;
 }
 
-/// P4: a grant has taken the process out of the crowd, and others of it wait.
+/// P4: a grant removes its process from the wait set, while another waiter of the process remains.
 #[tokio::test(start_paused = true)]
-async fn the_others_of_a_process_that_was_granted_a_permit_are_served() {
+async fn a_process_serves_its_other_waiters_after_a_grant() {
     let world = World::engine();
     let (holder, client) = (world.named("holder").await, world.named("p").await);
     let seats = LEASED.on(&holder);
@@ -200,10 +200,10 @@ async fn the_others_of_a_process_that_was_granted_a_permit_are_served() {
     let held = seats.acquire(1).await.unwrap();
     let other = seats.acquire(1).await.unwrap();
     let first = taking(LEASED, &client, 1);
-    gathered(&world, 1).await;
-    // It does not ask, so the server does not know of it.
+    processes_wait(&world, 1).await;
+    // The second waiter sends no request, so the server does not know it.
     let second = taking(LEASED, &client, 1);
-    eventually("both wait", || client.waiters() == 2).await;
+    eventually("both waiters are queued", || client.waiters() == 2).await;
     held.release().await.unwrap();
     let first = first.await.unwrap();
     world.quiet().await;
@@ -215,9 +215,9 @@ async fn the_others_of_a_process_that_was_granted_a_permit_are_served() {
     second.release().await.unwrap();
 }
 
-/// No lease outlasts a semaphore that ends: who asks keeps it.
+/// A grant by message must not outlast an ephemeral semaphore; a request extends the semaphore's TTL (S11).
 #[tokio::test(start_paused = true)]
-async fn permits_of_a_semaphore_that_ends_are_asked_for() {
+async fn a_waiter_of_an_ephemeral_semaphore_acquires_by_request() {
     let world = World::engine();
     let expiry = IdleExpiry::after(Duration::from_secs(5)).unwrap();
     let (first, second) = (world.named("first").await, world.named("second").await);
@@ -225,17 +225,16 @@ async fn permits_of_a_semaphore_that_ends_are_asked_for() {
     let held = on(&first).acquire(1).await.unwrap();
     let seats = on(&second);
     let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
-    gathered(&world, 1).await;
+    processes_wait(&world, 1).await;
     held.release().await.unwrap();
     let next = waiter.await.unwrap();
     assert!(lease_left(&world) > 29_000);
     next.release().await.unwrap();
 }
 
-/// A grant that comes while a holder of the same process hands its permit to the only waiter: one of the two goes on, and whoever comes then
-/// finds the queue as it should be.
+/// A grant arrives while a holder of the same process hands its permit to the only waiter. One of the two permits becomes free again.
 #[tokio::test(start_paused = true)]
-async fn a_grant_beside_a_hand_off_leaves_a_queue_that_works() {
+async fn a_grant_during_a_hand_off_leaves_the_queue_consistent() {
     for pause in 0..12 {
         let world = World::engine();
         let clients = world.fleet(2).await;
@@ -244,12 +243,12 @@ async fn a_grant_beside_a_hand_off_leaves_a_queue_that_works() {
         let mine = ours.acquire(1).await.unwrap();
         let yours = theirs.acquire(1).await.unwrap();
         let waiter = taking(LEASED, &clients[0], 1);
-        gathered(&world, 1).await;
+        processes_wait(&world, 1).await;
         world.as_engine().faults().delay(Some("p0"), ms(5));
         let handing = tokio::spawn(mine.release());
         tokio::time::sleep(ms(pause)).await;
         yours.release().await.unwrap();
-        let got = waiter.await.unwrap();
+        let granted = waiter.await.unwrap();
         handing.await.unwrap().unwrap();
         tokio::time::sleep(ms(100)).await;
         assert_eq!((LEASED.held(&world), free(&world)), (1, 1), "{pause}");
@@ -257,12 +256,12 @@ async fn a_grant_beside_a_hand_off_leaves_a_queue_that_works() {
         let another = ours.acquire(1).await.unwrap();
         assert!(began.elapsed() < ms(50), "{pause}: {:?}", began.elapsed());
         another.release().await.unwrap();
-        got.release().await.unwrap();
+        granted.release().await.unwrap();
         at_rest(&world, 2).await;
     }
 }
 
-/// Two processes share a semaphore of one permit, which the first holds, and the second waits for.
+/// The first of two processes holds the only permit, and the second waits for it.
 async fn one_waits(world: &World, name: &[u8]) -> (Vec<Client>, Seat, JoinHandle<Seat>) {
     let clients = world.fleet(2).await;
     let seats = LEASED.named(&clients[0], name);
@@ -270,14 +269,14 @@ async fn one_waits(world: &World, name: &[u8]) -> (Vec<Client>, Seat, JoinHandle
     let held = seats.acquire(1).await.unwrap();
     let seats = LEASED.named(&clients[1], name);
     let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
-    eventually("it waits", || clients[1].waiters() == 1).await;
+    eventually("the second process waits", || clients[1].waiters() == 1).await;
     world.quiet().await;
     (clients, held, waiter)
 }
 
-/// Messages are text, and Lua's formats end with a zero: where the name is none, who waits is told to ask.
+/// Messages are text, and Lua's `string.format` stops at a zero byte. For other names the waiter is notified instead of granted.
 #[tokio::test(start_paused = true)]
-async fn a_name_of_any_bytes_is_served_at_once() {
+async fn waiters_of_a_name_of_any_bytes_are_served_immediately() {
     let text = [
         "two words",
         "%s %d",
@@ -298,9 +297,9 @@ async fn a_name_of_any_bytes_is_served_at_once() {
     }
 }
 
-/// P1: names that differ by braces share the channel of a process.
+/// P1: names that differ only in braces share a process's channel.
 #[tokio::test(start_paused = true)]
-async fn a_grant_is_for_its_own_semaphore() {
+async fn a_grant_serves_only_waiters_of_its_own_semaphore() {
     for (name, other) in [("seats", "{seats}"), ("{seats}", "seats")] {
         let world = World::engine();
         let (clients, held, waiter) = one_waits(&world, name.as_bytes()).await;
@@ -309,7 +308,7 @@ async fn a_grant_is_for_its_own_semaphore() {
         let other_held = others[0].acquire(1).await.unwrap();
         let [_, seats] = others;
         let other = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
-        eventually("both wait", || clients[1].waiters() == 2).await;
+        eventually("both waiters are queued", || clients[1].waiters() == 2).await;
         world.quiet().await;
         let released = Instant::now();
         held.release().await.unwrap();
@@ -323,9 +322,9 @@ async fn a_grant_is_for_its_own_semaphore() {
     }
 }
 
-/// P1: both kinds of one name have the same permits, one channel of a process, and one place of it in the crowd.
+/// P1: both kinds of one name share the permits, a process's channel, and its entry in the wait set.
 #[tokio::test(start_paused = true)]
-async fn a_grant_of_a_lease_is_not_for_a_plain_waiter() {
+async fn a_plain_waiter_does_not_take_the_grant_of_a_lease() {
     for plain_first in [true, false] {
         let world = World::engine();
         let clients = world.fleet(2).await;
@@ -340,7 +339,10 @@ async fn a_grant_of_a_lease_is_not_for_a_plain_waiter() {
         let mut waiters = Vec::new();
         for kind in kinds {
             waiters.push(taking(kind, &clients[1], 1));
-            eventually("they wait", || clients[1].waiters() == waiters.len()).await;
+            eventually("the waiters are queued", || {
+                clients[1].waiters() == waiters.len()
+            })
+            .await;
             world.quiet().await;
         }
         let released = Instant::now();

@@ -1,4 +1,4 @@
-//! A permit goes from task to task of a process in one script, while no other process waits.
+//! Tests hand-offs of permits: one script passes a permit to the next task of the same process, while no other process waits.
 
 use std::pin::Pin;
 
@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// One permit, held, and the tasks of the same client that wait for it, in this order. The server knows the scripts.
-async fn waited(
+/// Holds the only permit, and lets tasks of the same client wait for it in order. The scripts are cached on the server.
+async fn with_waiting_tasks(
     world: &World,
     kind: Kind,
     client: &Client,
@@ -20,23 +20,23 @@ async fn waited(
     seats.init(1).await.unwrap();
     let held = seats.acquire(1).await.unwrap();
     let first = taking(kind, client, 1);
-    gathered(world, 1).await;
+    processes_wait(world, 1).await;
     held.release().await.unwrap();
     let held = first.await.unwrap();
     let mut waiters = Vec::new();
     for n in 0..size {
         waiters.push(taking(kind, client, 1));
-        eventually("it waits", || client.waiters() == n + 1).await;
+        eventually("the waiter is queued", || client.waiters() == n + 1).await;
     }
-    gathered(world, size.min(1)).await;
+    processes_wait(world, size.min(1)).await;
     (held, waiters)
 }
 
-/// Polled until it waits, and then left.
-type Left<'a> = Pin<Box<dyn Future<Output = Result<Seat, AcquireError>> + 'a>>;
+/// An acquire that was polled until it waits, and is not polled after that.
+type Stalled<'a> = Pin<Box<dyn Future<Output = Result<Seat, AcquireError>> + 'a>>;
 
-async fn left<'a>(world: &World, seats: &'a Seats) -> Left<'a> {
-    let mut acquire: Left<'a> = Box::pin(seats.acquire(1));
+async fn stalled<'a>(world: &World, seats: &'a Seats) -> Stalled<'a> {
+    let mut acquire: Stalled<'a> = Box::pin(seats.acquire(1));
     while world.admin(&["ZCARD", CROWD]) == "0" {
         assert!(timeout(ms(5), &mut acquire).await.is_err());
     }
@@ -46,11 +46,11 @@ async fn left<'a>(world: &World, seats: &'a Seats) -> Left<'a> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_goes_to_the_next_task_by_one_script() {
+async fn one_script_hands_a_permit_to_the_next_task() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (mut held, waiters) = waited(&world, kind, &client, 5).await;
+        let (mut held, waiters) = with_waiting_tasks(&world, kind, &client, 5).await;
         let faults = world.as_engine().faults();
         faults.delay(None, ms(10));
         for waiter in waiters {
@@ -65,20 +65,20 @@ async fn a_permit_goes_to_the_next_task_by_one_script() {
             held = next;
         }
         faults.delay(None, Duration::ZERO);
-        // The last was told as the last.
+        // The last hand-off removed the process from the wait set.
         assert_eq!(world.admin(&["ZCARD", CROWD]), "0", "{kind:?}");
         held.release().await.unwrap();
         kind.at_rest(&world, 1).await;
     }
 }
 
-/// Redisson's clients hear of releases alone.
+/// Redisson's clients receive releases, but no hand-offs.
 #[tokio::test(start_paused = true)]
 async fn every_ninth_release_is_announced() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (mut held, waiters) = waited(&world, kind, &client, 20).await;
+        let (mut held, waiters) = with_waiting_tasks(&world, kind, &client, 20).await;
         let mut java = world.listen(CHANNEL).await;
         let mut by_script = Vec::new();
         for waiter in waiters {
@@ -87,32 +87,32 @@ async fn every_ninth_release_is_announced() {
             held = waiter.await.unwrap();
             by_script.push(world.scripts_run() - scripts);
         }
-        // A release, and the request of the next: the turn that began before the listener came, and each after it.
-        let asked: Vec<_> = by_script.iter().filter(|&&scripts| scripts > 1).collect();
-        assert_eq!(asked.len(), 2, "{kind:?}: {by_script:?}");
-        for _ in asked {
-            let told = timeout(ms(100), java.next()).await;
-            assert_eq!(told.expect("nobody was told"), "01", "{kind:?}");
+        // A turn of eight hand-offs ends with a release and a request. The first turn began before the listener subscribed.
+        let announced: Vec<_> = by_script.iter().filter(|&&scripts| scripts > 1).collect();
+        assert_eq!(announced.len(), 2, "{kind:?}: {by_script:?}");
+        for _ in announced {
+            let message = timeout(ms(100), java.next()).await;
+            assert_eq!(message.expect("no message was published"), "01", "{kind:?}");
         }
         held.release().await.unwrap();
         kind.at_rest(&world, 1).await;
     }
 }
 
-/// A hand-off to the last that is known to wait takes the process out of the crowd. Whoever comes meanwhile waits behind a later one, and
-/// has sent nothing.
+/// A hand-off to the last known waiter removes the process from the wait set. Waiters behind it have sent no request, so the process must
+/// register again.
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_behind_a_hand_off_are_known_to_the_server() {
+async fn a_process_registers_its_remaining_waiters_after_a_hand_off() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, waiters) = waited(&world, kind, &client, 3).await;
+        let (held, waiters) = with_waiting_tasks(&world, kind, &client, 3).await;
         let _ = world.admin(&["DEL", CROWD, WAKE]);
         held.release().await.unwrap();
         let mut waiters = waiters.into_iter();
         let first = waiters.next().unwrap().await.unwrap();
         assert_eq!(world.admin(&["ZCARD", CROWD]), "1", "{kind:?}");
-        // Redisson gives one back.
+        // Redisson releases a permit.
         let _ = world.admin(&["INCRBY", NAME, "1"]);
         let released = Instant::now();
         let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
@@ -130,48 +130,65 @@ async fn those_who_wait_behind_a_hand_off_are_known_to_the_server() {
     }
 }
 
-/// The hand-off says that nobody else of the process waits, and somebody comes before its answer.
+/// The hand-off reports no further waiter of the process, and one joins before the reply arrives.
 #[tokio::test(start_paused = true)]
-async fn who_comes_during_a_hand_off_makes_itself_known() {
+async fn a_waiter_that_joins_during_a_hand_off_is_registered() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, mut waiters) = waited(&world, kind, &client, 1).await;
+        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
         let faults = world.as_engine().faults();
         faults.delay(None, ms(10));
         let release = tokio::spawn(held.release());
-        eventually("it is passed on", || world.admin(&["ZCARD", CROWD]) == "0").await;
-        let newcomer = taking(kind, &client, 1);
+        eventually("the hand-off has run", || {
+            world.admin(&["ZCARD", CROWD]) == "0"
+        })
+        .await;
+        let new_waiter = taking(kind, &client, 1);
         let held = waiters.pop().unwrap().await.unwrap();
         release.await.unwrap().unwrap();
-        let came = Instant::now();
-        eventually("it is known", || world.admin(&["ZCARD", CROWD]) == "1").await;
-        assert!(came.elapsed() < ms(100), "{kind:?}: {:?}", came.elapsed());
+        let joined = Instant::now();
+        eventually("the new waiter is registered", || {
+            world.admin(&["ZCARD", CROWD]) == "1"
+        })
+        .await;
+        assert!(
+            joined.elapsed() < ms(100),
+            "{kind:?}: {:?}",
+            joined.elapsed()
+        );
         faults.delay(None, Duration::ZERO);
         held.release().await.unwrap();
-        newcomer.await.unwrap().release().await.unwrap();
+        new_waiter.await.unwrap().release().await.unwrap();
         kind.at_rest(&world, 1).await;
     }
 }
 
-/// A waiter that was handed a permit and is not polled asks no more, so a newcomer does not wait behind it.
+/// A waiter that received a permit and is not polled sends no request, so the new waiter must send one.
 #[tokio::test(start_paused = true)]
-async fn who_comes_after_a_hand_off_makes_itself_known() {
+async fn a_waiter_that_joins_after_a_hand_off_is_registered() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, _) = waited(&world, kind, &client, 0).await;
+        let (held, _) = with_waiting_tasks(&world, kind, &client, 0).await;
         let seats = kind.on(&client);
-        let handed = left(&world, &seats).await;
+        let handed = stalled(&world, &seats).await;
         held.release().await.unwrap();
         assert_eq!(world.admin(&["ZCARD", CROWD]), "0", "{kind:?}");
-        let came = Instant::now();
-        let newcomer = taking(kind, &client, 1);
-        eventually("it is known", || world.admin(&["ZCARD", CROWD]) == "1").await;
-        assert!(came.elapsed() < ms(100), "{kind:?}: {:?}", came.elapsed());
+        let joined = Instant::now();
+        let new_waiter = taking(kind, &client, 1);
+        eventually("the new waiter is registered", || {
+            world.admin(&["ZCARD", CROWD]) == "1"
+        })
+        .await;
+        assert!(
+            joined.elapsed() < ms(100),
+            "{kind:?}: {:?}",
+            joined.elapsed()
+        );
         let released = Instant::now();
         handed.await.unwrap().release().await.unwrap();
-        newcomer.await.unwrap().release().await.unwrap();
+        new_waiter.await.unwrap().release().await.unwrap();
         assert!(
             released.elapsed() < ms(20),
             "{kind:?}: {:?}",
@@ -181,13 +198,13 @@ async fn who_comes_after_a_hand_off_makes_itself_known() {
     }
 }
 
-/// Invariant 2 of the queue: what becomes free meanwhile is for the next.
+/// Invariant 2 of the queue.
 #[tokio::test(start_paused = true)]
-async fn a_wake_during_a_hand_off_is_for_another_waiter() {
+async fn a_permit_freed_during_a_hand_off_goes_to_another_waiter() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, waiters) = waited(&world, kind, &client, 2).await;
+        let (held, waiters) = with_waiting_tasks(&world, kind, &client, 2).await;
         let other = world.named("other").await;
         let faults = world.as_engine().faults();
         faults.delay(Some("only"), ms(50));
@@ -207,7 +224,7 @@ async fn together(waiters: Vec<JoinHandle<Seat>>, within: Duration) -> Vec<Seat>
     let mut seats = Vec::new();
     for waiter in waiters {
         let Ok(seat) = timeout(within, waiter).await else {
-            panic!("nobody told it");
+            panic!("the waiter got no permit in time");
         };
         seats.push(seat.unwrap());
     }
@@ -215,11 +232,11 @@ async fn together(waiters: Vec<JoinHandle<Seat>>, within: Duration) -> Vec<Seat>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_for_a_waiter_that_leaves_meanwhile_goes_on() {
+async fn a_permit_for_a_cancelled_waiter_goes_to_the_next() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, mut waiters) = waited(&world, kind, &client, 3).await;
+        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 3).await;
         let faults = world.as_engine().faults();
         faults.delay(None, ms(50));
         let release = tokio::spawn(held.release());
@@ -236,17 +253,17 @@ async fn a_permit_for_a_waiter_that_leaves_meanwhile_goes_on() {
     }
 }
 
-/// Invariant 5 of the queue. A plain permit has no lease, and is kept for as long as a default one.
+/// Invariant 5 of the queue. A plain permit has no lease and is kept for the default lease, 30 s.
 #[tokio::test(start_paused = true)]
-async fn a_permit_for_a_future_that_nobody_polls_goes_on_after_one_lease() {
+async fn a_permit_for_an_unpolled_future_goes_to_the_next_after_one_lease() {
     for (kind, lease) in [(Kind::Plain, 30), (Kind::Leased, 3)] {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, waiters) = waited(&world, kind, &client, 0).await;
+        let (held, waiters) = with_waiting_tasks(&world, kind, &client, 0).await;
         assert!(waiters.is_empty());
         let lease = Duration::from_secs(lease);
         let seats = kind.on(&client).with_lease(Lease::new(lease).unwrap());
-        let forgotten = left(&world, &seats).await;
+        let forgotten = stalled(&world, &seats).await;
         held.release().await.unwrap();
         let began = Instant::now();
         let behind = taking(kind, &client, 1);
@@ -255,7 +272,7 @@ async fn a_permit_for_a_future_that_nobody_polls_goes_on_after_one_lease() {
         assert!(began.elapsed() >= lease - ms(200), "{kind:?}");
         behind.release().await.unwrap();
         let late = timeout(ms(500), forgotten).await;
-        late.expect("it starts anew")
+        late.expect("the stalled acquire sends a new request")
             .unwrap()
             .release()
             .await
@@ -264,13 +281,12 @@ async fn a_permit_for_a_future_that_nobody_polls_goes_on_after_one_lease() {
     }
 }
 
-/// A plain permit has no lease: one that was handed over and taken stays.
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_was_handed_over_and_taken_is_kept() {
+async fn a_permit_that_its_waiter_received_is_kept() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, mut waiters) = waited(&world, kind, &client, 1).await;
+        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
         held.release().await.unwrap();
         let seat = waiters.remove(0).await.unwrap();
         tokio::time::sleep(Duration::from_secs(200)).await;
@@ -281,21 +297,21 @@ async fn a_permit_that_was_handed_over_and_taken_is_kept() {
     }
 }
 
-/// P3, P6: whatever answer is lost, each permit is held or free once.
+/// P3, P6: each permit is either held once or free once.
 #[tokio::test(start_paused = true)]
-async fn a_hand_off_whose_answer_is_lost_loses_no_permit() {
+async fn a_hand_off_with_a_lost_reply_loses_no_permit() {
     for (kind, way) in KINDS
         .into_iter()
         .flat_map(|kind| LostReply::WAYS.map(|way| (kind, way)))
     {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, waiters) = waited(&world, kind, &client, 2).await;
+        let (held, waiters) = with_waiting_tasks(&world, kind, &client, 2).await;
         world.lose_next_reply(way);
         held.release().await.unwrap();
         for waiter in waiters {
             let seat = timeout(Duration::from_secs(20), waiter).await;
-            let seat = seat.expect("lost").unwrap();
+            let seat = seat.expect("the permit was lost").unwrap();
             assert!(seat.is_held());
             seat.release().await.unwrap();
         }
@@ -303,101 +319,107 @@ async fn a_hand_off_whose_answer_is_lost_loses_no_permit() {
     }
 }
 
-/// P3: it ran, or did not, when the connection was lost. Nobody waits longer for it than for a request of its own.
+/// P3: the connection fails, so the client cannot know whether the hand-off ran. The waiter gives up as after a request of its own.
 #[tokio::test(start_paused = true)]
 async fn an_outage_during_a_hand_off_ends_the_waits_in_time() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, mut waiters) = waited(&world, kind, &client, 1).await;
+        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
         let faults = world.as_engine().faults();
         faults.freeze(None);
         let release = tokio::spawn(held.release());
-        let waited = timeout(Duration::from_secs(60), waiters.remove(0)).await;
-        let error = waited.expect("it waits for ever").unwrap_err();
-        assert!(error.is_panic(), "{kind:?}: it acquired without a server");
+        let outcome = timeout(Duration::from_secs(60), waiters.remove(0)).await;
+        let error = outcome.expect("the waiter never gives up").unwrap_err();
+        assert!(error.is_panic(), "{kind:?}: acquired without a server");
         faults.thaw(None);
         drop(release.await.unwrap());
         kind.at_rest(&world, 1).await;
     }
 }
 
-/// What is held beyond a total that was lowered is given back, not passed on.
 #[tokio::test(start_paused = true)]
-async fn permits_beyond_a_lowered_total_are_not_passed_on() {
+async fn permits_above_a_lowered_total_are_not_handed_over() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, mut waiters) = waited(&world, kind, &client, 1).await;
+        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
         kind.on(&client).reduce(1).await.unwrap();
         held.release().await.unwrap();
         world.quiet().await;
         assert_eq!((kind.held(&world), free(&world)), (0, 0), "{kind:?}");
         kind.on(&client).add(1).await.unwrap();
         let seat = timeout(ms(400), waiters.remove(0)).await;
-        let seat = seat.expect("nobody told it").unwrap();
+        let seat = seat.expect("the waiter got no permit in time").unwrap();
         seat.release().await.unwrap();
         kind.at_rest(&world, 1).await;
     }
 }
 
-/// P3: a request that outlived its caller passes nothing on, but releases.
+/// P3: a hand-off that runs after its deadline hands nothing over.
 #[tokio::test(start_paused = true)]
-async fn a_hand_off_that_comes_too_late_is_a_release() {
+async fn a_late_hand_off_releases_the_permit() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, mut waiters) = waited(&world, kind, &client, 1).await;
+        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
         let mut java = world.listen(CHANNEL).await;
         world.as_engine().faults().step_clock(10_000);
         held.release().await.ok();
-        let told = timeout(ms(100), java.next()).await;
-        assert_eq!(told.expect("it was handed over"), "01", "{kind:?}");
+        let message = timeout(ms(100), java.next()).await;
+        assert_eq!(
+            message.expect("the permit was handed over"),
+            "01",
+            "{kind:?}"
+        );
         let seat = timeout(ms(1500), waiters.remove(0)).await;
-        let seat = seat.expect("nobody told it").unwrap();
+        let seat = seat.expect("the waiter got no permit in time").unwrap();
         assert!(seat.is_held());
         seat.release().await.unwrap();
         kind.at_rest(&world, 1).await;
     }
 }
 
-/// The permit is free, or still held, but never gone.
 #[tokio::test(start_paused = true)]
-async fn a_hand_off_that_the_server_refuses_releases() {
+async fn a_hand_off_that_the_server_rejects_loses_no_permit() {
     for kind in KINDS {
         for error in ["NOPERM no right to this command", "OOM not enough memory"] {
             let world = World::engine();
             let client = world.named("only").await;
-            let (held, waiters) = waited(&world, kind, &client, 2).await;
+            let (held, waiters) = with_waiting_tasks(&world, kind, &client, 2).await;
             world.as_engine().faults().fail_next("EVALSHA", error, 1);
             held.release().await.unwrap();
             for waiter in waiters {
                 let seat = timeout(ms(1500), waiter).await;
-                seat.expect("lost").unwrap().release().await.unwrap();
+                seat.expect("the permit was lost")
+                    .unwrap()
+                    .release()
+                    .await
+                    .unwrap();
             }
             kind.at_rest(&world, 1).await;
         }
     }
 }
 
-/// A semaphore that was deleted has no holders, and its waiters wait for one that is made anew.
+/// The waiters of a deleted semaphore wait until it is initialised again.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_passed_on_of_a_semaphore_that_was_deleted() {
+async fn a_deleted_semaphore_hands_over_no_permit() {
     let world = World::engine();
     let client = world.named("only").await;
-    let (held, mut waiters) = waited(&world, Kind::Plain, &client, 1).await;
+    let (held, mut waiters) = with_waiting_tasks(&world, Kind::Plain, &client, 1).await;
     let _ = world.admin(&["DEL", NAME]);
     held.release().await.unwrap_err();
     world.quiet().await;
     assert_eq!(Kind::Plain.held(&world), 0);
     Kind::Plain.on(&client).init(1).await.unwrap();
     let seat = timeout(ms(400), waiters.remove(0)).await;
-    let seat = seat.expect("nobody told it").unwrap();
+    let seat = seat.expect("the waiter got no permit in time").unwrap();
     seat.release().await.unwrap();
     at_rest(&world, 1).await;
 }
 
-/// P3: nothing is left by a client that shuts down while a permit changes hands.
+/// P3: the client shuts down at several moments of the hand-off.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_during_a_hand_off_leaves_nothing() {
     let moments = [0, 3, 5, 7, 9, 10, 11, 15];
@@ -407,13 +429,13 @@ async fn a_shutdown_during_a_hand_off_leaves_nothing() {
     {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, _) = waited(&world, kind, &client, 0).await;
+        let (held, _) = with_waiting_tasks(&world, kind, &client, 0).await;
         let mut waiters = JoinSet::new();
         for _ in 0..2 {
             let seats = kind.on(&client);
             waiters.spawn(async move { drop(seats.acquire(1).await) });
         }
-        gathered(&world, 1).await;
+        processes_wait(&world, 1).await;
         world.as_engine().faults().delay(None, ms(5));
         let release = tokio::spawn(held.release());
         tokio::time::sleep(ms(after)).await;

@@ -1,29 +1,28 @@
-//! One process hears Redisson's releases for all that wait, and is not taken for a client of Redisson's.
+//! Tests the relay: one waiting process subscribes to Redisson's channel on behalf of the others, and is not counted as a Redisson client.
 
 use super::*;
 
-/// A release of Redisson's is heard by one process for all.
 #[tokio::test(start_paused = true)]
-async fn a_release_of_redissons_reaches_as_many_as_it_frees() {
+async fn a_redisson_release_wakes_one_process_for_each_freed_permit() {
     for kind in KINDS {
         let world = World::engine();
         let clients = world.fleet(6).await;
         kind.on(&clients[0]).init(3).await.unwrap();
-        // Redisson has them all.
+        // Redisson holds all permits.
         let _ = world.admin(&["SET", NAME, "0"]);
         let mut waiters = Vec::new();
         for (n, client) in clients.iter().enumerate() {
             waiters.push(taking(kind, client, 1));
-            gathered(&world, n + 1).await;
+            processes_wait(&world, n + 1).await;
         }
-        // All have asked again meanwhile, and one still hears for the others.
+        // Every process has polled by then (every 5 s), and the relay is still registered.
         tokio::time::sleep(Duration::from_secs(9)).await;
         assert_eq!(world.admin(&["HEXISTS", WAKE, "sentry"]), "1", "{kind:?}");
         let before = world.scripts_run();
         let _ = world.admin(&["SET", NAME, "3"]);
         let released = Instant::now();
         let _ = world.admin(&["PUBLISH", CHANNEL, "3"]);
-        eventually("three have theirs", || {
+        eventually("three waiters have a permit", || {
             waiters.iter().filter(|waiter| waiter.is_finished()).count() == 3
         })
         .await;
@@ -36,13 +35,13 @@ async fn a_release_of_redissons_reaches_as_many_as_it_frees() {
     }
 }
 
-/// The part of hearing for the others passes to one that waits when its process is served.
+/// When the relay is served, a process that still waits becomes the relay.
 #[tokio::test(start_paused = true)]
-async fn a_release_of_redissons_is_heard_after_its_hearer_was_served() {
+async fn a_redisson_release_wakes_the_waiter_after_the_relay_was_served() {
     for kind in KINDS {
         for pause in [0, 100, 2000, 4000] {
             let world = World::engine();
-            let (clients, held, mut waiters) = waited_for(&world, kind, 1, 2).await;
+            let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 1, 2).await;
             let last = waiters.pop().unwrap();
             held.release().await.unwrap();
             let first = waiters.remove(0).await.unwrap();
@@ -60,9 +59,9 @@ async fn a_release_of_redissons_is_heard_after_its_hearer_was_served() {
     }
 }
 
-/// The server counts on the process that hears for the others: a subscription that lingers is kept by who waits again.
+/// The server relies on the relay: a process that waits again keeps its lingering subscription.
 #[tokio::test(start_paused = true)]
-async fn who_waits_again_goes_on_hearing_redissons_releases() {
+async fn a_process_that_waits_again_still_receives_redisson_releases() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
@@ -70,7 +69,7 @@ async fn who_waits_again_goes_on_hearing_redissons_releases() {
         for waits in [0, 3, 15] {
             let _ = world.admin(&["SET", NAME, "0"]);
             let waiter = taking(kind, &client, 1);
-            gathered(&world, 1).await;
+            processes_wait(&world, 1).await;
             tokio::time::sleep(Duration::from_secs(waits)).await;
             let _ = world.admin(&["SET", NAME, "1"]);
             let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
@@ -82,8 +81,8 @@ async fn who_waits_again_goes_on_hearing_redissons_releases() {
     }
 }
 
-/// The number of connections that hear Redisson's channel, and of those that hear the second one of ours.
-fn hearers(world: &World) -> (i64, i64) {
+/// The numbers of connections that are subscribed to Redisson's channel, and to `<channel>:stanchion`.
+fn subscribers(world: &World) -> (i64, i64) {
     let count = |channel: &str| {
         let script = "return redis.call('PUBSUB', 'NUMSUB', ARGV[1])[2]";
         let reply = world.admin(&["EVAL", script, "0", channel]);
@@ -92,19 +91,26 @@ fn hearers(world: &World) -> (i64, i64) {
     (count(CHANNEL), count(&format!("{CHANNEL}:stanchion")))
 }
 
-/// S12: who has heard Redisson's releases, and lingers, is not taken for a client of Redisson's, also after its connection was lost.
+/// S12: neither a former relay with a lingering subscription nor a relay that reconnects is counted as a Redisson client.
 #[tokio::test(start_paused = true)]
-async fn who_has_heard_redissons_releases_is_none_of_redissons() {
+async fn a_relay_is_not_counted_as_a_redisson_client() {
     let world = World::engine();
-    let (clients, held, mut waiters) = waited_for(&world, Kind::Leased, 1, 1).await;
+    let (clients, held, mut waiters) = with_waiting_processes(&world, Kind::Leased, 1, 1).await;
     held.release().await.unwrap();
     let held = waiters.remove(0).await.unwrap();
     let later = world.named("later").await;
     let waiter = taking(Kind::Leased, &later, 1);
-    gathered(&world, 1).await;
-    assert_eq!(hearers(&world), (2, 2), "the first lingers");
+    processes_wait(&world, 1).await;
+    assert_eq!(
+        subscribers(&world),
+        (2, 2),
+        "the subscription of the first process lingers"
+    );
     world.as_engine().faults().kill_label("later:sub");
-    eventually("it hears again", || hearers(&world) == (2, 2)).await;
+    eventually("the relay is subscribed again", || {
+        subscribers(&world) == (2, 2)
+    })
+    .await;
     world.quiet().await;
     world.as_engine().faults().freeze(Some("later"));
     held.release().await.unwrap();
@@ -112,6 +118,6 @@ async fn who_has_heard_redissons_releases_is_none_of_redissons() {
     world.as_engine().faults().thaw(None);
     waiter.await.unwrap().release().await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(hearers(&world), (0, 0));
+    assert_eq!(subscribers(&world), (0, 0));
     drop(clients);
 }

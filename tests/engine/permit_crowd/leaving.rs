@@ -1,4 +1,4 @@
-//! Processes whose waiters leave, and come again: the server knows of each that waits, and of no other.
+//! Tests the wait set while waiters leave and join: it contains each waiting process, and no other.
 
 use stanchion_testkit::eventually;
 use stanchion_tests::permits::{CROWD, KINDS, WAKE, at_rest};
@@ -6,19 +6,19 @@ use stanchion_tests::{LostReply, World};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{ms, taking, waited_for};
+use super::{ms, taking, with_waiting_processes};
 
-/// S6: permits are not announced to a process in which nobody waits any more.
+/// S6: no permit is announced to a process without waiters.
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_leaves_the_crowd() {
+async fn a_process_leaves_the_wait_set_when_its_waiters_give_up() {
     for kind in KINDS {
         let world = World::engine();
-        let (clients, held, waiters) = waited_for(&world, kind, 1, 2).await;
+        let (clients, held, waiters) = with_waiting_processes(&world, kind, 1, 2).await;
         let patient = kind.on(&clients[2]);
         assert!(patient.acquire_timeout(1, ms(50)).await.is_err());
         waiters.iter().for_each(JoinHandle::abort);
         let gone = Instant::now();
-        eventually("they have left", || {
+        eventually("the processes have left", || {
             world.admin(&["EXISTS", CROWD, WAKE]) == "0"
         })
         .await;
@@ -27,40 +27,43 @@ async fn who_gives_up_leaves_the_crowd() {
     }
 }
 
-/// P3: a refusal that is never answered puts its process into the crowd all the same.
+/// P3: a refused request adds its process to the wait set, even if the reply is lost.
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_unanswered_leaves_the_crowd() {
+async fn a_process_leaves_the_wait_set_when_it_gives_up_without_a_reply() {
     for kind in KINDS {
         let world = World::engine();
-        let (clients, held, waiters) = waited_for(&world, kind, 1, 1).await;
+        let (clients, held, waiters) = with_waiting_processes(&world, kind, 1, 1).await;
         waiters[0].abort();
-        eventually("it has left", || world.admin(&["EXISTS", CROWD]) == "0").await;
+        eventually("the process has left", || {
+            world.admin(&["EXISTS", CROWD]) == "0"
+        })
+        .await;
         world.quiet().await;
         world.lose_next_reply(LostReply::Silent);
         let waiter = taking(kind, &clients[0], 1);
-        eventually("its request has run", || {
+        eventually("the request has run", || {
             world.admin(&["EXISTS", CROWD]) == "1"
         })
         .await;
         let gone = Instant::now();
         waiter.abort();
-        eventually("it has left again", || {
+        eventually("the process has left again", || {
             world.admin(&["EXISTS", CROWD]) == "0"
         })
         .await;
-        // A crowd in which nobody asks ends by itself after 20 s.
+        // Without requests the wait set expires after 20 s.
         assert!(gone.elapsed() < ms(15_000), "{:?}", gone.elapsed());
         held.release().await.unwrap();
     }
 }
 
-/// A waiter that comes while the only other one of its process asks is told as well: at each moment of that request.
+/// The waiter joins at each step of a request of the only other waiter of its process.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_comes_during_a_request_is_known_to_the_server() {
+async fn a_waiter_that_joins_during_a_request_is_registered() {
     for kind in KINDS {
         for steps in 0..16 {
             let world = World::engine();
-            let (clients, held, mut waiters) = waited_for(&world, kind, 1, 1).await;
+            let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 1, 1).await;
             held.release().await.unwrap();
             for _ in 0..steps {
                 tokio::task::yield_now().await;
@@ -81,15 +84,15 @@ async fn a_waiter_that_comes_during_a_request_is_known_to_the_server() {
     }
 }
 
-/// The last waiter leaves, and the next one of its process comes: the server may hear of these two in the other order.
+/// The server may receive the request of the new waiter before the request that removes the process.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_comes_while_its_process_leaves_is_known_to_the_server() {
+async fn a_waiter_that_joins_while_its_process_leaves_is_registered() {
     for kind in KINDS {
         let world = World::engine();
-        let (clients, held, waiters) = waited_for(&world, kind, 1, 1).await;
+        let (clients, held, waiters) = with_waiting_processes(&world, kind, 1, 1).await;
         waiters[0].abort();
         let next = taking(kind, &clients[0], 1);
-        eventually("it waits", || clients[0].waiters() == 1).await;
+        eventually("the next waiter is queued", || clients[0].waiters() == 1).await;
         world.quiet().await;
         let released = Instant::now();
         held.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! A request whose answer is not taken yet: those beside it get what a message announces, and it is not forgotten.
+//! Tests acquires with an unprocessed reply: a message that arrives first serves the other waiters, and a later permit serves the acquire.
 
 use std::pin::pin;
 
@@ -6,11 +6,11 @@ use futures_util::poll;
 
 use super::*;
 
-/// Lets one task of a process wait that is not polled any more after it has asked, and `beside` others. Another process releases so many
-/// permits, which these get at once; and then one more, which the first gets at once.
-async fn left_alone(kind: Kind, permits: u32, beside: usize) {
+/// The first future of a process sends a request and is then not polled; `count` other tasks of the process wait. A release of `permits`
+/// permits serves the other tasks at once, and a later release of one permit serves the first.
+async fn with_stalled_request(kind: Kind, permits: u32, count: usize) {
     let world = World::engine();
-    let (holder, held, _) = waited_for(&world, kind, permits, 0).await;
+    let (holder, held, _) = with_waiting_processes(&world, kind, permits, 0).await;
     let other = kind.on(&holder[0]);
     other.add(1).await.unwrap();
     let last = other.acquire(1).await.unwrap();
@@ -19,13 +19,13 @@ async fn left_alone(kind: Kind, permits: u32, beside: usize) {
     let mut first = pin!(seats.acquire(1));
     let before = world.scripts_run();
     assert!(poll!(first.as_mut()).is_pending());
-    eventually("it has asked", || world.scripts_run() > before).await;
+    eventually("the request has run", || world.scripts_run() > before).await;
     let mut others = Vec::new();
-    for n in 0..beside {
+    for n in 0..count {
         others.push(taking(kind, &client, 1));
-        eventually("it waits", || client.waiters() == n + 2).await;
+        eventually("the waiter is queued", || client.waiters() == n + 2).await;
     }
-    gathered(&world, 1).await;
+    processes_wait(&world, 1).await;
     let released = Instant::now();
     held.release().await.unwrap();
     let mut taken = Vec::new();
@@ -38,7 +38,7 @@ async fn left_alone(kind: Kind, permits: u32, beside: usize) {
         "{kind:?}: {:?}",
         released.elapsed()
     );
-    // Now it hears that it was refused.
+    // Now the first future processes its refusal.
     assert!(poll!(first.as_mut()).is_pending());
     world.quiet().await;
     let given_back = Instant::now();
@@ -58,49 +58,50 @@ async fn left_alone(kind: Kind, permits: u32, beside: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_left_alone_while_it_asks_delays_nobody() {
+async fn a_stalled_request_does_not_delay_other_waiters() {
     for kind in KINDS {
-        left_alone(kind, 1, 1).await;
+        with_stalled_request(kind, 1, 1).await;
     }
 }
 
-/// P4: its request is older than the message, so none of what that announces is its.
+/// P4: the request is older than the message.
 #[tokio::test(start_paused = true)]
-async fn a_message_is_not_for_those_who_asked_before_it() {
+async fn a_stalled_request_takes_no_permits_of_a_later_message() {
     for kind in KINDS {
-        left_alone(kind, 2, 2).await;
+        with_stalled_request(kind, 2, 2).await;
     }
 }
 
-/// A refusal that was executed before a grant to another of its process, and is heard after it: the grant has said that nobody waits.
+/// The server refuses a request and then grants another one of the same process, which removes the process from the wait set. The process
+/// handles the refusal after the grant, so it must register again.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_is_heard_after_a_grant_is_made_good() {
+async fn a_waiter_registers_again_if_its_refusal_is_processed_after_a_grant() {
     for kind in KINDS {
         let world = World::engine();
-        let (holder, held, _) = waited_for(&world, kind, 2, 0).await;
+        let (holder, held, _) = with_waiting_processes(&world, kind, 2, 0).await;
         let other = kind.on(&holder[0]);
         other.add(1).await.unwrap();
         let last = other.acquire(1).await.unwrap();
-        // It listens from here on, so no confirmation makes it ask.
+        // The process is subscribed from here on, so no confirmed subscription causes a request.
         let client = world.named("p").await;
         let before = taking(kind, &client, 1);
-        gathered(&world, 1).await;
+        processes_wait(&world, 1).await;
         last.release().await.unwrap();
         before.await.unwrap().release().await.unwrap();
         let last = other.acquire(1).await.unwrap();
-        // It hears Redisson's releases, so the other process hears what it is told alone.
+        // `sentry` is the relay, so the other process is subscribed only to its own channel.
         let sentry = world.named("sentry").await;
         let early = taking(kind, &sentry, 1);
-        gathered(&world, 1).await;
+        processes_wait(&world, 1).await;
         let seats = kind.on(&client);
         let mut first = pin!(seats.acquire(1));
         assert!(poll!(first.as_mut()).is_pending());
-        gathered(&world, 2).await;
-        let beside = taking(kind, &client, 1);
-        eventually("it waits", || client.waiters() == 2).await;
+        processes_wait(&world, 2).await;
+        let second = taking(kind, &client, 1);
+        eventually("the waiter is queued", || client.waiters() == 2).await;
         world.quiet().await;
         held.release().await.unwrap();
-        let taken = [early.await.unwrap(), beside.await.unwrap()];
+        let taken = [early.await.unwrap(), second.await.unwrap()];
         assert!(poll!(first.as_mut()).is_pending());
         world.quiet().await;
         let given_back = Instant::now();
@@ -119,8 +120,8 @@ async fn a_refusal_that_is_heard_after_a_grant_is_made_good() {
     }
 }
 
-/// Waits until it is refused, asks again by the poll, and is then left alone.
-macro_rules! asks_again {
+/// Polls the future until its request and one retry are sent, and then no more.
+macro_rules! poll_until_retry {
     ($world:ident, $waiter:ident) => {
         let before = $world.scripts_run();
         while $world.scripts_run() < before + 2 {
@@ -131,52 +132,52 @@ macro_rules! asks_again {
     };
 }
 
-/// It has been refused before, so newcomers wait behind it; and a grant has said that nobody does.
+/// The stalled waiter was refused before, so new waiters queue behind it. A grant has removed the process from the wait set.
 #[tokio::test(start_paused = true)]
-async fn nobody_sleeps_behind_a_call_that_is_left_alone() {
+async fn a_new_waiter_behind_a_stalled_request_is_woken() {
     for kind in KINDS {
         let world = World::engine();
-        let (holder, held, _) = waited_for(&world, kind, 1, 0).await;
+        let (holder, held, _) = with_waiting_processes(&world, kind, 1, 0).await;
         let other = kind.on(&holder[0]);
         other.add(1).await.unwrap();
         let last = other.acquire(1).await.unwrap();
         let client = world.named("p").await;
         let seats = kind.on(&client);
         let mut first = pin!(seats.acquire(1));
-        asks_again!(world, first);
-        let beside = taking(kind, &client, 1);
-        eventually("it waits", || client.waiters() == 2).await;
+        poll_until_retry!(world, first);
+        let second = taking(kind, &client, 1);
+        eventually("the waiter is queued", || client.waiters() == 2).await;
         held.release().await.unwrap();
-        let beside = beside.await.unwrap();
-        let newcomer = taking(kind, &client, 1);
+        let second = second.await.unwrap();
+        let new_waiter = taking(kind, &client, 1);
         world.quiet().await;
         let released = Instant::now();
         last.release().await.unwrap();
-        let newcomer = newcomer.await.unwrap();
+        let new_waiter = new_waiter.await.unwrap();
         assert!(
             released.elapsed() < ms(20),
             "{kind:?}: {:?}",
             released.elapsed()
         );
-        beside.release().await.unwrap();
-        newcomer.release().await.unwrap();
+        second.release().await.unwrap();
+        new_waiter.release().await.unwrap();
         first.await.unwrap().release().await.unwrap();
         at_rest(&world, 2).await;
     }
 }
 
-/// P4, invariant 3: the poll lets others ask.
+/// P4, invariant 3: another waiter of the process sends the poll.
 #[tokio::test(start_paused = true)]
-async fn a_lost_message_is_made_good_behind_a_call_that_is_left_alone() {
+async fn a_poll_recovers_a_lost_message_behind_a_stalled_request() {
     for kind in KINDS {
         let world = World::engine();
-        let (_holder, held, _) = waited_for(&world, kind, 1, 0).await;
+        let (_holder, held, _) = with_waiting_processes(&world, kind, 1, 0).await;
         let client = world.named("p").await;
         let seats = kind.on(&client);
         let mut first = pin!(seats.acquire(1));
-        asks_again!(world, first);
+        poll_until_retry!(world, first);
         let next = taking(kind, &client, 1);
-        eventually("it waits", || client.waiters() == 2).await;
+        eventually("the waiter is queued", || client.waiters() == 2).await;
         world.quiet().await;
         world.as_engine().faults().lose_messages(10);
         let released = Instant::now();
@@ -195,12 +196,12 @@ async fn a_lost_message_is_made_good_behind_a_call_that_is_left_alone() {
     }
 }
 
-/// A permit that a waiter was told of goes to the next if it leaves before it has asked.
+/// The waiter is dropped after the message, before it sends a request.
 #[tokio::test(start_paused = true)]
-async fn what_a_waiter_was_told_of_is_for_the_next_if_it_leaves() {
+async fn a_permit_announced_to_a_dropped_waiter_goes_to_the_next() {
     for kind in KINDS {
         let world = World::engine();
-        let (_holder, held, _) = waited_for(&world, kind, 1, 0).await;
+        let (_holder, held, _) = with_waiting_processes(&world, kind, 1, 0).await;
         let client = world.named("p").await;
         let seats = kind.on(&client);
         let mut first = Box::pin(seats.acquire(1));
@@ -209,11 +210,11 @@ async fn what_a_waiter_was_told_of_is_for_the_next_if_it_leaves() {
             assert!(waits.is_err());
         }
         let next = taking(kind, &client, 1);
-        eventually("it waits", || client.waiters() == 2).await;
+        eventually("the waiter is queued", || client.waiters() == 2).await;
         world.quiet().await;
         let released = Instant::now();
         held.release().await.unwrap();
-        // The message has come.
+        // The message arrives.
         tokio::time::sleep(ms(2)).await;
         drop(first);
         let next = next.await.unwrap();
@@ -227,10 +228,10 @@ async fn what_a_waiter_was_told_of_is_for_the_next_if_it_leaves() {
     }
 }
 
-/// P4: all permits become free, and the message arrives while a request of the first in line is in flight, which the server has refused
-/// before. The permits of the message are for the first, not for the smaller requests behind it.
+/// P4: all permits become free, and the message overtakes the reply to a refused request of the first waiter. The permits of the message
+/// are for the first waiter, not for the smaller requests behind it.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_overtakes_the_refusal_of_the_first_in_line_is_for_it() {
+async fn a_message_that_overtakes_the_refusal_of_the_first_waiter_serves_it() {
     for kind in KINDS {
         for small in [0, 1, 3] {
             let world = World::engine();
@@ -238,13 +239,13 @@ async fn a_message_that_overtakes_the_refusal_of_the_first_in_line_is_for_it() {
             kind.on(&holder).init(10).await.unwrap();
             let held = kind.on(&holder).acquire(10).await.unwrap();
             let big = taking(kind, &here, 10);
-            gathered(&world, 1).await;
+            processes_wait(&world, 1).await;
             let small: Vec<_> = (0..small).map(|_| taking(kind, &here, 1)).collect();
             world.quiet().await;
-            // Its next poll has been refused, and the reply takes 20 ms.
+            // The next poll of `here` is refused, and the reply takes 20 ms.
             let (before, faults) = (world.scripts_run(), world.as_engine().faults());
             faults.delay(Some("here"), ms(20));
-            eventually("it polls", || world.scripts_run() > before).await;
+            eventually("`here` polls", || world.scripts_run() > before).await;
             faults.delay(Some("here"), ms(0));
             let released = Instant::now();
             held.release().await.unwrap();
@@ -283,17 +284,17 @@ async fn a_waiter_retries_after_a_message_of_too_few_permits_overtakes_its_refus
             assert!(tokio::time::timeout(ms(5), &mut first).await.is_err());
         }
         let big = taking(kind, &here, 3);
-        gathered(&world, 2).await;
+        processes_wait(&world, 2).await;
         world.quiet().await;
-        // Its next poll has been refused, and the reply takes 20 ms.
+        // The next poll of `here` is refused, and the reply takes 20 ms.
         let (before, faults) = (world.scripts_run(), world.as_engine().faults());
         faults.delay(Some("here"), ms(20));
-        eventually("it polls", || world.scripts_run() > before).await;
+        eventually("`here` polls", || world.scripts_run() > before).await;
         faults.delay(Some("here"), ms(0));
         for permits in held {
             permits.release().await.unwrap();
         }
-        // The first in line acquires two permits, and holds them until the reply has arrived.
+        // The first process acquires two permits, and holds them until the reply has arrived.
         let first = first.await.unwrap();
         tokio::time::sleep(ms(40)).await;
         let released = Instant::now();

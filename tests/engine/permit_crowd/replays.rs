@@ -1,11 +1,11 @@
-//! A request for permits that is sent again after a lost reply: the second reply says whether its process is in the wait set.
+//! Tests requests for permits that are resent after a lost reply: the second reply says whether the process is in the wait set.
 
 use stanchion::{AcquireOptions, Lease, LeasedSemaphore, Renewal};
 
 use super::*;
 
 /// P4: another waiter of the process joins while the first sends its request again. The next release wakes it.
-async fn joins_meanwhile(
+async fn joins_during_the_resend(
     world: &World,
     kind: Kind,
     here: &Client,
@@ -30,19 +30,19 @@ async fn joins_meanwhile(
 async fn a_waiter_that_joins_during_a_repeated_request_is_in_the_wait_set() {
     let kind = Kind::Plain;
     let world = World::engine();
-    let (clients, held, mut waiters) = waited_for(&world, kind, 2, 1).await;
+    let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 2, 1).await;
     let holder = kind.on(&clients[1]);
     holder.add(1).await.unwrap();
     let first = waiters.remove(0).await.unwrap();
     let waiting = taking(kind, &clients[0], 1);
-    gathered(&world, 1).await;
+    processes_wait(&world, 1).await;
     // Wakes the waiter in 20 ms. The reply to its request is lost.
     let faults = world.as_engine().faults();
     faults.delay(Some("p0"), ms(20));
     holder.add(1).await.unwrap();
     faults.lose_replies("EVALSHA", 1);
-    eventually("granted", || kind.held(&world) == 4).await;
-    joins_meanwhile(&world, kind, &clients[0], waiting, held).await;
+    eventually("the request is granted", || kind.held(&world) == 4).await;
+    joins_during_the_resend(&world, kind, &clients[0], waiting, held).await;
     first.release().await.unwrap();
     kind.at_rest(&world, 4).await;
 }
@@ -65,7 +65,7 @@ async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_in_
     let _ended = permits.acquire_with(1, ends).await.unwrap();
     let acquired = Instant::now();
     let waiting = taking(kind, &here, 1);
-    gathered(&world, 1).await;
+    processes_wait(&world, 1).await;
     // The waiter sends a request when the lease ends. Its reply is lost.
     tokio::time::sleep_until(acquired + ms(1990)).await;
     let faults = world.as_engine().faults();
@@ -73,6 +73,6 @@ async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_in_
     faults.lose_replies("EVALSHA", 1);
     tokio::time::sleep_until(acquired + ms(2005)).await;
     assert!(!waiting.is_finished());
-    joins_meanwhile(&world, kind, &here, waiting, held).await;
+    joins_during_the_resend(&world, kind, &here, waiting, held).await;
     kind.at_rest(&world, 2).await;
 }

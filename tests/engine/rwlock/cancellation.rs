@@ -1,4 +1,4 @@
-//! P3 at every await point: an operation dropped there leaves nothing, and every other waiter still gets its turn.
+//! Tests P3 at every await point: an operation that is dropped there leaves nothing on the server, and the other waiters are still served.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn acquire(client: &Client, side: Side, preference: Preference) {
 
 async fn assert_clean(world: &World, client: &Client, polls: usize) {
     world.at_rest().await;
-    eventually(&format!("nobody waits after {polls} polls"), || {
+    eventually(&format!("no waiter is left after {polls} polls"), || {
         client.waiters() == 0
     })
     .await;
@@ -59,8 +59,8 @@ async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
-    // Who goes, who holds, and who must get its turn all the same.
+async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_up_on() {
+    // The dropped waiter, the holder, and the waiter that must still be served.
     for (doomed, held, survivor) in [
         (Side::Read, Side::Write, Side::Read),
         (Side::Read, Side::Write, Side::Write),
@@ -69,23 +69,23 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
         (Side::Write, Side::Write, Side::Write),
     ] {
         for preference in [Preference::Redisson, Preference::Writer] {
-            passes_its_wake_on(doomed, held, survivor, preference).await;
+            passes_its_wake_up_on(doomed, held, survivor, preference).await;
         }
     }
 }
 
-async fn passes_its_wake_on(doomed: Side, held: Side, survivor: Side, preference: Preference) {
+async fn passes_its_wake_up_on(doomed: Side, held: Side, survivor: Side, preference: Preference) {
     let world = World::slow_engine();
     let (client, other) = (world.client().await, world.client().await);
     let polls = for_each_await_point(async |polls| {
-        let what =
+        let case =
             format!("{doomed:?} of {held:?} for {survivor:?}, {preference:?}, {polls} polls");
         let lock = rwlock(&other).with_preference(preference);
         let (reading, writing) = match held {
             Side::Read => (Some(lock.read().await.unwrap()), None),
             Side::Write => (None, Some(lock.write().await.unwrap())),
         };
-        // The lock comes free while the doomed waiter is at any point of its wait.
+        // The release falls into any stage of the doomed waiter's wait.
         let releasing = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(40)).await;
             drop((reading, writing));
@@ -101,11 +101,11 @@ async fn passes_its_wake_on(doomed: Side, held: Side, survivor: Side, preference
         tokio::task::yield_now().await;
         let started = Instant::now();
         acquire(&client, survivor, preference).await;
-        assert!(started.elapsed() < SOON, "slept past its wake: {what}");
+        assert!(started.elapsed() < SOON, "missed its wake-up: {case}");
         releasing.await.unwrap();
         let covered = going.await.unwrap();
         world.at_rest().await;
-        assert_eq!(client.waiters(), 0, "{what}");
+        assert_eq!(client.waiters(), 0, "{case}");
         covered
     })
     .await;
@@ -113,24 +113,27 @@ async fn passes_its_wake_on(doomed: Side, held: Side, survivor: Side, preference
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_goes_anywhere_takes_its_mark_along() {
+async fn a_writer_dropped_anywhere_removes_its_mark() {
     let world = World::slow_engine();
     let (client, other) = (world.client().await, world.client().await);
     for polls in 0..12 {
         let reading = preferring(&other).read().await.unwrap();
         let done = cancel_after(preferring(&client).write(), polls).await;
-        assert!(done.is_none(), "somebody reads");
+        assert!(done.is_none(), "the lock is held by a reader");
         let started = Instant::now();
         let joined = preferring(&other).read().await.unwrap();
-        // Sooner than the grace could end it.
-        assert!(started.elapsed() < SOON, "held off after {polls} polls");
+        // Sooner than the mark would expire.
+        assert!(
+            started.elapsed() < SOON,
+            "blocked by the mark after {polls} polls"
+        );
         drop((reading, joined));
         assert_clean(&world, &client, polls).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_read_dropped_anywhere_leaves_the_writer_alone() {
+async fn a_nested_read_dropped_anywhere_leaves_the_writer_unchanged() {
     let world = World::slow_engine();
     let client = world.client().await;
     let lock = rwlock(&client);
@@ -140,7 +143,7 @@ async fn a_nested_read_dropped_anywhere_leaves_the_writer_alone() {
         let done = cancel_after(lock.read_with(options()), polls).await;
         let finished = done.is_some();
         drop(done);
-        eventually_async("the writer is alone again", async || {
+        eventually_async("the nested reader is gone", async || {
             lock.status().await.unwrap().reader_count == 0
         })
         .await;
@@ -156,7 +159,7 @@ async fn a_nested_read_dropped_anywhere_leaves_the_writer_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
+async fn a_re_entry_dropped_anywhere_leaves_the_count_unchanged() {
     let world = World::slow_engine();
     let client = world.client().await;
     let lock = rwlock(&client);
@@ -184,7 +187,7 @@ async fn a_downgrade_dropped_anywhere_leaves_nothing() {
             let lock = rwlock(&other);
             async move { lock.write().await.unwrap().release().await.unwrap() }
         });
-        eventually("it waits", || other.waiters() == 1).await;
+        eventually("the writer waits", || other.waiters() == 1).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let finished = cancel_after(writing.downgrade(), polls).await.is_some();
         let started = Instant::now();
@@ -248,7 +251,7 @@ async fn a_try_dropped_anywhere_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
+async fn random_cancellations_among_a_hundred_waiters_starve_no_waiter() {
     let world = World::engine();
     world
         .as_engine()
@@ -272,7 +275,7 @@ async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
                 } else {
                     Duration::from_secs(60)
                 };
-                // Dropped at a random moment, often with a hold in its hands.
+                // The future is dropped at a random time, often while it holds the lock.
                 let done = tokio::time::timeout(limit, async {
                     if reads {
                         let _reading = lock.read().await.unwrap();
@@ -282,7 +285,7 @@ async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                 });
-                assert!(done.await.is_ok() || doomed, "a live waiter gets its turn");
+                assert!(done.await.is_ok() || doomed, "a waiter was starved");
             }));
         }
         for task in tasks {

@@ -1,6 +1,6 @@
-//! The line of processes that wait for a read-write lock: what a grant costs, and who gets it.
+//! Tests the queue of processes that wait for a read-write lock: scripts per grant, the order of grants, and turns of other clients.
 //!
-//! Long: one line, and everything that meets it.
+//! Long: all tests share one set-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ fn rwlock(client: &Client) -> RwLock {
     RwLock::new(client, "job").unwrap()
 }
 
-/// The work of one process, in the order of the fleet.
+/// The side of the lock that a process uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Read,
@@ -41,7 +41,7 @@ struct Tally {
     each: Vec<AtomicU64>,
 }
 
-/// One task in each process that acquires, holds, releases and pauses, over and over.
+/// Spawns one task in each process that acquires, holds, releases and pauses, repeatedly.
 fn work(
     clients: &[Client],
     preference: Preference,
@@ -94,7 +94,7 @@ fn tally(size: usize) -> Arc<Tally> {
     })
 }
 
-/// Scripts and grants of `size` processes in `length`, after as long to gather.
+/// Counts the scripts and grants of `size` processes during `length`, after a warm-up of the same length.
 async fn cost(
     size: usize,
     length: Duration,
@@ -131,13 +131,13 @@ async fn a_writer_costs_two_commands_however_many_processes_wait() {
             "{size}: {scripts} scripts for {grants} grants"
         );
         let least = tally.each.iter().map(|n| n.load(Ordering::Relaxed)).min();
-        assert!(least > Some(0), "{size}: every process has its turn");
+        assert!(least > Some(0), "{size}: a process was never granted");
     }
 }
 
-/// P11: those who are told can hold together, so nobody is told in vain.
+/// P11: notified readers can hold the lock together, so no wake-up is wasted.
 #[tokio::test(start_paused = true)]
-async fn readers_and_writers_take_turns_at_a_cost_that_stays_flat() {
+async fn readers_and_writers_take_turns_at_a_constant_cost_per_grant() {
     for preference in [Preference::Redisson, Preference::Writer] {
         for size in [4, 32] {
             let side = |n| if n % 4 == 0 { Side::Write } else { Side::Read };
@@ -151,7 +151,7 @@ async fn readers_and_writers_take_turns_at_a_cost_that_stays_flat() {
             );
             assert!(
                 least > Some(0),
-                "{preference:?} {size}: all have their turn"
+                "{preference:?} {size}: a process was never granted"
             );
         }
     }
@@ -165,7 +165,7 @@ fn reading(client: &Client) -> JoinHandle<Result<ReadGuard, AcquireError>> {
     tokio::spawn(rwlock(client).read())
 }
 
-/// A waiter of either side that lets go at once.
+/// A waiter of either side that releases the lock as soon as it is granted.
 fn passing(client: &Client, side: Side) -> JoinHandle<()> {
     let lock = rwlock(client);
     match side {
@@ -174,11 +174,11 @@ fn passing(client: &Client, side: Side) -> JoinHandle<()> {
     }
 }
 
-/// Waits until so many processes stand in line to write, and to read.
-async fn stand(world: &World, writers: usize, readers: usize) {
-    // The readers have one place together.
+/// Waits until `writers` processes are queued to write, and `readers` to read.
+async fn queued(world: &World, writers: usize, readers: usize) {
+    // All readers share one entry of the queue.
     let line = (writers + readers.min(1)).to_string();
-    eventually("they stand in line", || {
+    eventually("the processes are queued", || {
         world.admin(&["ZCARD", LINE]) == line
             && world.admin(&["ZCARD", CROWD]) == readers.to_string()
     })
@@ -186,10 +186,10 @@ async fn stand(world: &World, writers: usize, readers: usize) {
     world.quiet().await;
 }
 
-/// A writer that holds, and a fleet.
+/// A client that holds the write lock, and a fleet.
 async fn written(world: &World, size: usize) -> (Client, WriteGuard, Vec<Client>) {
     let holder = world.named("holder").await;
-    // The server knows the scripts from here on.
+    // Caches the scripts on the server.
     let first = rwlock(&holder).write().await.unwrap();
     first.release().await.unwrap();
     let guard = rwlock(&holder).write().await.unwrap();
@@ -197,11 +197,11 @@ async fn written(world: &World, size: usize) -> (Client, WriteGuard, Vec<Client>
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_of_many_processes_are_let_in_together() {
+async fn a_release_grants_the_readers_of_many_processes_together() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 40).await;
     let readers: Vec<_> = clients.iter().map(reading).collect();
-    stand(&world, 0, 40).await;
+    queued(&world, 0, 40).await;
     let before = world.scripts_run();
     let released = Instant::now();
     guard.release().await.unwrap();
@@ -220,15 +220,15 @@ async fn readers_of_many_processes_are_let_in_together() {
     world.at_rest().await;
 }
 
-/// They were there before the writer that waits, or came after it: who reads lets others read.
+/// Also if the readers arrived after a waiting writer.
 #[tokio::test(start_paused = true)]
-async fn who_waits_to_read_joins_a_downgrade() {
+async fn waiting_readers_join_a_downgrade() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 3).await;
     let writer = writing(&clients[0]);
-    stand(&world, 1, 0).await;
+    queued(&world, 1, 0).await;
     let readers = [reading(&clients[1]), reading(&clients[2])];
-    stand(&world, 1, 2).await;
+    queued(&world, 1, 2).await;
     let downgraded = Instant::now();
     let own = guard.downgrade().await.unwrap();
     let mut guards = Vec::new();
@@ -245,18 +245,18 @@ async fn who_waits_to_read_joins_a_downgrade() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_order_is_that_of_arrival() {
+async fn the_lock_is_granted_in_order_of_arrival() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 4).await;
     let first = writing(&clients[0]);
-    stand(&world, 1, 0).await;
+    queued(&world, 1, 0).await;
     let reader = reading(&clients[1]);
-    stand(&world, 1, 1).await;
+    queued(&world, 1, 1).await;
     let last = writing(&clients[2]);
-    stand(&world, 2, 1).await;
-    // It comes after the last writer, and is let in with the other reader.
+    queued(&world, 2, 1).await;
+    // This reader arrives after the last writer, and is granted with the other reader.
     let late = reading(&clients[3]);
-    stand(&world, 2, 2).await;
+    queued(&world, 2, 2).await;
     guard.release().await.unwrap();
     let first = first.await.unwrap().unwrap();
     world.quiet().await;
@@ -270,7 +270,7 @@ async fn the_order_is_that_of_arrival() {
     world.at_rest().await;
 }
 
-/// Also where a writer that waits holds new readers off.
+/// Also with writer preference, where a waiting writer blocks new readers.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_came_before_a_writer_is_served_before_it() {
     for preference in [Preference::Redisson, Preference::Writer] {
@@ -280,12 +280,15 @@ async fn a_reader_that_came_before_a_writer_is_served_before_it() {
         let guard = of(&holder).write().await.unwrap();
         let clients = world.fleet(2).await;
         let reader = tokio::spawn(of(&clients[0]).read());
-        stand(&world, 0, 1).await;
+        queued(&world, 0, 1).await;
         let writer = tokio::spawn(of(&clients[1]).write());
-        stand(&world, 1, 1).await;
+        queued(&world, 1, 1).await;
         guard.release().await.unwrap();
         let reader = tokio::time::timeout(ms(10), reader).await;
-        let reader = reader.expect("it is told at once").unwrap().unwrap();
+        let reader = reader
+            .expect("the reader is granted at once")
+            .unwrap()
+            .unwrap();
         assert!(!writer.is_finished(), "{preference:?}");
         reader.release().await.unwrap();
         writer.await.unwrap().unwrap().release().await.unwrap();
@@ -293,41 +296,41 @@ async fn a_reader_that_came_before_a_writer_is_served_before_it() {
     }
 }
 
-/// L6: a turn that is left to Redisson's clients is not for who comes anew, also when its subscription is confirmed meanwhile.
+/// L6: the lock is left free for Redisson's clients for a short time. A new waiter does not acquire it in that time, even if its
+/// subscription is confirmed.
 #[tokio::test(start_paused = true)]
-async fn newcomers_do_not_take_a_lock_that_is_left_to_others() {
+async fn a_new_waiter_does_not_acquire_a_lock_that_is_left_to_redisson() {
     for side in [Side::Read, Side::Write] {
         let world = World::engine();
         let _java = world.listen(BASE).await;
         let (_holder, guard, clients) = written(&world, 3).await;
         let first = writing(&clients[0]);
-        stand(&world, 1, 0).await;
+        queued(&world, 1, 0).await;
         let second = writing(&clients[1]);
-        stand(&world, 2, 0).await;
+        queued(&world, 2, 0).await;
         guard.release().await.unwrap();
-        // Two turns of ours for one of Redisson's, for which the lock stays free for a moment.
+        // After two turns of the queue Redisson has one: the lock stays free for a short time.
         first.await.unwrap().unwrap().release().await.unwrap();
         assert_eq!(world.admin(&["EXISTS", "job"]), "0");
-        let newcomer = passing(&clients[2], side);
+        let new_waiter = passing(&clients[2], side);
         let second = second.await.unwrap().unwrap();
-        assert!(!newcomer.is_finished());
+        assert!(!new_waiter.is_finished());
         second.release().await.unwrap();
-        newcomer.await.unwrap();
+        new_waiter.await.unwrap();
         world.at_rest().await;
     }
 }
 
-/// A client of Redisson's that reads lets in those of ours that wait to read.
 #[tokio::test(start_paused = true)]
-async fn readers_join_one_of_redissons() {
+async fn waiting_readers_join_a_redisson_reader() {
     let world = World::engine();
     let clients = world.fleet(3).await;
     let field = format!("{JAVA}:write");
     let _ = world.admin(&["HSET", "job", "mode", "write", &field, "1"]);
     let _ = world.admin(&["PEXPIRE", "job", "30000"]);
     let readers: Vec<_> = clients.iter().map(reading).collect();
-    stand(&world, 0, 3).await;
-    eventually("one hears for the line", || {
+    queued(&world, 0, 3).await;
+    eventually("the relay is registered", || {
         world.admin(&["HEXISTS", "stanchion_rwlock_wake:{job}", "heard"]) == "1"
     })
     .await;
@@ -344,9 +347,9 @@ async fn readers_join_one_of_redissons() {
     assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
 }
 
-/// `x` and `{x}` share Redisson's channel, and neither a line nor a crowd.
+/// `x` and `{x}` share Redisson's channel, but neither the queue nor the wait set.
 #[tokio::test(start_paused = true)]
-async fn a_name_in_braces_has_a_line_of_its_own() {
+async fn a_name_in_braces_has_its_own_queue() {
     let world = World::engine();
     let clients = world.fleet(3).await;
     let of = |client: &Client, name: &str| RwLock::new(client, name).unwrap();
@@ -356,7 +359,7 @@ async fn a_name_in_braces_has_a_line_of_its_own() {
     let reader = tokio::spawn(of(&clients[2], "{job}").read());
     for key in ["line", "crowd"] {
         let key = format!("stanchion_rwlock_{key}_braced:{{job}}");
-        eventually("they stand in line", || {
+        eventually("the processes are queued", || {
             world.admin(&["EXISTS", &key]) == "1"
         })
         .await;
@@ -372,17 +375,17 @@ async fn a_name_in_braces_has_a_line_of_its_own() {
     world.at_rest().await;
 }
 
-/// L2: a grant that nobody hears is taken back, the mode with it.
+/// L2: a grant that no subscriber receives is revoked, and so is the mode.
 #[tokio::test(start_paused = true)]
-async fn processes_whose_connections_are_gone_are_passed_over_at_once() {
+async fn a_release_skips_processes_without_a_connection() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 5).await;
     let _dead = [writing(&clients[0]), writing(&clients[1])];
-    stand(&world, 2, 0).await;
+    queued(&world, 2, 0).await;
     let _dead_readers = [reading(&clients[2]), reading(&clients[3])];
-    stand(&world, 2, 2).await;
+    queued(&world, 2, 2).await;
     let last = writing(&clients[4]);
-    stand(&world, 3, 2).await;
+    queued(&world, 3, 2).await;
     let faults = world.as_engine().faults();
     faults.refuse_connections(Switch::On);
     for dead in ["p0", "p1", "p2", "p3"] {
@@ -394,15 +397,15 @@ async fn processes_whose_connections_are_gone_are_passed_over_at_once() {
     assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
 }
 
-/// Told to try, and silent: the next in line does.
+/// The notified readers do not respond, so the next process in the queue sends a request.
 #[tokio::test(start_paused = true)]
-async fn silent_readers_delay_a_writer_by_little() {
+async fn frozen_readers_delay_the_next_writer_only_briefly() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 21).await;
     let _silent: Vec<_> = clients[..20].iter().map(reading).collect();
-    stand(&world, 0, 20).await;
+    queued(&world, 0, 20).await;
     let last = writing(&clients[20]);
-    stand(&world, 1, 20).await;
+    queued(&world, 1, 20).await;
     for silent in 0..20 {
         world
             .as_engine()
@@ -415,15 +418,15 @@ async fn silent_readers_delay_a_writer_by_little() {
     assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
 }
 
-/// L3: nobody is left whom they were told of.
+/// L3: no other process is queued behind the readers.
 #[tokio::test(start_paused = true)]
-async fn many_silent_readers_delay_the_living_by_a_look() {
+async fn many_frozen_readers_delay_the_others_by_two_seconds_at_most() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 40).await;
     let mut readers = Vec::new();
     for client in &clients {
         readers.push(reading(client));
-        stand(&world, 0, readers.len()).await;
+        queued(&world, 0, readers.len()).await;
     }
     for silent in 0..32 {
         world
@@ -439,9 +442,9 @@ async fn many_silent_readers_delay_the_living_by_a_look() {
     assert!(released.elapsed() < ms(2000), "{:?}", released.elapsed());
 }
 
-/// P3: one that leaves gives its place up, and passes on what crossed that.
+/// P3: the waiter gives up its queue entry, and passes on a message that is already in flight.
 #[tokio::test(start_paused = true)]
-async fn who_leaves_passes_its_turn_on() {
+async fn a_cancelled_waiter_passes_its_turn_on() {
     for side in [Side::Read, Side::Write] {
         let world = World::engine();
         let (_holder, guard, clients) = written(&world, 2).await;
@@ -450,10 +453,10 @@ async fn who_leaves_passes_its_turn_on() {
             usize::from(side == Side::Write),
             usize::from(side == Side::Read),
         );
-        stand(&world, writers, readers).await;
+        queued(&world, writers, readers).await;
         let next = writing(&clients[1]);
-        stand(&world, writers + 1, readers).await;
-        // What it is told is on its way for 50 ms.
+        queued(&world, writers + 1, readers).await;
+        // A message to the leaving process takes 50 ms.
         world.as_engine().faults().delay(Some("p0"), ms(50));
         let released = Instant::now();
         guard.release().await.unwrap();
@@ -467,7 +470,7 @@ async fn who_leaves_passes_its_turn_on() {
 
 /// The last reader of a process gives up while writers of it wait, and the other way round.
 #[tokio::test(start_paused = true)]
-async fn a_place_is_of_its_side() {
+async fn readers_and_writers_of_a_process_have_separate_queue_entries() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 1).await;
     for leaves in [Side::Read, Side::Write] {
@@ -476,7 +479,7 @@ async fn a_place_is_of_its_side() {
             usize::from(leaves == Side::Write),
             usize::from(leaves == Side::Read),
         );
-        stand(&world, writers, readers).await;
+        queued(&world, writers, readers).await;
         let other = match leaves {
             Side::Read => Side::Write,
             Side::Write => Side::Read,
@@ -484,30 +487,30 @@ async fn a_place_is_of_its_side() {
         let second = passing(&clients[0], other);
         world.quiet().await;
         first.abort();
-        stand(&world, readers, writers).await;
+        queued(&world, readers, writers).await;
         second.abort();
-        stand(&world, 0, 0).await;
+        queued(&world, 0, 0).await;
     }
     guard.release().await.unwrap();
     world.at_rest().await;
 }
 
-/// P4: who takes a hold away may not know that the others prefer writers. The mark of the writer that is next ends all the same.
+/// P4: the client that forces the release does not prefer writers. The mark of the next writer is removed all the same.
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_leaves_no_mark() {
     let world = World::engine();
     let clients = world.fleet(3).await;
-    let polite = |client| rwlock(client).with_preference(Preference::Writer);
-    let forced = polite(&clients[0]).read().await.unwrap();
-    let lock = polite(&clients[1]);
+    let prefers_writers = |client| rwlock(client).with_preference(Preference::Writer);
+    let forced = prefers_writers(&clients[0]).read().await.unwrap();
+    let lock = prefers_writers(&clients[1]);
     let writer = tokio::spawn(async move { lock.write().await });
-    stand(&world, 1, 0).await;
+    queued(&world, 1, 0).await;
     world.quiet().await;
     let lock = rwlock(&clients[2]);
     assert!(lock.danger().force_release().await.unwrap());
     writer.await.unwrap().unwrap().release().await.unwrap();
     let freed = Instant::now();
-    polite(&clients[2])
+    prefers_writers(&clients[2])
         .read()
         .await
         .unwrap()
@@ -519,9 +522,9 @@ async fn a_forced_release_leaves_no_mark() {
     world.at_rest().await;
 }
 
-/// One process hears Redisson's release for all, readers among them.
+/// The relay receives Redisson's release for all queued processes, readers included.
 #[tokio::test(start_paused = true)]
-async fn releases_of_redissons_reach_the_line() {
+async fn a_redisson_release_reaches_all_queued_processes() {
     let world = World::engine();
     let clients = world.fleet(6).await;
     for (field, mode) in [
@@ -537,8 +540,8 @@ async fn releases_of_redissons_reach_the_line() {
             readers = clients[1..].iter().map(reading).collect();
         }
         let writer = writing(&clients[0]);
-        stand(&world, 1, readers.len()).await;
-        eventually("one hears for the line", || {
+        queued(&world, 1, readers.len()).await;
+        eventually("the relay is registered", || {
             world.admin(&["HEXISTS", "stanchion_rwlock_wake:{job}", "heard"]) == "1"
         })
         .await;
@@ -560,9 +563,9 @@ async fn releases_of_redissons_reach_the_line() {
     }
 }
 
-/// Redisson's readers hear a release of ours, and are not starved by the writers in line.
+/// Redisson's readers receive stanchion's releases, and queued writers do not starve them.
 #[tokio::test(start_paused = true)]
-async fn redissons_waiters_have_their_turns() {
+async fn redisson_readers_get_a_fair_share_of_turns() {
     let world = World::engine();
     let clients = world.fleet(4).await;
     let tally = tally(4);
@@ -573,7 +576,7 @@ async fn redissons_waiters_have_their_turns() {
     let (mut turns, ended) = (0, Instant::now() + Duration::from_secs(2));
     while Instant::now() < ended {
         let payload = java.next().await;
-        // As `Long.valueOf` reads it: to all who wait to read.
+        // Redisson parses the payload with `Long.valueOf`. 1 wakes all waiting readers.
         if payload.parse() == Ok(1) {
             turns += 1;
             let _ = world.admin(&["HSET", "job", "mode", "read", JAVA, "1"]);
@@ -590,16 +593,16 @@ async fn redissons_waiters_have_their_turns() {
     tasks.shutdown().await;
     assert!(
         turns * 7 >= ours,
-        "{turns} turns of Redisson's, {ours} of ours"
+        "{turns} turns of Redisson, {ours} of the queue"
     );
     assert!(
         ours * 7 >= turns,
-        "{turns} turns of Redisson's, {ours} of ours"
+        "{turns} turns of Redisson, {ours} of the queue"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_poll_get_their_turns_beside_a_line() {
+async fn a_polling_client_gets_its_turns_next_to_the_queue() {
     for preference in [Preference::Redisson, Preference::Writer] {
         let world = World::engine();
         let config = world.config("polling").wake(Wake::Poll);
@@ -622,9 +625,8 @@ async fn clients_that_poll_get_their_turns_beside_a_line() {
     }
 }
 
-/// A line and a crowd of the dead, with nobody else there, leave nothing that lasts.
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_the_dead_ends_by_itself() {
+async fn dead_processes_block_no_waiter_and_leave_nothing() {
     let world = World::engine();
     let (holder, guard, clients) = written(&world, 2).await;
     for n in 0..1000 {
@@ -633,7 +635,7 @@ async fn a_crowd_of_the_dead_ends_by_itself() {
     }
     let _ = world.admin(&["ZADD", LINE, "0", "readers+"]);
     let (writer, reader) = (writing(&clients[0]), reading(&clients[1]));
-    stand_at_least(&world, 2).await;
+    queued_at_least(&world, 2).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     let writer = async { writer.await.unwrap().unwrap().release().await.unwrap() };
@@ -644,23 +646,23 @@ async fn a_crowd_of_the_dead_ends_by_itself() {
     world.at_rest().await;
 }
 
-async fn stand_at_least(world: &World, places: usize) {
-    eventually("they stand in line", || {
+async fn queued_at_least(world: &World, places: usize) {
+    eventually("the processes are queued", || {
         world.admin(&["ZCARD", LINE]).parse::<usize>().unwrap() >= places
     })
     .await;
     world.quiet().await;
 }
 
-/// A wait behind a writer of the own process, for longer than a place lasts that nobody asks for.
+/// The wait behind a writer of the same process is longer than the TTL of a queue entry without requests.
 #[tokio::test(start_paused = true)]
-async fn a_place_lasts_while_the_process_itself_holds() {
+async fn a_queue_entry_lasts_while_its_own_process_holds_the_lock() {
     for side in [Side::Write, Side::Read] {
         let world = World::engine();
         let client = world.named("both").await;
         let guard = rwlock(&client).write().await.unwrap();
         let waiting = passing(&client, side);
-        eventually("it waits", || client.waiters() == 1).await;
+        eventually("the second waiter is queued", || client.waiters() == 1).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let released = Instant::now();
         guard.release().await.unwrap();

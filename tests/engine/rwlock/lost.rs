@@ -1,4 +1,4 @@
-//! P6: a reply lost after its script ran has the effect of once. P4: a lost message costs a poll at most.
+//! Tests lost replies and messages: a resent request takes effect once (P6), and a lost message costs one poll interval at most (P4).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn world() -> (World, Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquires_hold_once() {
+async fn an_acquire_with_a_lost_reply_holds_once() {
     for way in LostReply::WAYS {
         let (world, client) = world().await;
         let lock = rwlock(&client);
@@ -51,7 +51,7 @@ async fn acquires_hold_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn re_entries_and_partial_releases_count_once() {
+async fn re_entries_and_partial_releases_with_lost_replies_count_once() {
     for way in LostReply::WAYS {
         let (world, client) = world().await;
         let lock = rwlock(&client);
@@ -78,7 +78,7 @@ async fn re_entries_and_partial_releases_count_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_renew() {
+async fn a_renewal_with_a_lost_reply_extends_the_lease() {
     for way in LostReply::WAYS {
         let (world, client) = world().await;
         let lock = rwlock(&client);
@@ -99,7 +99,7 @@ async fn renewals_renew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_release_once_and_take_nothing_from_the_next() {
+async fn a_release_with_a_lost_reply_does_not_affect_the_next_holder() {
     for way in LostReply::WAYS {
         let (world, client) = world().await;
         let other = rwlock(&world.client().await);
@@ -127,7 +127,7 @@ async fn releases_release_once_and_take_nothing_from_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_downgrade_downgrades_once() {
+async fn a_downgrade_with_a_lost_reply_takes_effect_once() {
     for way in LostReply::WAYS {
         let (world, client) = world().await;
         let lock = rwlock(&client);
@@ -137,7 +137,7 @@ async fn a_downgrade_downgrades_once() {
         let status = lock.status().await.unwrap();
         assert_eq!((status.writer, status.reader_count), (None, 1), "{way:?}");
         assert!(reading.is_held());
-        // P5: the guard counts from the second request, so the server must, too.
+        // P5: the guard's lease starts with the second request, so the server's must, too.
         let key = format!("{{job}}:{}:rwlock_timeout:1", status.readers[0].owner);
         for key in ["job", &key] {
             let left: u64 = world.admin(&["PTTL", key]).parse().unwrap();
@@ -151,11 +151,11 @@ async fn a_downgrade_downgrades_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquires_that_are_given_up_without_an_answer_leave_nothing() {
+async fn acquires_that_give_up_without_a_reply_leave_nothing() {
     for way in LostReply::WAYS {
         let (world, client) = world().await;
         for writes in [false, true] {
-            // Every answer is lost until long after the deadline.
+            // Every reply is lost until long after the deadline.
             let faults = world.as_engine().faults();
             match way {
                 LostReply::Closed => faults.lose_replies("EVALSHA", 100),
@@ -168,14 +168,14 @@ async fn acquires_that_are_given_up_without_an_answer_leave_nothing() {
             } else {
                 lock.read_timeout(patience).await.unwrap_err()
             };
-            let told = matches!(
+            let is_expected = matches!(
                 error,
                 AcquireError::TimedOut {
                     free_by: Some(_),
                     ..
                 } | AcquireError::Ambiguous { .. }
             );
-            assert!(told, "{error}");
+            assert!(is_expected, "{error}");
             faults.clear();
             let started = Instant::now();
             world.at_rest().await;
@@ -183,7 +183,7 @@ async fn acquires_that_are_given_up_without_an_answer_leave_nothing() {
                 started.elapsed() < Duration::from_secs(10),
                 "swept, not expired"
             );
-            // R2: and nothing comes later.
+            // R2: no late request leaves anything either.
             tokio::time::sleep(Duration::from_secs(20)).await;
             assert!(world.keys().is_empty());
         }
@@ -191,12 +191,12 @@ async fn acquires_that_are_given_up_without_an_answer_leave_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_arrive_after_their_callers_have_gone_take_nothing() {
+async fn requests_that_run_after_their_callers_gave_up_acquire_nothing() {
     let (world, client) = world().await;
     let other = world.client().await;
     let reading = preferring(&other).read().await.unwrap();
     let faults = world.as_engine().faults();
-    // Written now, executed when the network thaws: long after everybody has given up (P3: `not_after`).
+    // The requests run when the network thaws, long after their callers gave up. `not_after` rejects them (P3).
     faults.freeze(None);
     let lock = preferring(&client);
     let patience = Duration::from_millis(100);
@@ -207,14 +207,14 @@ async fn requests_that_arrive_after_their_callers_have_gone_take_nothing() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(world.keys().is_empty());
     faults.thaw(None);
-    // Whatever ran, ran in this instant.
-    assert!(world.keys().is_empty(), "a late request took something");
+    // `thaw` has run the late requests.
+    assert!(world.keys().is_empty(), "a late request acquired the lock");
     lock.write().await.unwrap().release().await.unwrap();
     world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_message_costs_readers_and_writers_a_poll_at_most() {
+async fn a_lost_message_delays_readers_and_writers_by_one_poll_interval_at_most() {
     for writes in [false, true] {
         let (world, client) = world().await;
         let held = rwlock(&client).write().await.unwrap();
@@ -249,7 +249,7 @@ async fn a_lost_message_costs_readers_and_writers_a_poll_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_subscriber_asks_again_when_it_is_back() {
+async fn waiters_send_requests_when_their_lost_subscription_is_restored() {
     let (world, client) = world().await;
     let other = world.client().await;
     let held = rwlock(&client).write().await.unwrap();
@@ -277,14 +277,14 @@ async fn a_killed_subscriber_asks_again_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
+async fn a_waiter_notices_a_release_between_its_attempt_and_its_subscription() {
     let world = World::engine();
     let ours = world.named("ours").await;
     let theirs = world.named("theirs").await;
     warm(&ours).await;
     world.at_rest().await;
     let held = rwlock(&ours).write().await.unwrap();
-    // Every answer to the waiter takes 20 ms, so its first attempt is answered long before its subscription.
+    // Every reply to the waiter takes 20 ms, so the reply to the first attempt arrives before the subscription is confirmed.
     world
         .as_engine()
         .faults()

@@ -1,4 +1,4 @@
-//! The public verbs next to a plain model in memory: owners, guards, time, lost replies.
+//! Compares the methods of a read-write lock with a simple model: owners, guards, time and lost replies.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::{preferring, rwlock, warm};
 
 const OWNERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(20);
-/// The error of the model's idea of an end: an operation and its resends. Nobody acts meanwhile.
+/// The uncertainty of the end of a lease in the model: an operation and its resends. The test does nothing in that window.
 const DOUBT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Read(usize),
     Write(usize),
-    /// The n-th guard, counted round and round.
+    /// The n-th guard, modulo their number.
     Reenter(usize),
     Renew(usize),
     Release(usize),
@@ -76,7 +76,7 @@ struct Held {
     end: Instant,
 }
 
-/// The holds that are, and which of them an owner re-enters: its last one of each kind.
+/// The current holds, and the hold that an owner re-enters: the last one of each kind.
 #[derive(Debug, Default)]
 struct Model {
     holds: HashMap<usize, Held>,
@@ -120,7 +120,7 @@ impl Model {
     fn one_less(&mut self, id: usize) {
         if let Some(held) = self.holds.get_mut(&id) {
             held.count -= 1;
-            // A partial release lengthens the server's TTL, not what the client counts on.
+            // A partial release extends the TTL on the server, but not the guard's `valid_until`.
             if held.count == 0 {
                 self.holds.remove(&id);
             }
@@ -193,7 +193,7 @@ impl Run {
                 }
             }
             Step::Force => {
-                // An unanswered one has been done; it is not sent again by itself.
+                // An error means that the reply was lost. The client does not resend a forced release.
                 while self.lock.danger().force_release().await.is_err() {}
                 self.model.holds.clear();
                 for (_, guard) in self.guards.drain(..) {
@@ -201,7 +201,7 @@ impl Run {
                         Guard::Read(guard) => guard.release().await,
                         Guard::Write(guard) => guard.release().await,
                     };
-                    // Of several guards of one hold only the last one says so at once.
+                    // Of several guards of one hold, only the last one reports the loss at once.
                     assert!(
                         matches!(lost, Err(ReleaseError::Lost(_)) | Ok(())),
                         "{lost:?}"
@@ -300,7 +300,7 @@ impl Run {
                 self.guards.push((id, Guard::Read(reading)));
             }
             Err(error) => {
-                // Its other guards write on; this one is released.
+                // The other guards keep the write hold; this one is released.
                 assert!(matches!(error, ReleaseError::Rejected { .. }), "{error}");
                 assert!(held.count > 1);
                 self.model.one_less(id);
@@ -308,7 +308,7 @@ impl Run {
         }
     }
 
-    /// Ends what nobody renewed, and passes over the moments in which it may have ended or not.
+    /// Removes ended holds. Sleeps first while the end of a hold is uncertain.
     async fn expire(&mut self) {
         let now = Instant::now;
         while let Some(end) = self
@@ -346,7 +346,7 @@ impl Run {
             status.writer.map(|held| held.hold_count),
             writer.map(|held| held.count)
         );
-        // P5: whatever the guards count on, the server has for longer; so the n-th shortest is longer, too.
+        // P5: each hold lasts longer on the server than its guard expects, and the n-th shortest of them, too.
         let mut counted: HashMap<usize, Duration> = HashMap::new();
         for (id, guard) in &self.guards {
             assert!(guard.remaining() < self.left("job"));
@@ -393,7 +393,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_read_write_lock_does_what_its_model_does(
+    fn a_read_write_lock_agrees_with_its_model(
         prefers_writers: bool,
         steps in prop::collection::vec((step(), prop::bool::weighted(0.15)), 1..40),
     ) {

@@ -1,4 +1,4 @@
-//! A reader that polls, next to writers that wait in line and have preference: the readers' turn is left to it.
+//! Tests a polling reader next to queued writers with preference: in the readers' turn the lock is left free for the polling reader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ fn rwlock(client: &Client) -> RwLock {
         .with_preference(Preference::Writer)
 }
 
-/// Three processes that write over and over, and the number of their grants.
+/// Three processes that write repeatedly, and the number of their grants.
 async fn writers(world: &World) -> (JoinSet<()>, Arc<AtomicU64>) {
     let (mut tasks, writes) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
     for client in world.fleet(3).await {
@@ -55,13 +55,13 @@ async fn a_polling_reader_gets_the_turn_of_the_readers() {
     }
     let writes = writes.load(Ordering::Relaxed) - before;
     assert!(writes <= 1000, "{writes} writes for 100 reads");
-    assert!(longest < ms(1000), "it waited for {longest:?}");
+    assert!(longest < ms(1000), "the reader waited for {longest:?}");
     tasks.shutdown().await;
 }
 
-/// The polling reader whose turn it is has died: the writers wait for it briefly, once.
+/// The polling reader has died: in its turn the writers wait for it once, briefly.
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_reader_has_died_ends_soon() {
+async fn the_turn_of_a_dead_reader_ends_soon() {
     let world = World::engine();
     let (mut tasks, writes) = writers(&world).await;
     tokio::time::sleep(ms(500)).await;

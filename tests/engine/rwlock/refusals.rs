@@ -1,4 +1,4 @@
-//! P8: what must work when memory is full works; what the server refuses is a typed error and leaves nothing.
+//! Tests server errors (P8): a rejected request returns a typed error and leaves nothing, and holds can be released at maxmemory.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn is_out_of_memory(error: &AcquireError) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
+async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
     let world = World::engine();
     let client = world.client().await;
     let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(3)).unwrap());
@@ -30,7 +30,7 @@ async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
     let error = lock.read().await.unwrap_err();
     assert!(is_out_of_memory(&error), "{error}");
     assert_eq!(world.keys(), keys, "nothing was written");
-    // A waiting writer does without its mark.
+    // At maxmemory a waiting writer does not set its mark.
     let preferring = preferring(&client);
     let error = preferring
         .write_timeout(Duration::from_millis(100))
@@ -110,22 +110,22 @@ async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
     let error = lock.write().await.unwrap_err();
     assert!(error.to_string().contains("another kind"), "{error}");
     assert!(world.keys().is_empty());
-    // Readers have no token.
+    // Readers use no fencing token.
     lock.read().await.unwrap().release().await.unwrap();
     world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_clock_that_steps_costs_one_refusal_each() {
+async fn a_step_of_the_server_clock_costs_one_refusal_per_request() {
     let world = World::engine();
     let lock = preferring(&world.client().await);
     for step in [3_600_000, -1_800_000] {
         let stepped = || world.as_engine().faults().step_clock(step);
         stepped();
         let reading = lock.read().await.unwrap();
-        // A step forward ends every lease; what follows is about requests.
         reading.reenter().await.unwrap().release().await.unwrap();
         reading.release().await.unwrap();
+        // A step forward would end the lease of the write hold.
         if step < 0 {
             let writing = lock.write().await.unwrap();
             stepped();
@@ -137,7 +137,7 @@ async fn a_server_clock_that_steps_costs_one_refusal_each() {
         world.at_rest().await;
     }
     let writing = lock.write().await.unwrap();
-    // The downgrade comes too late by the new clock, and is tried again; the lease had an hour more.
+    // By the new clock the downgrade is late, and the client retries it. The lease is an hour longer than the step.
     let options = AcquireOptions::new().lease(Lease::new(Duration::from_secs(7200)).unwrap());
     writing.release().await.unwrap();
     let writing = lock.write_with(options).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_server_clock_that_steps_costs_one_refusal_each() {
     world.at_rest().await;
 }
 
-/// P9: a downgrade and a re-entry by one owner take turns: they do not wait for each other.
+/// P9: a downgrade and a re-entry by one owner run one after the other, without a deadlock.
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_and_a_re_entry_of_one_owner_do_not_wait_for_each_other() {
     let world = World::slow_engine();
@@ -157,7 +157,7 @@ async fn a_downgrade_and_a_re_entry_of_one_owner_do_not_wait_for_each_other() {
     let (lock, owner) = (rwlock(&client), client.owner());
     let options = || AcquireOptions::new().owner(&owner);
     let writing = lock.write_with(options()).await.unwrap();
-    // A renewal under way makes both wait for it.
+    // Both operations wait for a renewal in flight.
     assert!(cancel_after(writing.renew(), 1).await.is_none());
     let started = tokio::time::Instant::now();
     let downgrading = tokio::spawn(writing.downgrade());
@@ -169,7 +169,7 @@ async fn a_downgrade_and_a_re_entry_of_one_owner_do_not_wait_for_each_other() {
         "{:?}",
         started.elapsed()
     );
-    // It came second: a reader that asks to write would wait for itself.
+    // The re-entry came second: a reader that requests the write lock would wait for itself.
     assert!(matches!(
         again.unwrap_err(),
         AcquireError::Rejected {

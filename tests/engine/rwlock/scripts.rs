@@ -1,8 +1,8 @@
-//! The scripts themselves, next to a plain model: clients whose replies get lost and whose requests arrive late or twice,
-//! beside threads of Java.
+//! Compares the scripts of the read-write lock with a simple model. Clients lose replies, and their requests arrive late or twice, next to
+//! Redisson threads.
 //!
-//! After every script the reply and the whole keyspace, TTLs to the millisecond, are compared with the model, and what
-//! the clients believe is checked: P1, P2, P3 and that a valid hold is known to the server.
+//! After every script, the reply and the whole keyspace (TTLs to the millisecond) must match the model. The state of the clients must
+//! satisfy P1, P2 and P3, and the server must know every valid hold.
 
 mod client;
 mod java;
@@ -29,6 +29,6 @@ fn simulate(seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn the_scripts_do_what_the_model_does() {
+fn the_scripts_agree_with_the_model() {
     simulate(0..400);
 }

@@ -1,4 +1,4 @@
-//! Readers and writers that take turns, where writers are preferred.
+//! Tests the turns of readers and writers with writer preference.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn polite(client: &Client) -> RwLock {
+fn prefers_writers(client: &Client) -> RwLock {
     RwLock::new(client, "job")
         .unwrap()
         .with_preference(Preference::Writer)
@@ -27,13 +27,14 @@ struct Tally {
     longest: AtomicU64,
 }
 
-/// A fleet in which every eighth process writes for 1 ms, and the others read for `reads`, over and over for 3 s. They begin `step` apart.
+/// Runs a fleet for 3 s: every eighth process writes for 1 ms, and the others read for `reads`, repeatedly. They begin `step` apart.
+/// Returns the longest wait in ms, and the number of writes.
 async fn fleet(world: &World, size: usize, step: Duration, reads: Duration) -> (u64, u64) {
     let clients = world.fleet(size).await;
     let tally = Arc::new(Tally::default());
     let mut tasks = JoinSet::new();
     for (n, client) in clients.iter().enumerate() {
-        let (lock, tally) = (polite(client), Arc::clone(&tally));
+        let (lock, tally) = (prefers_writers(client), Arc::clone(&tally));
         let begins = step * u32::try_from(n).unwrap();
         tasks.spawn(async move {
             sleep(begins).await;
@@ -65,9 +66,9 @@ async fn fleet(world: &World, size: usize, step: Duration, reads: Duration) -> (
     (read(&tally.longest), read(&tally.writes))
 }
 
-/// The turn of the readers is for those that waited: who comes anew does not lengthen it.
+/// New readers do not extend the turn of the readers that waited.
 #[tokio::test(start_paused = true)]
-async fn readers_that_come_and_go_do_not_keep_writers_waiting() {
+async fn a_stream_of_new_readers_does_not_starve_writers() {
     for size in [16, 64] {
         let (longest, writes) = fleet(&World::slow_engine(), size, ms(7), ms(40)).await;
         // One writer and one turn of readers take some 60 ms, and more where others wait.
@@ -77,39 +78,39 @@ async fn readers_that_come_and_go_do_not_keep_writers_waiting() {
     }
 }
 
-/// L5: a writer that is told to ask in a moment, while it asks, does not ask at once: the readers have that moment.
+/// L5: a delayed wake-up reaches a writer with a request in flight. The writer must not retry at once, because the delay is for readers.
 #[tokio::test(start_paused = true)]
-async fn writers_in_step_with_readers_do_not_pass_them() {
+async fn writers_do_not_overtake_readers_after_a_delayed_wake_up() {
     let step = Duration::from_micros(137);
     let (longest, _) = fleet(&World::engine(), 16, step, ms(1)).await;
     assert!(longest <= 20, "{longest} ms");
 }
 
-/// All that waited are served in one turn, also those of one process, while another writer waits.
+/// Also several readers of one process, while another writer waits.
 #[tokio::test(start_paused = true)]
-async fn all_readers_that_waited_have_their_turn_together() {
+async fn all_waiting_readers_are_served_in_one_turn() {
     let world = World::engine();
     let clients = world.fleet(4).await;
-    let held = polite(&clients[0]).write().await.unwrap();
+    let held = prefers_writers(&clients[0]).write().await.unwrap();
     let mut readers: Vec<JoinHandle<ReadGuard>> = Vec::new();
     for (client, many) in [(&clients[1], 5), (&clients[2], 2)] {
         for n in 1..=many {
-            let lock = polite(client);
+            let lock = prefers_writers(client);
             readers.push(tokio::spawn(async move { lock.read().await.unwrap() }));
-            eventually("it waits", || client.waiters() == n).await;
+            eventually("the reader waits", || client.waiters() == n).await;
         }
     }
     world.quiet().await;
-    let lock = polite(&clients[3]);
+    let lock = prefers_writers(&clients[3]);
     let writer = tokio::spawn(async move { lock.write().await.unwrap() });
-    eventually("it waits", || clients[3].waiters() == 1).await;
+    eventually("the writer waits", || clients[3].waiters() == 1).await;
     world.quiet().await;
     let released = Instant::now();
     held.release().await.unwrap();
     let mut guards = Vec::new();
     for reader in readers {
         let guard = tokio::time::timeout(ms(50), reader).await;
-        guards.push(guard.expect("passed over by the writer").unwrap());
+        guards.push(guard.expect("the writer overtook a reader").unwrap());
     }
     assert!(!writer.is_finished());
     for guard in guards {

@@ -1,13 +1,13 @@
-//! The model: what the promises say about what a run has seen.
+//! The model: judges the events of a run and the data on the servers by the promises.
 
+pub(crate) mod barrier_places;
+pub(crate) mod barriers;
+pub(crate) mod consistency;
 pub(crate) mod deadlocks;
+pub(crate) mod detached;
 pub(crate) mod holders;
 pub(crate) mod latch;
-pub(crate) mod meetings;
-pub(crate) mod places;
 pub(crate) mod rates;
-pub(crate) mod rest;
-pub(crate) mod rests;
 pub(crate) mod shutdown;
 pub(crate) mod terms;
 pub(crate) mod ticks;
@@ -16,28 +16,28 @@ pub(crate) mod waiting;
 
 use std::collections::BTreeMap;
 
-use crate::keys::{self, Seen};
-use crate::spot::Spot;
+use crate::keys::{self, Snapshot};
+use crate::resource::Resource;
 use crate::state::State;
 
-/// Looks at the servers and at the guards, and judges.
-pub(crate) fn look(state: &mut State) {
-    let seen: BTreeMap<Spot, Seen> = state
-        .places
+/// Reads the servers and judges the state of the run.
+pub(crate) fn check(state: &mut State) {
+    let seen: BTreeMap<Resource, Snapshot> = state
+        .records
         .keys()
-        .map(|spot| {
+        .map(|resource| {
             (
-                *spot,
-                keys::look(&state.engines[usize::from(spot.server)], *spot),
+                *resource,
+                keys::snapshot(&state.engines[usize::from(resource.server)], *resource),
             )
         })
         .collect();
-    holders::look(state, &seen);
-    waiting::look(state, &seen);
-    rest::look(state, &seen);
-    rests::look(state);
-    rates::look(state);
-    terms::look(state);
-    deadlocks::look(state);
-    places::look(state);
+    holders::check(state, &seen);
+    waiting::check(state, &seen);
+    consistency::check(state, &seen);
+    detached::check(state);
+    rates::check(state);
+    terms::check(state);
+    deadlocks::check(state);
+    barrier_places::check(state);
 }

@@ -1,4 +1,4 @@
-//! Limiters: never more than the quota in any interval, and never less for ever.
+//! Judges limiters: no interval has more permits than the quota, and waiters get permits in bounded time.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use stanchion::embedded::{Engine, Reply};
 use tokio::time::Instant;
 
 use crate::keys::{limiter_keys, run};
+use crate::resource::{Family, Resource, Side};
 use crate::roles::{Terms, limits_of, rate_of};
-use crate::spot::{Family, Side, Spot};
 use crate::state::{Op, OpKind, State};
 
-/// Clients learn of a moment half a round trip after the server has set it, and timers end with the millisecond.
+/// A client knows a time of the server only to half a round trip, and timers fire at whole milliseconds.
 const GRAIN: Duration = Duration::from_millis(14);
 
-/// The longest that is booked ahead, of a request for several: a horizon and an interval.
+/// The longest time by which a request for several permits is booked ahead: a horizon and an interval.
 fn furthest(interval: Duration) -> Duration {
     interval.clamp(Duration::from_secs(1), Duration::from_secs(10)) + interval
 }
 
-pub(crate) fn look(state: &mut State) {
-    let spots: Vec<Spot> = state.books.rates.keys().copied().collect();
-    for spot in spots {
-        if spot.family == Family::Rate {
-            server(state, spot);
+pub(crate) fn check(state: &mut State) {
+    let resources: Vec<Resource> = state.tracking.rates.keys().copied().collect();
+    for resource in resources {
+        if resource.family == Family::Rate {
+            server(state, resource);
         }
-        dry(state, spot);
+        dry(state, resource);
     }
 }
 
-/// Permits were told to a caller: as guard `id`, from `due` on.
+/// Judges permits that a call has returned as guard `id`, and that count from `due` on.
 pub(crate) fn granted(state: &mut State, op: &Op, id: u64, due: Instant, permits: u32) {
-    let Some(spot) = op.uses.first().map(|used| used.spot) else {
+    let Some(resource) = op.uses.first().map(|used| used.resource) else {
         return;
     };
     let now = Instant::now();
@@ -38,28 +38,28 @@ pub(crate) fn granted(state: &mut State, op: &Op, id: u64, due: Instant, permits
         let text = format!("{} returned {:?} early", op.label, due - now);
         return state.report("Early", text);
     }
-    let rate = state.books.rate(spot);
+    let rate = state.tracking.rate(resource);
     rate.moved = now;
     if due < rate.from {
         return;
     }
-    rate.told.push((due, permits, id));
-    rate.told.sort_unstable();
-    rate.told
+    rate.grants.push((due, permits, id));
+    rate.grants.sort_unstable();
+    rate.grants
         .retain(|(at, ..)| now.duration_since(*at) < Duration::from_secs(40));
-    let all: Vec<(Instant, u32)> = rate.told.iter().map(|(at, n, _)| (*at, *n)).collect();
-    let broken = match spot.family {
-        Family::Rate => in_windows(&all, rate_of(spot.name)),
-        _ => limits_of(spot.name)
+    let all: Vec<(Instant, u32)> = rate.grants.iter().map(|(at, n, _)| (*at, *n)).collect();
+    let broken = match resource.family {
+        Family::Rate => in_windows(&all, rate_of(resource.name)),
+        _ => limits_of(resource.name)
             .into_iter()
             .find_map(|terms| in_the_long_run(&all, terms)),
     };
     if let Some(text) = broken {
-        state.report("Exceeded", format!("{spot:?}: {text}"));
+        state.report("Exceeded", format!("{resource:?}: {text}"));
     }
 }
 
-/// Never more than the quota in any interval.
+/// No interval has more permits than the quota.
 fn in_windows(all: &[(Instant, u32)], terms: Terms) -> Option<String> {
     let (mut from, mut sum) = (0, 0);
     for (at, permits) in all {
@@ -76,7 +76,7 @@ fn in_windows(all: &[(Instant, u32)], terms: Terms) -> Option<String> {
     None
 }
 
-/// In a time `t` up to burst + rate × t.
+/// In any time `t` a bucket grants at most burst + rate × t permits.
 fn in_the_long_run(all: &[(Instant, u32)], terms: Terms) -> Option<String> {
     for (first, (begin, _)) in all.iter().enumerate() {
         let mut sum = 0;
@@ -103,10 +103,10 @@ fn number(reply: &Reply) -> Option<i64> {
     }
 }
 
-/// Entries of the log: their bytes, moments, permits.
-fn log(engine: &Engine, spot: Spot, key: &str) -> Vec<(Vec<u8>, i64, i64)> {
+/// The entries of the log: bytes, time in milliseconds, permits.
+fn log_entries(engine: &Engine, resource: Resource, key: &str) -> Vec<(Vec<u8>, i64, i64)> {
     let command = ["ZRANGE", key, "0", "-1", "WITHSCORES"];
-    let Reply::Array(items) = run(engine, spot.database, &command) else {
+    let Reply::Array(items) = run(engine, resource.database, &command) else {
         return Vec::new();
     };
     let entry = |pair: &Reply| {
@@ -123,36 +123,36 @@ fn log(engine: &Engine, spot: Spot, key: &str) -> Vec<(Vec<u8>, i64, i64)> {
     items.iter().filter_map(entry).collect()
 }
 
-/// Judges that the server's grants and bookings keep the quota, to the millisecond, and that its counter agrees.
-fn server(state: &mut State, spot: Spot) {
-    let engine = state.engines[usize::from(spot.server)].clone();
-    let ask = |command: &[&str]| run(&engine, spot.database, command);
-    let Reply::Array(now) = ask(&["TIME"]) else {
+/// Judges that the server's grants and bookings keep the quota to the millisecond, and that the counter matches the log.
+fn server(state: &mut State, resource: Resource) {
+    let engine = state.engines[usize::from(resource.server)].clone();
+    let query = |command: &[&str]| run(&engine, resource.database, command);
+    let Reply::Array(now) = query(&["TIME"]) else {
         return;
     };
     let part = |at: usize| now.get(at).and_then(number).unwrap_or_default();
     let now = part(0) * 1_000 + part(1) / 1_000;
-    let [value_key, log_key] = limiter_keys(spot.name);
-    let there = log(&engine, spot, &log_key);
-    let field = |field: &str| number(&ask(&["HGET", spot.name, field]));
-    let (stored, value) = (field("rate"), number(&ask(&["GET", &value_key])));
-    let terms = rate_of(spot.name);
+    let [value_key, log_key] = limiter_keys(resource.name);
+    let there = log_entries(&engine, resource, &log_key);
+    let field = |field: &str| number(&query(&["HGET", resource.name, field]));
+    let (stored, value) = (field("rate"), number(&query(&["GET", &value_key])));
+    let terms = rate_of(resource.name);
     let interval = i64::try_from(terms.interval.as_millis()).unwrap_or(i64::MAX);
-    let settled = Instant::now() >= state.books.rate(spot).from;
-    let (place, permits) = (state.place(spot).forgotten, i64::from(terms.permits));
-    let rate = state.books.rate(spot);
+    let settled = Instant::now() >= state.tracking.rate(resource).from;
+    let (record, permits) = (state.record(resource).forgotten, i64::from(terms.permits));
+    let rate = state.tracking.rate(resource);
     let sum: i64 = there.iter().map(|(_, _, permits)| permits).sum();
-    if let (Some(stored), Some(value), false) = (stored, value, place)
+    if let (Some(stored), Some(value), false) = (stored, value, record)
         && stored != value + sum
     {
-        let text = format!("{spot:?}: {value} are free and {sum} taken, of {stored}");
+        let text = format!("{resource:?}: {value} are free and {sum} taken, of {stored}");
         return state.report("Account", text);
     }
     let known: std::collections::BTreeMap<_, _> = there
         .into_iter()
         .map(|(entry, score, permits)| (entry, (score, permits)))
         .collect();
-    // What has ended stays for a while; what was given back does not.
+    // Entries that have ended stay for a while. Refunded entries do not.
     rate.seen.retain(|entry, (score, _)| {
         *score <= now - interval && *score > now - 20 * interval || known.contains_key(entry)
     });
@@ -173,35 +173,41 @@ fn server(state: &mut State, spot: Spot) {
             from += 1;
         }
         if sum > permits {
-            let text = format!("{spot:?}: the server has given {sum} permits until {at}, {all:?}");
+            let text =
+                format!("{resource:?}: the server granted {sum} permits until {at}, {all:?}");
             return state.report("Exceeded", text);
         }
     }
 }
 
-/// P4: a live waiter, and nobody is granted anything for longer than everything that can be booked.
-fn dry(state: &mut State, spot: Spot) {
+/// P4: while a live waiter exists, some call is granted permits within the longest time that can be booked ahead.
+fn dry(state: &mut State, resource: Resource) {
     let waits = |op: &&Op| {
         op.kind == OpKind::Wait
-            && op.uses.iter().any(|used| used.spot == spot)
+            && op.uses.iter().any(|used| used.resource == resource)
             && super::waiting::is_live(state, op)
     };
     let Some(op) = state.ops.values().find(waits) else {
         return;
     };
-    let (label, calm) = (op.label.clone(), state.calm(&op.uses));
-    let terms = match spot.family {
-        Family::Rate => rate_of(spot.name),
-        _ => limits_of(spot.name)[0],
+    let (label, fault_free) = (op.label.clone(), state.fault_free(&op.uses));
+    let terms = match resource.family {
+        Family::Rate => rate_of(resource.name),
+        _ => limits_of(resource.name)[0],
     };
     let started = op.started;
-    let Side::Of(_) = op.uses[0].side else { return };
-    let deaf = state.skies[usize::from(spot.server)].deaf;
-    let rate = state.books.rate(spot);
+    let Side::Count(_) = op.uses[0].side else {
+        return;
+    };
+    let messages_lost = state.fault_states[usize::from(resource.server)].messages_lost;
+    let rate = state.tracking.rate(resource);
     let limit = furthest(terms.interval) * 2 + Duration::from_secs(9);
-    let stood = started.max(rate.moved).max(rate.from).elapsed();
-    if stood > limit && deaf.elapsed() > stood && calm > stood + Duration::from_secs(3) {
-        let text = format!("P4: {label} waits, and nobody has been granted anything for {stood:?}");
+    let lasted = started.max(rate.moved).max(rate.from).elapsed();
+    if lasted > limit
+        && messages_lost.elapsed() > lasted
+        && fault_free > lasted + Duration::from_secs(3)
+    {
+        let text = format!("P4: {label} waits, and no call was granted permits for {lasted:?}");
         state.report("Dry", text);
     }
 }

@@ -1,4 +1,4 @@
-//! P8 for shutdowns: what the report says is what is left.
+//! P8: the report of a shutdown names all holds that are left.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use stanchion::ShutdownReport;
 use tokio::time::Instant;
 
 use crate::keys;
-use crate::program::Seat;
-use crate::spot::Family;
+use crate::program::ClientSpec;
+use crate::resource::Family;
 use crate::state::{Actor, Held, State};
 
-pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &ShutdownReport) {
+pub(crate) fn ended(state: &mut State, client: u8, spec: ClientSpec, report: &ShutdownReport) {
     let now = Instant::now();
     let mine: Vec<_> = state
         .held
@@ -22,7 +22,7 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
         .iter()
         .filter(|held| {
             let own = held.uses.iter().all(|used| used.client == client);
-            let spent = matches!(&*held.thing, crate::things::Thing::Grant(_));
+            let spent = matches!(&*held.acquired, crate::guards::Acquired::Grant(_));
             own && !spent
                 && !is_of_another(state, held, client)
                 && !held.tainted
@@ -30,16 +30,16 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
         })
         .map(|held| held.actor)
         .collect();
-    let said = report.abandoned.len();
-    if said < alive.len() {
+    let reported = report.abandoned.len();
+    if reported < alive.len() {
         let text = format!(
-            "the shutdown of client {client} reports {said} abandoned holds; guards of {} were alive",
+            "the shutdown of client {client} reports {reported} abandoned holds; {} owners had live guards",
             alive.len()
         );
         state.report("Unclean", text);
     }
-    // What it leaves ends with the leases, by the server's clock.
-    let leases = state.places.values().map(|place| place.lease).max();
+    // Holds that the shutdown leaves end with their leases, by the server's clock.
+    let leases = state.records.values().map(|record| record.lease).max();
     let end = now + leases.unwrap_or_default() + Duration::from_secs(4);
     let clean = report.is_clean();
     for held in state.held.values_mut() {
@@ -47,9 +47,9 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
             held.tainted = true;
         }
     }
-    for (spot, place) in &mut state.places {
-        if (spot.server, spot.database) == (seat.server, seat.database) && !clean {
-            place.dead_until = place.dead_until.max(end);
+    for (resource, record) in &mut state.records {
+        if (resource.server, resource.database) == (spec.server, spec.database) && !clean {
+            record.dead_until = record.dead_until.max(end);
         }
     }
     state.left = state.left || !clean;
@@ -58,12 +58,12 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
     }
 }
 
-/// Returns whether the hold of an explicit owner belongs to the client through which that owner came first. The server knows that.
+/// Returns whether the hold of a shared owner belongs to another client: the one that used the owner first. The server stores it.
 fn is_of_another(state: &State, held: &Held, client: u8) -> bool {
     let here = &state.processes[usize::from(client)].id;
     matches!(held.actor, Actor::Shared(_))
         && held.uses.iter().all(|used| {
-            let engine = &state.engines[usize::from(used.spot.server)];
-            used.spot.family == Family::Hash && !keys::look(engine, used.spot).has(here)
+            let engine = &state.engines[usize::from(used.resource.server)];
+            used.resource.family == Family::Hash && !keys::snapshot(engine, used.resource).has(here)
         })
 }

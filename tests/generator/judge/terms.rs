@@ -1,4 +1,4 @@
-//! Elections: heirs come first, those who look on see terms in their order, and candidates have somebody behind them.
+//! Judges elections: after a hand-over the named candidate comes first, observers see terms in order, and candidates belong to campaigns.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use stanchion::embedded::Reply;
 use stanchion::{Leader, Observed};
 use tokio::time::Instant;
 
-use crate::keys::{self, beside, run};
-use crate::program::What;
-use crate::spot::Spot;
+use crate::keys::{self, key_for, run};
+use crate::program::Target;
+use crate::resource::Resource;
 use crate::state::{Op, OpKind, State};
 
-/// Clean-ups need their connections back, and the end of what is under way.
-const CALM: Duration = Duration::from_secs(7);
+/// The time that clean-ups need after a fault: to reconnect, and for requests in flight to end.
+const FAULT_FREE: Duration = Duration::from_secs(7);
 
-/// The time after which an observer without faults knows the leader: the longest silence between two looks, and something.
+/// The time within which an observer knows the leader without faults: the longest interval between two polls, and a margin.
 const KNOWS: Duration = Duration::from_secs(18);
 
-pub(crate) fn look(state: &mut State) {
-    let mut spots: Vec<Spot> = state.campaigns.iter().copied().collect();
-    spots.retain(|spot| state.places.contains_key(spot));
-    for spot in spots {
-        candidates(state, spot);
+pub(crate) fn check(state: &mut State) {
+    let mut resources: Vec<Resource> = state.campaigns.iter().copied().collect();
+    resources.retain(|resource| state.records.contains_key(resource));
+    for resource in resources {
+        candidates(state, resource);
     }
 }
 
-/// P3: a candidate on the server belongs to a campaign.
-fn candidates(state: &mut State, spot: Spot) {
-    let engine = state.engines[usize::from(spot.server)].clone();
-    let key = beside("stanchion_candidate_seen", spot.name);
+/// P3: each candidate on the server belongs to a campaign.
+fn candidates(state: &mut State, resource: Resource) {
+    let engine = state.engines[usize::from(resource.server)].clone();
+    let key = key_for("stanchion_candidate_seen", resource.name);
     let command = ["ZRANGE", &key, "0", "-1"];
-    let Reply::Array(owners) = run(&engine, spot.database, &command) else {
+    let Reply::Array(owners) = run(&engine, resource.database, &command) else {
         return;
     };
     let mut orphan = None;
@@ -43,14 +43,17 @@ fn candidates(state: &mut State, spot: Spot) {
         };
         let process = &state.processes[client];
         let client = u8::try_from(client).unwrap_or(u8::MAX);
-        let ours = |op: &Op| op.uses.iter().any(|used| used.spot == spot);
-        let stirred = state.places.get(&spot).map(|place| place.stirred);
-        let settled = stirred.is_some_and(|at| at.elapsed() > Duration::from_millis(1_200));
+        let ours = |op: &Op| op.uses.iter().any(|used| used.resource == resource);
+        let last_change = state
+            .records
+            .get(&resource)
+            .map(|record| record.last_change);
+        let settled = last_change.is_some_and(|at| at.elapsed() > Duration::from_millis(1_200));
         if process.killed
             || process.closing
             || process.client.is_none()
             || !settled
-            || state.calm_of(spot.server, client) < CALM
+            || state.fault_free_between(resource.server, client) < FAULT_FREE
             || state.ops.values().any(ours)
         {
             continue;
@@ -58,17 +61,18 @@ fn candidates(state: &mut State, spot: Spot) {
         orphan = Some(owner);
     }
     if let Some(owner) = orphan {
-        let text = format!("P3: {owner} is a candidate at {spot:?}, and no campaign is under way");
+        let text =
+            format!("P3: {owner} is a candidate at {resource:?}, and no campaign is under way");
         state.report("Orphan", text);
     }
 }
 
-/// Somebody was elected.
-pub(crate) fn elected(state: &mut State, op: &Op, what: &What) {
+/// Judges an election after a hand-over.
+pub(crate) fn elected(state: &mut State, op: &Op, target: &Target) {
     let Some(used) = op.uses.first().copied() else {
         return;
     };
-    let Some(heir) = state.books.heirs.get(&used.spot).copied() else {
+    let Some(heir) = state.tracking.heirs.get(&used.resource).copied() else {
         return;
     };
     let now = Instant::now();
@@ -78,47 +82,47 @@ pub(crate) fn elected(state: &mut State, op: &Op, what: &What) {
             && other.kind == OpKind::Wait
             && !other.was_parked
             && other.started < heir.since
-            && other.uses.iter().any(|it| it.spot == used.spot)
+            && other.uses.iter().any(|it| it.resource == used.resource)
     };
     let left = state.ended.iter().any(|(client, base, at)| {
-        *client == heir.client && *base == used.spot.base() && *at >= heir.since
+        *client == heir.client && *base == used.resource.base() && *at >= heir.since
     });
-    let calm = state.calm(&op.uses) > now.duration_since(heir.since) + CALM;
+    let fault_free = state.fault_free(&op.uses) > now.duration_since(heir.since) + FAULT_FREE;
     if !over
         && used.client != heir.client
-        && matches!(what, What::Leader(..))
+        && matches!(target, Target::Leader(..))
         && !op.was_parked
         && state.ops.values().any(waits)
         && !left
-        && calm
+        && fault_free
     {
         let text = format!(
-            "{} was elected {:?} after a leader stepped down for client {}, which waits",
+            "{} was elected {:?} after a leader handed over to client {}, which waits",
             op.label,
             now.duration_since(heir.since),
             heir.client
         );
         state.report("Usurped", text);
     }
-    state.books.heirs.remove(&used.spot);
+    state.tracking.heirs.remove(&used.resource);
 }
 
-/// The number in a value of a program.
+/// The number in a leader's value: the values are `v0`, `v1` and so on.
 fn number(leader: &Leader) -> u64 {
     let value = leader.value.as_deref().unwrap_or_default();
     let text = std::str::from_utf8(value).unwrap_or_default();
     text.trim_start_matches('v').parse().unwrap_or_default()
 }
 
-/// One who looks on was told something.
-pub(crate) fn observed(state: &mut State, lookout: usize, observed: &Observed) {
+/// Judges an event of an observer.
+pub(crate) fn observed(state: &mut State, observer: usize, observed: &Observed) {
     let shown = match observed {
         Observed::Leader(leader) => format!("{} with {:?}", leader.id, leader.value),
-        Observed::Vacant => "nobody".into(),
+        Observed::Vacant => "no leader".into(),
         _ => "unknown".into(),
     };
-    state.tell(format!("observer {lookout}: {shown}"));
-    let Some(it) = state.books.lookouts.get_mut(lookout) else {
+    state.log(format!("observer {observer}: {shown}"));
+    let Some(it) = state.tracking.observers.get_mut(observer) else {
         return;
     };
     it.vacant = matches!(observed, Observed::Vacant);
@@ -129,12 +133,12 @@ pub(crate) fn observed(state: &mut State, lookout: usize, observed: &Observed) {
     let number = number(leader);
     let broken = match &it.last {
         Some((id, _, last)) if *id == leader.id && number < *last => Some(format!(
-            "observer {lookout} saw value {last} of {id}, and then {number}"
+            "observer {observer} saw value {last} of {id}, and then {number}"
         )),
-        // Of holders of the plain lock no token is known.
+        // The token of a holder of the plain lock is not known.
         Some((id, Some(last), _)) if *id != leader.id && token.is_some_and(|it| it <= *last) => {
             Some(format!(
-                "observer {lookout} saw token {token:?} after {last}"
+                "observer {observer} saw token {token:?} after {last}"
             ))
         }
         _ => None,
@@ -146,20 +150,21 @@ pub(crate) fn observed(state: &mut State, lookout: usize, observed: &Observed) {
     }
 }
 
-/// Nobody leads any more, and everybody who looks on must know.
+/// At the end there is no leader, and all observers must know that.
 pub(crate) fn at_the_end(state: &mut State) {
-    let blind = state.books.lookouts.iter().position(|it| {
+    let blind = state.tracking.observers.iter().position(|it| {
         let process = &state.processes[usize::from(it.client)];
-        let seen = keys::look(&state.engines[usize::from(it.spot.server)], it.spot);
+        let seen = keys::snapshot(&state.engines[usize::from(it.resource.server)], it.resource);
         !it.ended
             && !it.vacant
             && !seen.exists
             && !process.killed
             && !process.closing
-            && state.calm_of(it.spot.server, it.client) > KNOWS + Duration::from_secs(3)
+            && state.fault_free_between(it.resource.server, it.client)
+                > KNOWS + Duration::from_secs(3)
     });
     if let Some(number) = blind {
-        let text = format!("observer {number} does not know that nobody leads");
+        let text = format!("observer {number} does not know that there is no leader");
         state.report("Blind", text);
     }
 }

@@ -1,29 +1,29 @@
-//! Jobs: each tick once, and what those are told who do not run.
+//! Judges jobs: each tick runs once, and the reported reasons of skipped runs are true.
 
 use stanchion::Tick;
 
-use crate::program::What;
-use crate::spot::Spot;
+use crate::program::Target;
+use crate::resource::Resource;
 use crate::state::{Op, OpKind, State};
 
-fn asked(what: &What) -> Option<u64> {
-    match what {
-        What::Job(_, Some(number), _) => Some(crate::roles::tick(*number)?.unix_millis()),
+fn requested_tick(target: &Target) -> Option<u64> {
+    match target {
+        Target::Job(_, Some(number), _) => Some(crate::roles::tick(*number)?.unix_millis()),
         _ => None,
     }
 }
 
-fn spot_of(op: &Op) -> Option<Spot> {
-    op.uses.first().map(|used| used.spot)
+fn resource_of(op: &Op) -> Option<Resource> {
+    op.uses.first().map(|used| used.resource)
 }
 
-/// A run has begun.
-pub(crate) fn begun(state: &mut State, op: &Op, what: &What, is_held: bool) {
-    let (Some(tick), Some(spot)) = (asked(what), spot_of(op)) else {
+/// Judges a run that has begun.
+pub(crate) fn begun(state: &mut State, op: &Op, target: &Target, is_held: bool) {
+    let (Some(tick), Some(resource)) = (requested_tick(target), resource_of(op)) else {
         return;
     };
-    let ticks = state.books.ticks.entry(spot).or_default();
-    // A future that nobody polled for a while may return a run that is over: nobody relies on it.
+    let ticks = state.tracking.ticks.entry(resource).or_default();
+    // A call that was not polled for a while may return a run that is over, so its order does not count.
     let after = ticks.begun.iter().any(|other| *other > tick) && is_held;
     if !ticks.begun.insert(tick) || after {
         let text = format!("{} runs tick {tick} after {:?}", op.label, ticks.begun);
@@ -31,63 +31,70 @@ pub(crate) fn begun(state: &mut State, op: &Op, what: &What, is_held: bool) {
     }
 }
 
-/// A job was told that `tick` has run.
-pub(crate) fn ran(state: &mut State, op: &Op, what: &What, tick: Tick) {
-    let (Some(own), Some(spot), told) = (asked(what), spot_of(op), tick.unix_millis()) else {
+/// P8: judges a job that did not run because `tick` has run.
+pub(crate) fn ran(state: &mut State, op: &Op, target: &Target, tick: Tick) {
+    let (Some(own), Some(resource), reported) =
+        (requested_tick(target), resource_of(op), tick.unix_millis())
+    else {
         return;
     };
-    let known = state.books.ticks.get(&spot);
-    let begun = known.is_some_and(|ticks| ticks.begun.contains(&told));
-    // One that was granted to who did not live to see it, or did not look, has run, too.
-    let stormy = state.skies[usize::from(spot.server)].last > state.began;
-    // So has one whose hold was taken by force before it began.
+    let known = state.tracking.ticks.get(&resource);
+    let begun = known.is_some_and(|ticks| ticks.begun.contains(&reported));
+    // The run may have been granted to a process that was killed, or to a call that was not polled.
+    let had_faults = state.fault_states[usize::from(resource.server)].last > state.began;
+    // A forced release may have ended the hold of the run before the run began.
     let forced = state
-        .places
-        .get(&spot)
-        .is_some_and(|place| place.tainted.is_some());
-    let unseen = forced || state.deaths || state.left || state.ever_parked || stormy;
-    let lie = if told < own {
-        Some("that is no reason")
+        .records
+        .get(&resource)
+        .is_some_and(|record| record.tainted.is_some());
+    let unseen = forced || state.deaths || state.left || state.ever_parked || had_faults;
+    let false_claim = if reported < own {
+        Some("an earlier tick is no reason")
     } else if !begun && !unseen {
-        Some("nobody has run it")
+        Some("no call has run it")
     } else {
         None
     };
-    if let Some(lie) = lie {
-        let text = format!("P8: {} is told that tick {told} has run: {lie}", op.label);
+    if let Some(false_claim) = false_claim {
+        let text = format!(
+            "P8: {} reports that tick {reported} has run: {false_claim}",
+            op.label
+        );
         state.report("Untrue", text);
     }
 }
 
-/// A job was told that somebody runs, or that it rests.
+/// P8: judges a job that did not run because of another run or a rest.
 pub(crate) fn skipped(state: &mut State, op: &Op) {
-    let Some(spot) = spot_of(op) else { return };
-    let here = |other: &Op| other.uses.iter().any(|used| used.spot == spot);
+    let Some(resource) = resource_of(op) else {
+        return;
+    };
+    let here = |other: &Op| other.uses.iter().any(|used| used.resource == resource);
     let held = state
         .held
         .values()
-        .any(|held| held.uses.iter().any(|used| used.spot == spot));
-    let place = state.place(spot).clone();
-    // Somebody may have had it until just now, or be about to learn that it does.
-    let lately = place.stirred > op.started || place.stirred.elapsed() < crate::span(1_500);
-    let calm = state.calm_over(spot.server) > crate::span(8_000);
+        .any(|held| held.uses.iter().any(|used| used.resource == resource));
+    let record = state.record(resource).clone();
+    // Another call may have held the job until just now, or be about to receive its grant.
+    let recently =
+        record.last_change > op.started || record.last_change.elapsed() < crate::span(1_500);
+    let fault_free = state.fault_free_server(resource.server) > crate::span(8_000);
     let others = state.ops.values().any(here);
-    let slips = state.books.slips.iter();
-    let detached = slips.into_iter().any(|slip| slip.used.spot == spot);
+    let detached_holds = state.tracking.detached_holds.iter();
+    let detached = detached_holds
+        .into_iter()
+        .any(|detached_hold| detached_hold.used.resource == resource);
     if !held
-        && !lately
+        && !recently
         && !others
         && !detached
-        && calm
-        && tokio::time::Instant::now() >= place.dead_until
+        && fault_free
+        && tokio::time::Instant::now() >= record.dead_until
         && !state.ever_parked
-        && !place.forgotten
+        && !record.forgotten
         && op.kind != OpKind::Manage
     {
-        let text = format!(
-            "P8: {} is told that somebody runs, and nobody does",
-            op.label
-        );
+        let text = format!("P8: {} reports another run, and there is none", op.label);
         state.report("Untrue", text);
     }
 }

@@ -1,18 +1,18 @@
-//! P8: what answers claim.
+//! P8: judges the claims of errors.
 
 use std::time::Duration;
 
 use stanchion::{AcquireError, QueryError, Rejection, ReleaseError, RenewError};
 
 use crate::calls::masked;
+use crate::guards::Acquired;
 use crate::keys;
-use crate::spot::Family;
+use crate::resource::Family;
 use crate::state::{Op, State};
-use crate::things::Thing;
 
-/// Nothing has gone wrong around the call since shortly before it began.
-fn fair(state: &State, op: &Op) -> bool {
-    state.calm(&op.uses) >= op.started.elapsed() + Duration::from_secs(4)
+/// Returns whether no fault has affected the call since shortly before it began.
+fn undisturbed(state: &State, op: &Op) -> bool {
+    state.fault_free(&op.uses) >= op.started.elapsed() + Duration::from_secs(4)
         && op.uses.iter().all(|used| {
             state
                 .processes
@@ -21,39 +21,43 @@ fn fair(state: &State, op: &Op) -> bool {
         })
 }
 
-pub(crate) fn acquired(state: &mut State, op: &Op, outcome: &Result<Option<Thing>, AcquireError>) {
+pub(crate) fn acquired(
+    state: &mut State,
+    op: &Op,
+    outcome: &Result<Option<Acquired>, AcquireError>,
+) {
     let Err(error) = outcome else { return };
-    let fair = fair(state, op) && !op.was_parked;
-    let lie = match error {
+    let undisturbed = undisturbed(state, op) && !op.was_parked;
+    let false_claim = match error {
         AcquireError::TimedOut { free_by, .. } => {
             let age = op.started.elapsed();
             let early = op
-                .ask
+                .opts
                 .timeout
                 .is_none_or(|timeout| age + Duration::from_millis(2) < crate::span(timeout));
             // Clocks may have jumped.
-            if early && state.calm(&op.uses) > age {
+            if early && state.fault_free(&op.uses) > age {
                 Some("it timed out too early")
-            } else if free_by.is_none() && fair && left_something(state, op) {
-                Some("P8: it left nothing, it says, and the server has something of it")
+            } else if free_by.is_none() && undisturbed && left_something(state, op) {
+                Some("P8: it reports that nothing is left, and the server has an entry")
             } else {
                 None
             }
         }
         AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. } => {
-            // A try may have been given no time.
-            let hurried = op.ask.tries && op.ask.timeout.is_some();
-            (fair && !hurried).then_some("P8: the server was there all the time")
+            // A try with a timeout may have had no time to send its request.
+            let hurried = op.opts.tries && op.opts.timeout.is_some();
+            (undisturbed && !hurried).then_some("P8: the server was reachable all the time")
         }
         AcquireError::Rejected {
             rejection: Rejection::Other { .. },
             ..
-        } => Some("P8: an answer that nobody understands"),
-        AcquireError::Shutdown { .. } => fair.then_some("P8: nobody shut it down"),
+        } => Some("P8: a reply that the library does not understand"),
+        AcquireError::Shutdown { .. } => undisturbed.then_some("P8: the client was not shut down"),
         _ => None,
     };
-    if let Some(lie) = lie {
-        let text = format!("{lie}: {}: {}", op.label, masked(error));
+    if let Some(false_claim) = false_claim {
+        let text = format!("{false_claim}: {}: {}", op.label, masked(error));
         state.report("Untrue", text);
     }
     if matches!(error, AcquireError::Deadlock { .. }) {
@@ -61,34 +65,35 @@ pub(crate) fn acquired(state: &mut State, op: &Op, outcome: &Result<Option<Thing
     }
 }
 
-/// Returns whether its client has something at a lock although no other call of it could.
+/// Returns whether the client has an entry at a lock or barrier that no other call of the client can have left.
 fn left_something(state: &State, op: &Op) -> bool {
     let [used] = op.uses.as_slice() else {
         return false;
     };
-    let spot = used.spot;
-    let ours = |uses: &[crate::spot::Use]| {
+    let resource = used.resource;
+    let ours = |uses: &[crate::resource::Use]| {
         uses.iter()
-            .any(|other| other.client == used.client && other.spot.base() == spot.base())
+            .any(|other| other.client == used.client && other.resource.base() == resource.base())
     };
     let recent = state.ended.iter().any(|(client, base, at)| {
-        *client == used.client && *base == spot.base() && at.elapsed() < Duration::from_secs(12)
+        *client == used.client && *base == resource.base() && at.elapsed() < Duration::from_secs(12)
     });
-    let known = spot.family == Family::Hash || spot.family.is_barrier();
+    let known = resource.family == Family::Hash || resource.family.is_barrier();
     if !known
-        || op.ask.owner.is_some()
+        || op.opts.owner.is_some()
         || recent
         || state.ops.values().any(|other| ours(&other.uses))
         || state.held.values().any(|held| ours(&held.uses))
     {
         return false;
     }
-    let engine = &state.engines[usize::from(spot.server)];
+    let engine = &state.engines[usize::from(resource.server)];
     let id = &state.processes[usize::from(used.client)].id;
-    if spot.family.is_barrier() {
-        return keys::standing(engine, spot).is_some_and(|standing| standing.of(id) > 0);
+    if resource.family.is_barrier() {
+        return keys::barrier_state(engine, resource)
+            .is_some_and(|barrier_state| barrier_state.of(id) > 0);
     }
-    keys::look(engine, spot).has(id)
+    keys::snapshot(engine, resource).has(id)
 }
 
 pub(crate) fn released(
@@ -98,14 +103,14 @@ pub(crate) fn released(
     was_held: bool,
 ) {
     let Err(error) = outcome else { return };
-    // Another program, or an operator, may have taken it away during the call.
+    // Another program, or an operator, may have ended the hold during the call.
     let taken = op.uses.iter().any(|used| {
-        let place = state.places.get(&used.spot);
-        place.is_some_and(|place| place.tainted.is_some_and(|at| at >= op.started))
+        let record = state.records.get(&used.resource);
+        record.is_some_and(|record| record.tainted.is_some_and(|at| at >= op.started))
     });
-    if was_held && !taken && !op.was_parked && fair(state, op) {
+    if was_held && !taken && !op.was_parked && undisturbed(state, op) {
         let text = format!(
-            "P8: a held guard in fair weather: {}: {}",
+            "P8: a held guard, without a fault: {}: {}",
             op.label,
             masked(error)
         );
@@ -114,30 +119,30 @@ pub(crate) fn released(
 }
 
 pub(crate) fn renewal_failed(state: &mut State, op: &Op, error: &RenewError, tainted: bool) {
-    let lie = match error {
-        RenewError::Unavailable { .. } => fair(state, op),
+    let false_claim = match error {
+        RenewError::Unavailable { .. } => undisturbed(state, op),
         RenewError::Rejected {
             rejection: Rejection::Other { .. },
             ..
         } => !tainted,
         _ => false,
     };
-    if lie {
-        let text = format!("P8: in fair weather: {}: {}", op.label, masked(error));
+    if false_claim {
+        let text = format!("P8: without a fault: {}: {}", op.label, masked(error));
         state.report("Untrue", text);
     }
 }
 
 pub(crate) fn queried(state: &mut State, op: &Op, error: &QueryError) {
-    let lie = match error {
-        QueryError::Unavailable { .. } | QueryError::Unanswered { .. } => fair(state, op),
+    let false_claim = match error {
+        QueryError::Unavailable { .. } | QueryError::Unanswered { .. } => undisturbed(state, op),
         QueryError::Rejected {
             rejection: Rejection::Other { .. },
         } => true,
         _ => false,
     };
-    if lie {
-        let text = format!("P8: in fair weather: {}: {}", op.label, masked(error));
+    if false_claim {
+        let text = format!("P8: without a fault: {}: {}", op.label, masked(error));
         state.report("Untrue", text);
     }
 }

@@ -1,4 +1,4 @@
-//! P4, P7, P9: who waits, for how long, and what for.
+//! P4, P7, P9: judges how long calls wait, and in which order waiters are granted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::calls::TOLERANCE;
-use crate::keys::{self, Seen};
-use crate::program::Hears;
-use crate::spot::{Family, Queue, Side, Spot, Use};
+use crate::keys::{self, Snapshot};
+use crate::program::WakeMode;
+use crate::resource::{Family, Queue, Resource, Side, Use};
 use crate::state::{Op, OpKind, State};
 
-/// The time that P9 allows beyond a deadline.
+/// The time by which P9 lets a call exceed its deadline.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// A try in fair weather.
+/// The longest time that a try takes without faults.
 const PROMPT: Duration = Duration::from_secs(1);
 
-/// The poll behind every wait, and something for its jitter.
+/// The interval of the poll behind every wait, with its jitter.
 const POLL: Duration = Duration::from_millis(6_500);
 
-/// Past this nobody says that it is bad luck.
+/// A waiter is starved after so many grants to others and this time.
 const STARVED: (u64, Duration) = (400, Duration::from_secs(20));
 
-/// The longest hold that still counts as overtaking: a few turns.
+/// The longest hold of another call that still counts as a short turn.
 const LONG_HOLD: Duration = Duration::from_secs(2);
 
-pub(crate) fn look(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
+pub(crate) fn check(state: &mut State, seen: &BTreeMap<Resource, Snapshot>) {
     late(state);
     starved(state);
-    for (spot, seen) in seen {
-        asleep(state, *spot, seen);
-        blocked(state, *spot, seen);
+    for (resource, seen) in seen {
+        asleep(state, *resource, seen);
+        blocked(state, *resource, seen);
     }
 }
 
-/// P9: calls that outlive what bounds them.
+/// P9: calls end within their bounds.
 fn late(state: &mut State) {
-    hinder(state);
+    mark_hindered(state);
     let mut broken = None;
     for op in state.ops.values().filter(|op| !op.was_parked) {
         let age = op.started.elapsed();
@@ -52,8 +52,8 @@ fn late(state: &mut State) {
                 ),
             ));
         }
-        let calm = state.calm(&op.uses) >= age + Duration::from_secs(3);
-        if op.kind == OpKind::Try && age > PROMPT && calm && op.hindered.is_none() {
+        let fault_free = state.fault_free(&op.uses) >= age + Duration::from_secs(3);
+        if op.kind == OpKind::Try && age > PROMPT && fault_free && op.hindered.is_none() {
             broken = Some((
                 "TryWaits",
                 format!(
@@ -64,21 +64,21 @@ fn late(state: &mut State) {
         }
         let single = op.uses.len() == 1;
         if op.kind == OpKind::Wait
-            && op.ask.timeout.is_none()
+            && op.opts.timeout.is_none()
             && single
-            && let Some(dark) = state.dark_since(op.uses[0].spot.server, op.client)
+            && let Some(unanswered) = state.unanswered_since(op.uses[0].resource.server, op.client)
         {
-            let began = dark.max(op.hindered.unwrap_or(op.started));
+            let began = unanswered.max(op.hindered.unwrap_or(op.started));
             let since = began.elapsed();
-            // Who did not run meanwhile could not notice the silence.
+            // A stalled process cannot notice that the server is silent.
             let stalls = state.stalls.iter().filter(|(end, _)| *end > began);
             let stalled: Duration = stalls.map(|(_, length)| *length).sum();
-            let settles = super::meetings::settles(op);
+            let settles = super::barriers::settles(op);
             if since > TOLERANCE + Duration::from_secs(4) + stalled + settles {
                 broken = Some((
                     "OutageTolerance",
                     format!(
-                        "{} still waits after {since:?} without the server; it gives up after {TOLERANCE:?}",
+                        "{} still waits after {since:?} without the server; the tolerance is {TOLERANCE:?}",
                         op.label
                     ),
                 ));
@@ -90,14 +90,14 @@ fn late(state: &mut State) {
     }
 }
 
-/// Notes whose way a call that nobody polls is in.
-fn hinder(state: &mut State) {
+/// Marks the calls that are behind a call of the same client that is not polled.
+fn mark_hindered(state: &mut State) {
     let hindered: Vec<u64> = state
         .ops
         .iter()
         .filter(|(_, op)| {
             let mut uses = op.uses.iter();
-            uses.any(|used| state.parked_at(used.spot, op.client))
+            uses.any(|used| state.parked_at(used.resource, op.client))
         })
         .map(|(id, _)| *id)
         .collect();
@@ -108,7 +108,7 @@ fn hinder(state: &mut State) {
     }
 }
 
-/// A waiter that everybody overtakes, although nobody keeps what it wants for long.
+/// A waiter is not skipped indefinitely while no other call holds its resources for long.
 fn starved(state: &mut State) {
     let now = Instant::now();
     let mut broken = None;
@@ -117,27 +117,31 @@ fn starved(state: &mut State) {
         if !is_live(state, op) {
             continue;
         }
-        let places = op
+        let records = op
             .uses
             .iter()
-            .filter_map(|used| state.places.get(&used.spot));
-        let grants: u64 = places.map(|place| place.grants).sum();
-        // Said so in the book: under a steady stream of readers a writer may wait for ever.
-        let documented = matches!(op.what_side(), (Side::Alone, Queue::Open))
-            && op.uses.iter().any(|used| used.spot.family == Family::Hash)
+            .filter_map(|used| state.records.get(&used.resource));
+        let grants: u64 = records.map(|record| record.grants).sum();
+        // Documented: a steady stream of readers may delay a writer indefinitely.
+        let documented = matches!(op.side_and_queue(), (Side::Exclusive, Queue::Unordered))
+            && op
+                .uses
+                .iter()
+                .any(|used| used.resource.family == Family::Hash)
             && state.held.values().any(|held| {
                 held.uses
                     .iter()
-                    .any(|used| used.side == Side::Together && op.uses[0].spot == used.spot)
+                    .any(|used| used.side == Side::Shared && op.uses[0].resource == used.resource)
             });
-        // A round is for those who are first: nobody says that the next one is for who was not.
-        let meets = op.uses.iter().any(|used| used.spot.family.is_barrier());
-        // Fair locks and others exclude, and do not wake, each other.
+        // A round admits the parties that arrive first. The others have no right to the next round.
+        let at_barrier = op.uses.iter().any(|used| used.resource.family.is_barrier());
+        // Fair locks and other locks exclude each other, but do not wake each other.
         let mixed = op.uses.iter().any(|used| {
-            let place = state.places.get(&used.spot);
-            place.is_some_and(|place| place.mixed)
+            let record = state.records.get(&used.resource);
+            record.is_some_and(|record| record.mixed)
         });
-        if documented || meets || mixed || op.uses.iter().any(|used| is_kept(state, *used)) {
+        if documented || at_barrier || mixed || op.uses.iter().any(|used| is_withheld(state, *used))
+        {
             counted.push((*id, None));
             continue;
         }
@@ -145,7 +149,7 @@ fn starved(state: &mut State) {
         let passed = grants - before;
         if passed >= STARVED.0 && now.duration_since(since) > STARVED.1 {
             broken = Some(format!(
-                "{} waits since {:?}, and {passed} others have been granted",
+                "{} has waited for {:?}, and {passed} others have been granted",
                 op.label,
                 now.duration_since(since)
             ));
@@ -162,11 +166,11 @@ fn starved(state: &mut State) {
     }
 }
 
-/// Returns whether somebody keeps it from `wanted` who does not come and go: a long hold, or the dead.
-fn is_kept(state: &State, wanted: Use) -> bool {
+/// Returns whether a long hold or a dead process withholds `wanted`.
+fn is_withheld(state: &State, wanted: Use) -> bool {
     let at = |uses: &[Use]| {
         uses.iter()
-            .find(|used| used.spot == wanted.spot)
+            .find(|used| used.resource == wanted.resource)
             .map(|used| used.side)
     };
     let mut long = state
@@ -175,158 +179,168 @@ fn is_kept(state: &State, wanted: Use) -> bool {
         .filter(|held| held.since.elapsed() > LONG_HOLD)
         .filter_map(|held| at(&held.uses));
     match wanted.side {
-        Side::Alone | Side::Quorum => long.next().is_some(),
-        // A lock goes from one to the next, and is not free in between.
-        Side::Absent => true,
-        Side::Together => long.any(|side| side != Side::Together),
-        // More than there are, or nobody knows how many: it waits until some are added.
-        Side::Of(n) => {
-            let place = state.places.get(&wanted.spot);
-            let Some(total) = place.and_then(|place| place.total) else {
+        Side::Exclusive | Side::Quorum => long.next().is_some(),
+        // A lock may go from one holder to the next without being free in between.
+        Side::NoHold => true,
+        Side::Shared => long.any(|side| side != Side::Shared),
+        // If the request exceeds the total, or the total is unknown, the call waits until permits are added.
+        Side::Count(n) => {
+            let record = state.records.get(&wanted.resource);
+            let Some(total) = record.and_then(|record| record.total) else {
                 return true;
             };
             let kept: i64 = long
                 .map(|side| match side {
-                    Side::Of(n) => i64::from(n),
+                    Side::Count(n) => i64::from(n),
                     _ => 0,
                 })
                 .sum();
-            total - kept - of_the_dead(state, wanted.spot) < i64::from(n)
+            total - kept - held_by_dead(state, wanted.resource) < i64::from(n)
         }
     }
 }
 
-/// Permits that are not leased stay with who died.
-fn of_the_dead(state: &State, spot: Spot) -> i64 {
-    if spot.family != Family::Permits || !state.deaths {
+/// Permits without a lease stay with dead processes.
+fn held_by_dead(state: &State, resource: Resource) -> i64 {
+    if resource.family != Family::Permits || !state.deaths {
         return 0;
     }
-    let seen = keys::look(&state.engines[usize::from(spot.server)], spot);
-    let dead = |who: &str| {
+    let seen = keys::snapshot(&state.engines[usize::from(resource.server)], resource);
+    let dead = |owner: &str| {
         let mut processes = state.processes.iter();
-        !processes.any(|process| !process.killed && who.starts_with(&process.id))
+        !processes.any(|process| !process.killed && owner.starts_with(&process.id))
     };
-    let lost = seen.holders.iter().filter(|(who, _)| dead(who));
+    let lost = seen.holders.iter().filter(|(owner, _)| dead(owner));
     lost.map(|(_, count)| count).sum()
 }
 
 impl Op {
-    fn what_side(&self) -> (Side, Queue) {
+    fn side_and_queue(&self) -> (Side, Queue) {
         self.uses
             .first()
-            .map_or((Side::Alone, Queue::Open), |used| (used.side, used.queue))
+            .map_or((Side::Exclusive, Queue::Unordered), |used| {
+                (used.side, used.queue)
+            })
     }
 }
 
-/// Waits, is polled, and nothing of its own client is in its way.
+/// Returns whether the call waits, is polled, and is not blocked by another call of its client.
 pub(super) fn is_live(state: &State, op: &Op) -> bool {
     let process = |used: &Use| state.processes.get(usize::from(used.client));
     op.kind == OpKind::Wait
         && !op.was_parked
         && op.uses.iter().all(|used| {
             process(used).is_some_and(|process| !process.killed && !process.closing)
-                && !state.parked_at(used.spot, used.client)
+                && !state.parked_at(used.resource, used.client)
         })
         && !state.ops.values().any(|other| {
-            // The owner's other call has the turn there, and nobody polls it, or the one that it is behind in its process.
-            let same = |used: &Use| op.uses.iter().any(|own| own.spot == used.spot);
-            let in_its_way = |used: &Use| state.parked_at(used.spot, other.client);
-            other.ask.owner.is_some()
-                && other.ask.owner == op.ask.owner
+            // Another call of the same owner has the turn, and is not polled, or is behind a call that is not polled.
+            let same = |used: &Use| op.uses.iter().any(|own| own.resource == used.resource);
+            let in_its_way = |used: &Use| state.parked_at(used.resource, other.client);
+            other.opts.owner.is_some()
+                && other.opts.owner == op.opts.owner
                 && other.uses.iter().any(same)
                 && (other.parked || other.uses.iter().any(in_its_way))
         })
 }
 
-fn wants(op: &Op, spot: Spot) -> Option<i64> {
-    let used = op.uses.iter().find(|used| used.spot == spot)?;
+fn wants(op: &Op, resource: Resource) -> Option<i64> {
+    let used = op.uses.iter().find(|used| used.resource == resource)?;
     Some(match used.side {
-        Side::Of(n) => i64::from(n),
+        Side::Count(n) => i64::from(n),
         _ => 0,
     })
 }
 
-/// P4: what is free, and waited for, is taken soon.
-fn asleep(state: &mut State, spot: Spot, seen: &Seen) {
+/// P4: a free resource is soon acquired by a waiter.
+fn asleep(state: &mut State, resource: Resource, seen: &Snapshot) {
     let waiting: Vec<&Op> = state
         .ops
         .values()
-        .filter(|op| op.kind == OpKind::Wait && wants(op, spot).is_some())
+        .filter(|op| op.kind == OpKind::Wait && wants(op, resource).is_some())
         .collect();
-    let most = waiting.iter().filter_map(|op| wants(op, spot)).max();
-    let servable = match spot.family {
+    let most = waiting.iter().filter_map(|op| wants(op, resource)).max();
+    let servable = match resource.family {
         Family::Hash | Family::Latch => !seen.exists,
         Family::Permits | Family::Leased => {
             !seen.foreign && most.is_some_and(|most| seen.number >= most)
         }
-        // By their own rule: what is free is not to be seen in one number.
+        // Limiters and barriers have their own judges: no single number shows whether a waiter can be served.
         Family::Rate | Family::Bucket | Family::Barrier | Family::Double => false,
     };
     let sleeper = waiting
         .iter()
         .find(|op| op.uses.len() == 1 && is_live(state, op));
     let Some(sleeper) = sleeper.filter(|_| servable) else {
-        if let Some(place) = state.places.get_mut(&spot) {
-            place.asleep = None;
+        if let Some(record) = state.records.get_mut(&resource) {
+            record.asleep = None;
         }
         return;
     };
-    let (label, calm) = (sleeper.label.clone(), state.calm(&sleeper.uses));
+    let (label, fault_free) = (sleeper.label.clone(), state.fault_free(&sleeper.uses));
     let queue = sleeper.uses[0].queue;
-    let deaf = state.skies[usize::from(spot.server)].deaf.elapsed() < Duration::from_secs(15);
+    let messages_lost = state.fault_states[usize::from(resource.server)]
+        .messages_lost
+        .elapsed()
+        < Duration::from_secs(15);
     let polls = state
         .processes
         .get(usize::from(sleeper.client))
-        .is_some_and(|process| process.seat.hears == Hears::Polls);
-    // Signs of the dead, of what a shutdown could not finish, and of futures that nobody polls hold others off for a few seconds.
+        .is_some_and(|process| process.spec.wake_mode == WakeMode::Polls);
+    // Entries of dead processes, of incomplete shutdowns and of futures that are not polled delay other waiters for a few seconds.
     let signs = state.deaths || state.left || state.ops.values().any(|op| op.parked);
     let now = Instant::now();
-    let place = state.place(spot);
-    let alone = !place.mixed;
-    let since = *place.asleep.get_or_insert(now);
-    // Otherwise a lease has ended, which nobody tells.
-    let told = since.saturating_duration_since(place.released) < Duration::from_millis(60)
-        || place.released >= since;
+    let record = state.record(resource);
+    let alone = !record.mixed;
+    let since = *record.asleep.get_or_insert(now);
+    // Otherwise a lease has ended, and no message was published.
+    let notified = since.saturating_duration_since(record.released) < Duration::from_millis(60)
+        || record.released >= since;
     let limit = match queue {
-        // P7: what died at the head costs the grace.
+        // P7: dead waiters at the head of the queue delay the others by the grace.
         _ if !alone => POLL,
         Queue::Fair if signs => Duration::from_millis(3_000),
         Queue::Fair => Duration::from_millis(1_500),
-        _ if told && !deaf && !polls && !signs => Duration::from_millis(1_200),
+        _ if notified && !messages_lost && !polls && !signs => Duration::from_millis(1_200),
         _ => POLL,
     };
-    let limit = if deaf { limit.max(POLL) } else { limit };
+    let limit = if messages_lost {
+        limit.max(POLL)
+    } else {
+        limit
+    };
     let slept = since.elapsed();
-    if slept > limit && calm >= slept + Duration::from_secs(3) {
-        let text = format!("P4: {spot:?} is free for {slept:?}, and {label} waits for it");
+    if slept > limit && fault_free >= slept + Duration::from_secs(3) {
+        let text =
+            format!("P4: {resource:?} has been free for {slept:?}, and {label} waits for it");
         state.report("Asleep", text);
     }
 }
 
-/// Nobody has it, it is not free, and somebody waits: for longer than any lease.
-fn blocked(state: &mut State, spot: Spot, seen: &Seen) {
-    let is_here = |uses: &[Use]| uses.iter().any(|used| used.spot == spot);
-    let place = state.place(spot).clone();
+/// P4: a resource without a known holder is granted to a waiter after the longest lease.
+fn blocked(state: &mut State, resource: Resource, seen: &Snapshot) {
+    let is_here = |uses: &[Use]| uses.iter().any(|used| used.resource == resource);
+    let record = state.record(resource).clone();
     let waiter = state
         .ops
         .values()
         .find(|op| op.uses.len() == 1 && is_here(&op.uses) && is_live(state, op));
     let Some(waiter) = waiter else {
-        state.place(spot).blocked = None;
+        state.record(resource).blocked = None;
         return;
     };
     let counted: i64 = state
         .held
         .values()
-        .filter(|held| held.thing.is_held())
+        .filter(|held| held.acquired.is_held())
         .flat_map(|held| &held.uses)
-        .filter(|used| used.spot == spot)
+        .filter(|used| used.resource == resource)
         .map(|used| match used.side {
-            Side::Of(n) => i64::from(n),
+            Side::Count(n) => i64::from(n),
             _ => 1,
         })
         .sum();
-    let want = wants(waiter, spot).unwrap_or_default();
+    let want = wants(waiter, resource).unwrap_or_default();
     let busy = state.ops.values().any(|op| {
         matches!(
             op.kind,
@@ -337,54 +351,54 @@ fn blocked(state: &mut State, spot: Spot, seen: &Seen) {
         .ops
         .values()
         .any(|op| op.uses.len() > 1 && is_here(&op.uses));
-    let withheld = match spot.family {
+    let withheld = match resource.family {
         Family::Hash => seen.exists && !seen.foreign && counted == 0,
-        // Enough are free, and it does not get them.
+        // Enough permits are free, but the waiter does not get them.
         Family::Permits => seen.number >= want && counted == 0,
-        Family::Leased => place
+        Family::Leased => record
             .total
-            .is_some_and(|total| total - place.java_permits - counted >= want),
+            .is_some_and(|total| total - record.java_permits - counted >= want),
         _ => false,
     };
     let now = Instant::now();
-    let there = withheld && !busy && !several && !place.forgotten && now >= place.dead_until;
-    let (label, calm) = (waiter.label.clone(), state.calm(&waiter.uses));
-    let place = state.place(spot);
+    let there = withheld && !busy && !several && !record.forgotten && now >= record.dead_until;
+    let (label, fault_free) = (waiter.label.clone(), state.fault_free(&waiter.uses));
+    let record = state.record(resource);
     if !there {
-        place.blocked = None;
+        record.blocked = None;
         return;
     }
-    let since = (*place.blocked.get_or_insert(now)).max(place.granted);
-    let limit = place.lease + POLL + Duration::from_secs(3);
-    let stood = since.elapsed();
-    if stood > limit && calm >= stood + Duration::from_secs(3) {
-        let rule = if spot.family == Family::Permits {
+    let since = (*record.blocked.get_or_insert(now)).max(record.granted);
+    let limit = record.lease + POLL + Duration::from_secs(3);
+    let lasted = since.elapsed();
+    if lasted > limit && fault_free >= lasted + Duration::from_secs(3) {
+        let rule = if resource.family == Family::Permits {
             "Withheld"
         } else {
             "Blocked"
         };
         let text = format!(
-            "P4: nobody holds {spot:?} for {stood:?}, the server has {seen:?}, and {label} waits for it"
+            "P4: {resource:?} has had no holder for {lasted:?}, the server has {seen:?}, and {label} waits for it"
         );
         state.report(rule, text);
     }
 }
 
-/// P7: a fair lock is not granted past a live waiter.
+/// P7: a fair lock is not granted past a live waiter that arrived earlier.
 pub(crate) fn granted(state: &mut State, op: &Op) {
     let [used] = op.uses.as_slice() else { return };
-    if used.queue != Queue::Fair || op.ask.owner.is_some() || op.was_parked {
+    if used.queue != Queue::Fair || op.opts.owner.is_some() || op.was_parked {
         return;
     }
     let overtaken = state.ops.values().find(|other| {
         let head_start = op.started.saturating_duration_since(other.started);
         is_live(state, other)
             && other.uses.len() == 1
-            && other.uses[0].spot == used.spot
+            && other.uses[0].resource == used.resource
             && other.uses[0].queue == Queue::Fair
-            && other.ask.owner.is_none()
+            && other.opts.owner.is_none()
             && head_start > Duration::from_millis(400)
-            && state.calm(&other.uses) >= other.started.elapsed() + Duration::from_secs(3)
+            && state.fault_free(&other.uses) >= other.started.elapsed() + Duration::from_secs(3)
     });
     if let Some(other) = overtaken {
         let text = format!("P7: {} was granted before {}", op.label, other.label);

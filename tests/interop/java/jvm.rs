@@ -1,4 +1,4 @@
-//! A Java process and the answers it gives.
+//! A Java process that runs the driver, and its replies.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -20,20 +20,20 @@ use super::maven::class_path;
 pub(crate) struct Jvm {
     child: Mutex<Child>,
     stdin: Mutex<ChildStdin>,
-    asked: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>,
+    pending: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>,
     ids: AtomicU64,
 }
 
 impl Jvm {
-    /// The process that most tests share; `None`, said loudly, where there can be none. Ends with this process.
+    /// The JVM that most tests share; it ends with this process. Returns `None` after a message if it cannot be started.
     pub(crate) fn shared() -> Option<Arc<Self>> {
         static SHARED: OnceLock<Option<Arc<Jvm>>> = OnceLock::new();
         SHARED.get_or_init(Self::start).clone()
     }
 
-    /// A process of the test's own.
+    /// A JVM for one test.
     pub(crate) fn start() -> Option<Arc<Self>> {
-        // A short life: what the optimising compiler costs is not earned back.
+        // The process is too short-lived for the optimising compiler to pay off.
         Self::start_with(&["-XX:TieredStopAtLevel=1"])
     }
 
@@ -46,24 +46,24 @@ impl Jvm {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let asked = Arc::default();
+        let pending = Arc::default();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        deliver(stdout, Arc::clone(&asked));
+        deliver(stdout, Arc::clone(&pending));
         Some(Arc::new(Self {
             child: Mutex::new(child),
             stdin: Mutex::new(stdin),
-            asked,
+            pending,
             ids: AtomicU64::new(1),
         }))
     }
 
-    /// Sends a command; the answer comes when it comes.
-    pub(super) fn ask(&self, mut command: Map<String, Value>) -> Pending {
+    /// Sends a command. The reply arrives later.
+    pub(super) fn send(&self, mut command: Map<String, Value>) -> Pending {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         command.insert("id".into(), json!(id));
         let text = Value::Object(command).to_string();
         let (sender, reply) = oneshot::channel();
-        self.asked.lock().unwrap().insert(id, sender);
+        self.pending.lock().unwrap().insert(id, sender);
         writeln!(self.stdin.lock().unwrap(), "{text}").unwrap();
         Pending {
             command: text,
@@ -77,17 +77,17 @@ impl Jvm {
         ended.is_none()
     }
 
-    /// Stops it where it is, as a long pause does.
+    /// Stops the process with SIGSTOP, like a long pause.
     pub(crate) fn pause(&self) {
         send_signal(&self.child.lock().unwrap(), Signal::Stop);
     }
 
-    /// Lets it go on.
+    /// Continues the process with SIGCONT.
     pub(crate) fn resume(&self) {
         send_signal(&self.child.lock().unwrap(), Signal::Cont);
     }
 
-    /// SIGKILL. Commands under way are never answered.
+    /// Kills the process with SIGKILL. Commands in flight get no reply.
     pub(crate) fn kill(&self) {
         let mut child = self.child.lock().unwrap();
         child.kill().unwrap();
@@ -103,21 +103,21 @@ impl Drop for Jvm {
     }
 }
 
-/// Hands every answer to whoever asked, on a thread that ends with the output.
-fn deliver(stdout: ChildStdout, asked: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>) {
+/// Passes each reply to the caller that waits for it, on a thread that ends with the output.
+fn deliver(stdout: ChildStdout, pending: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>) {
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             let reply: Reply = serde_json::from_str(&line).unwrap();
-            let sender = asked.lock().unwrap().remove(&reply.id);
-            // Whoever asked may have stopped listening.
+            let sender = pending.lock().unwrap().remove(&reply.id);
+            // The caller may have dropped its receiver.
             let _ = sender.unwrap().send(reply);
         }
-        // Nobody waits for a process that has ended.
-        asked.lock().unwrap().clear();
+        // Dropping the senders ends all waits for a process that has ended.
+        pending.lock().unwrap().clear();
     });
 }
 
-/// An answer. Times are on the clock of [`stanchion_testkit::machine_clock`], in ns.
+/// A reply. Times are on the clock of [`stanchion_testkit::machine_clock`], in ns.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Reply {
     id: u64,
@@ -126,11 +126,11 @@ pub(crate) struct Reply {
     #[serde(default)]
     value: Value,
     error: Option<String>,
-    #[expect(dead_code, reason = "for whoever reads a panic's message")]
+    #[expect(dead_code, reason = "shown in the messages of panics")]
     message: Option<String>,
     /// When the operation began.
     pub(crate) from: u64,
-    /// When it had ended.
+    /// When the operation ended.
     pub(crate) to: u64,
 }
 
@@ -138,7 +138,7 @@ impl Reply {
     /// The return value of the operation.
     ///
     /// # Panics
-    /// When it threw.
+    /// If the operation threw.
     pub(crate) fn value(&self) -> &Value {
         assert!(self.error.is_none(), "Java threw: {self:?}");
         &self.value
@@ -156,7 +156,7 @@ impl Reply {
         self.value().as_str().unwrap()
     }
 
-    /// Returns whether it threw nothing.
+    /// Returns whether the operation did not throw.
     pub(crate) fn is_done(&self) -> bool {
         self.error.is_none()
     }
@@ -164,13 +164,13 @@ impl Reply {
     /// The exception's simple name.
     ///
     /// # Panics
-    /// When there was none.
+    /// If the operation did not throw.
     pub(crate) fn error(&self) -> &str {
         self.error.as_deref().unwrap()
     }
 }
 
-/// A command under way. Dropping it forgets the answer, not the command.
+/// A command in flight. Dropping it discards the reply; the command still runs.
 #[derive(Debug)]
 pub(crate) struct Pending {
     command: String,
@@ -178,7 +178,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// The answer, which must come within `limit`.
+    /// The reply, which must come within `limit`.
     pub(crate) async fn within(self, limit: Duration) -> Reply {
         let Self { command, reply } = self;
         let reply = tokio::time::timeout(limit, reply).await;
@@ -187,7 +187,7 @@ impl Pending {
             .unwrap_or_else(|_| panic!("Java ended before it answered {command}"))
     }
 
-    /// Returns whether Java has not answered yet.
+    /// Returns whether Java has not replied yet.
     pub(crate) fn is_waiting(&mut self) -> bool {
         self.reply.is_empty()
     }

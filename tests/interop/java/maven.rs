@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 
 use stanchion_testkit::redisson;
 
-/// Set to 1 where a missing JDK is a failure: in continuous integration.
+/// Set to 1 to make a missing JDK a failure, as in continuous integration.
 const REQUIRE: &str = "STANCHION_REQUIRE_REDISSON";
 
-/// The driver's class path; `None`, said loudly, where it cannot be built.
+/// The driver's class path. Returns `None` after a message if it cannot be built.
 ///
 /// # Panics
-/// Where it cannot be built and `STANCHION_REQUIRE_REDISSON` is 1.
+/// If it cannot be built and `STANCHION_REQUIRE_REDISSON` is 1.
 pub(super) fn class_path() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     let build = || match redisson::build(Path::new(env!("CARGO_TARGET_TMPDIR"))) {

@@ -1,4 +1,4 @@
-//! Redisson's objects.
+//! Redisson instances, threads and objects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,16 +8,16 @@ use serde_json::{Map, Value, json};
 
 use super::jvm::{Jvm, Pending, Reply};
 
-/// The longest time for an operation that waits for nobody, on a loaded machine.
+/// The longest time for an operation that does not wait, on a loaded machine.
 const PROMPT: Duration = Duration::from_secs(10);
 
 /// A Redisson instance; closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Redisson {
     jvm: Arc<Jvm>,
-    /// Its name in the driver.
+    /// The name of the instance in the driver.
     key: String,
-    /// Its UUID, the first half of its owners.
+    /// The UUID, the first half of an owner.
     pub(crate) id: String,
 }
 
@@ -31,7 +31,7 @@ impl Redisson {
         command.insert("actor".into(), json!(CONTROL));
         command.insert("kind".into(), json!("client"));
         command.insert("op".into(), json!("connect"));
-        let reply = jvm.ask(command).within(PROMPT * 2).await;
+        let reply = jvm.send(command).within(PROMPT * 2).await;
         Self {
             jvm: Arc::clone(jvm),
             key,
@@ -39,7 +39,7 @@ impl Redisson {
         }
     }
 
-    /// A thread of its own, which is an owner of its own.
+    /// A Java thread, which is an owner of its own.
     pub(crate) fn actor(&self, name: &str) -> Actor {
         Actor {
             jvm: Arc::clone(&self.jvm),
@@ -48,7 +48,7 @@ impl Redisson {
         }
     }
 
-    /// An object used by a thread of its own.
+    /// An object that is used by its own thread.
     pub(crate) fn object(&self, actor: &str, kind: Kind, name: &str) -> Object {
         self.actor(actor).object(kind, name)
     }
@@ -64,9 +64,9 @@ const CONTROL: &str = "control";
 impl Drop for Redisson {
     fn drop(&mut self) {
         let close = json!({"client": self.key, "actor": CONTROL, "kind": "client", "op": "close"});
-        // Nobody waits for it. After a kill there is nobody to tell.
+        // The reply is not awaited. After a kill there is no process to send to.
         if self.jvm.is_alive() {
-            drop(self.jvm.ask(fields(close)));
+            drop(self.jvm.send(fields(close)));
         }
     }
 }
@@ -101,7 +101,7 @@ impl Actor {
     }
 }
 
-/// The Redisson object that a name stands for.
+/// The type of a Redisson object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
@@ -135,7 +135,7 @@ impl Kind {
     }
 }
 
-/// An object of Redisson's in the hands of one thread.
+/// A Redisson object that is used by one thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     jvm: Arc<Jvm>,
@@ -148,31 +148,31 @@ impl Object {
         let mut command = self.target.clone();
         command.insert("op".into(), json!(op));
         command.append(&mut fields(arguments));
-        self.jvm.ask(command)
+        self.jvm.send(command)
     }
 
-    /// An operation that waits for nobody.
+    /// Runs an operation that does not wait.
     pub(crate) async fn with(&self, op: &str, arguments: Value) -> Reply {
         self.start(op, arguments).within(PROMPT).await
     }
 
-    /// An operation without arguments that waits for nobody.
+    /// Runs an operation without arguments that does not wait.
     pub(crate) async fn call(&self, op: &str) -> Reply {
         self.with(op, json!({})).await
     }
 
-    /// An operation without arguments that waits for nobody and must not throw.
+    /// Runs an operation without arguments that does not wait and must not throw.
     pub(crate) async fn done(&self, op: &str) -> Reply {
         let reply = self.call(op).await;
         reply.value();
         reply
     }
 
-    /// Interrupts the thread in what it is doing.
+    /// Interrupts the thread.
     pub(crate) fn interrupt(&self) {
         let mut command = self.target.clone();
         command.insert("op".into(), json!("interrupt"));
-        drop(self.jvm.ask(command));
+        drop(self.jvm.send(command));
     }
 }
 

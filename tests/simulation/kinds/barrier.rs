@@ -1,4 +1,4 @@
-//! Cyclic barriers: parties that come again and again, give up, and die; in one half of the seeds who leaves breaks the round.
+//! Cyclic barriers: parties arrive repeatedly, give up, or are killed. In every other seed a party that leaves breaks the round.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,23 +6,25 @@ use std::time::Duration;
 use stanchion::{AcquireError, BarrierError, BrokenBy, CyclicBarrier, Lease, OnLeave, WaitOptions};
 use tokio::time::{sleep, timeout};
 
-use super::{Play, Work, explain, may_act_until, progress};
-use crate::deeds::{Call, Deed, Pending, Saw};
+use super::{Work, Workload, explain, may_act_until, progress};
+use crate::operations::{Call, CallResult, Operation, Pending};
 use crate::simulate::Finished;
 use crate::work::Worker;
 
-pub(crate) const BARRIER: Play = Play {
+pub(crate) const BARRIER: Workload = Workload {
     work,
     judge,
-    look: None,
-    // The barrier and the answers to arrivals end by themselves, an hour and minutes after the last of them.
-    stays: |_, key, _| key.starts_with("stanchion_barrier") || key.starts_with("stanchion_once:"),
+    inspect: None,
+    // The barrier expires an hour after the last arrival, and the kept replies to arrivals after some minutes.
+    may_remain: |_, key, _| {
+        key.starts_with("stanchion_barrier") || key.starts_with("stanchion_once:")
+    },
 };
 
-/// The parties of a round: fewer than tasks.
+/// The parties of a round. There are more tasks than parties.
 pub(crate) const PARTIES: u32 = 4;
 
-/// In calm weather with more tasks than parties, rounds follow each other within this.
+/// In a calm phase the next round ends within this time, because there are more tasks than parties.
 pub(crate) const BETWEEN: Duration = Duration::from_secs(8);
 
 fn work(mut worker: Worker) -> Work {
@@ -35,7 +37,7 @@ fn work(mut worker: Worker) -> Work {
             OnLeave::Free
         };
         let Ok(barrier) = CyclicBarrier::new(&worker.client, "gate", PARTIES) else {
-            return ledger.complain("the barrier has no name");
+            return ledger.complain("the barrier is rejected");
         };
         // OK: the scenarios' leases are leases.
         let barrier = barrier.with_lease(Lease::new(worker.scenario.leases[0]).unwrap_or_default());
@@ -44,8 +46,8 @@ fn work(mut worker: Worker) -> Work {
             sleep(worker.millis(0, worker.scenario.think)).await;
             let limit = worker.millis(0, Duration::from_secs(3));
             let way = worker.rng.u8(..10);
-            let who = (worker.process, worker.task);
-            let call = Pending::begin(&ledger, who, Call::Arrive { breaks });
+            let caller = (worker.process, worker.task);
+            let call = Pending::begin(&ledger, caller, Call::Arrive { breaks });
             let began = call.began;
             let waited = match way {
                 0..6 => {
@@ -63,10 +65,10 @@ fn work(mut worker: Worker) -> Work {
                 _ => timeout(limit, barrier.wait_with(patient)).await.ok(),
             };
             call.end(match waited {
-                None => Saw::Unknown,
+                None => CallResult::Unknown,
                 Some(Ok(passed)) => {
                     ledger.count("passed");
-                    Saw::Passed {
+                    CallResult::Passed {
                         generation: passed.generation(),
                         arrival: passed.arrival(),
                         last: passed.is_last(),
@@ -74,7 +76,7 @@ fn work(mut worker: Worker) -> Work {
                 }
                 Some(Err(BarrierError::Broken { generation, by, .. })) => {
                     ledger.count("broken");
-                    Saw::Broken(generation, by)
+                    CallResult::Broken(generation, by)
                 }
                 Some(Err(error)) => failed(&ledger, &error),
             });
@@ -82,68 +84,68 @@ fn work(mut worker: Worker) -> Work {
     })
 }
 
-/// What an error says of the place.
-pub(crate) fn failed(ledger: &crate::ledger::Ledger, error: &BarrierError) -> Saw {
+/// Returns the result that an error stands for, and counts it.
+pub(crate) fn failed(ledger: &crate::ledger::Ledger, error: &BarrierError) -> CallResult {
     match error {
         BarrierError::Acquire(AcquireError::TimedOut { free_by: None, .. }) => {
             ledger.count("timed out");
-            Saw::Nothing
+            CallResult::Nothing
         }
         BarrierError::Acquire(AcquireError::Unavailable { .. }) => {
             ledger.count("unavailable");
-            Saw::Unknown
+            CallResult::Unknown
         }
         BarrierError::Acquire(AcquireError::TimedOut { .. } | AcquireError::Ambiguous { .. }) => {
             ledger.count("ambiguous");
-            Saw::Unknown
+            CallResult::Unknown
         }
         BarrierError::Lost { .. } | BarrierError::Release(_) => {
             ledger.count("lost");
-            Saw::Lost
+            CallResult::Lost
         }
         error => {
             ledger.complain(format!("P8: {error}"));
-            Saw::Unknown
+            CallResult::Unknown
         }
     }
 }
 
-/// What is known of one round that is complete.
+/// A complete round, by the results of its parties.
 #[derive(Debug, Default)]
 pub(crate) struct Round<'a> {
-    pub(crate) parties: Vec<(&'a Deed, u32, bool)>,
-    /// The last of them that is known came at this time, so it is not complete before.
+    pub(crate) parties: Vec<(&'a Operation, u32, bool)>,
+    /// The latest known arrival. The round cannot be complete before it.
     pub(crate) from: Duration,
-    /// The first of them that was told so.
+    /// The earliest return of a party. The round is complete by then.
     pub(crate) to: Duration,
 }
 
-/// The rounds that somebody has passed, by their numbers.
-pub(crate) fn rounds<'a>(deeds: &'a [Deed]) -> BTreeMap<u64, Round<'a>> {
+/// Returns the rounds that at least one party has passed, by their numbers.
+pub(crate) fn rounds<'a>(operations: &'a [Operation]) -> BTreeMap<u64, Round<'a>> {
     let mut rounds: BTreeMap<u64, Round<'a>> = BTreeMap::new();
-    for deed in deeds {
-        if let Saw::Passed {
+    for operation in operations {
+        if let CallResult::Passed {
             generation,
             arrival,
             last,
-        } = deed.saw()
+        } = operation.result()
         {
             let round = rounds.entry(generation).or_insert_with(|| Round {
                 to: Duration::MAX,
                 ..Round::default()
             });
-            round.parties.push((deed, arrival, last));
-            round.from = round.from.max(deed.began);
-            round.to = round.to.min(deed.ended());
+            round.parties.push((operation, arrival, last));
+            round.from = round.from.max(operation.began);
+            round.to = round.to.min(operation.ended());
         }
     }
     rounds
 }
 
-/// What must be true of the rounds of both kinds of barrier.
+/// Checks the rounds of both kinds of barrier.
 pub(crate) fn judge_rounds(
     run: &Finished,
-    deeds: &[Deed],
+    operations: &[Operation],
     rounds: &BTreeMap<u64, Round<'_>>,
     parties: u32,
 ) -> Vec<String> {
@@ -155,23 +157,26 @@ pub(crate) fn judge_rounds(
             faults.push(explain(run, rule, round.to, &detail));
         };
         if round.from > round.to {
-            fault("PassedEarly", "told before all were here");
+            fault(
+                "PassedEarly",
+                "a party passed before all parties had arrived",
+            );
         }
         if round.parties.len() > parties as usize {
             fault("Crowded", "more parties than places");
         }
         let last = round.parties.iter().filter(|(_, _, last)| *last).count();
         if last > 1 {
-            fault("Last", "two were the last");
+            fault("Last", "two parties are the last one");
         }
         if round
             .parties
             .iter()
             .any(|(_, arrival, last)| *last != (*arrival == parties) || *arrival == 0)
         {
-            fault("Last", "the last is the one with the last number");
+            fault("Last", "the last party and the last number differ");
         }
-        // Two have one number only where a third left between them.
+        // Two parties have the same number only if a third one left between their arrivals.
         let mut numbers: Vec<_> = round
             .parties
             .iter()
@@ -180,10 +185,13 @@ pub(crate) fn judge_rounds(
         numbers.sort_unstable();
         let twice = numbers.windows(2).filter(|two| two[0] == two[1]).count();
         let missing = (parties as usize).saturating_sub(round.parties.len());
-        if twice > 0 && absent(run, deeds, round, true) == 0 {
-            fault("Arrivals", "two came with one number, and nobody left");
+        if twice > 0 && absent(run, operations, round, true) == 0 {
+            fault(
+                "Arrivals",
+                "two parties have the same number, and no party left",
+            );
         }
-        let away = absent(run, deeds, round, false);
+        let away = absent(run, operations, round, false);
         if missing > away {
             fault(
                 "Incomplete",
@@ -199,96 +207,118 @@ pub(crate) fn judge_rounds(
         before = Some((*generation, round));
     }
     let mut last: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-    for deed in deeds {
-        let (Saw::Passed { generation, .. } | Saw::Broken(generation, _)) = deed.saw() else {
+    for operation in operations {
+        let (CallResult::Passed { generation, .. } | CallResult::Broken(generation, _)) =
+            operation.result()
+        else {
             continue;
         };
-        let seen = last.insert((deed.process, deed.task), generation);
+        let seen = last.insert((operation.process, operation.task), generation);
         if seen >= Some(generation) {
-            let detail = format!("{deed:?} after round {seen:?}");
-            faults.push(explain(run, "Backwards", deed.ended(), &detail));
+            let detail = format!("{operation:?} after round {seen:?}");
+            faults.push(explain(run, "Backwards", operation.ended(), &detail));
         }
     }
     faults
 }
 
-/// The number of arrivals at the time of a round that may have taken a place in it, though nobody was told so: their callers left, died, or
-/// were out of reach.
-/// `left`: those, too, that had certainly given their place back before it was complete.
-fn absent(run: &Finished, deeds: &[Deed], round: &Round<'_>, left: bool) -> usize {
-    // Since the arrival of the first that is known.
-    let since = round.parties.iter().map(|(deed, ..)| deed.began).min();
-    deeds
+/// Returns the number of arrivals without a known result that may have taken a place in a round: their callers left, were killed, or
+/// were unreachable.
+/// `left`: counts callers, too, that had certainly given their place back before the round was complete.
+fn absent(run: &Finished, operations: &[Operation], round: &Round<'_>, left: bool) -> usize {
+    // The earliest known arrival.
+    let since = round
+        .parties
         .iter()
-        .filter(|deed| matches!(deed.call, Call::Arrive { .. }))
-        .filter(|deed| deed.began <= round.to && Some(may_act_until(run, deed)) >= since)
-        .filter(|deed| match deed.saw() {
-            Saw::Unknown => true,
-            Saw::Nothing => left,
-            // Out of reach for longer than its lease it counted, as a dead one does, was not told, and took another place.
-            _ => deed.ended() >= round.to + run.scenario.leases[0] / 2,
+        .map(|(operation, ..)| operation.began)
+        .min();
+    operations
+        .iter()
+        .filter(|operation| matches!(operation.call, Call::Arrive { .. }))
+        .filter(|operation| {
+            operation.began <= round.to && Some(may_act_until(run, operation)) >= since
+        })
+        .filter(|operation| match operation.result() {
+            CallResult::Unknown => true,
+            CallResult::Nothing => left,
+            // A party that was unreachable for longer than its lease counted in the round, got no reply, and took another place later.
+            _ => operation.ended() >= round.to + run.scenario.leases[0] / 2,
         })
         .count()
 }
 
 fn judge(run: &Finished) -> Vec<String> {
-    let deeds = run.ledger.deeds().clone();
-    let rounds = rounds(&deeds);
-    let mut faults = judge_rounds(run, &deeds, &rounds, PARTIES);
+    let operations = run.ledger.operations().clone();
+    let rounds = rounds(&operations);
+    let mut faults = judge_rounds(run, &operations, &rounds, PARTIES);
     let mut broken: BTreeMap<u64, BrokenBy> = BTreeMap::new();
-    for deed in &deeds {
-        let Saw::Broken(round, by) = deed.saw() else {
+    for operation in &operations {
+        let CallResult::Broken(round, by) = operation.result() else {
             continue;
         };
         let why = *broken.entry(round).or_insert(by);
-        let Call::Arrive { breaks } = deed.call else {
+        let Call::Arrive { breaks } = operation.call else {
             continue;
         };
         if why != by {
             let detail = format!("round {round} broke by {why:?} and by {by:?}");
-            faults.push(explain(run, "TwoReasons", deed.ended(), &detail));
+            faults.push(explain(run, "TwoReasons", operation.ended(), &detail));
         }
         if !breaks || rounds.contains_key(&round) {
             let detail = format!("round {round}: {:?}", rounds.get(&round));
-            faults.push(explain(run, "BrokenAndComplete", deed.ended(), &detail));
+            faults.push(explain(
+                run,
+                "BrokenAndComplete",
+                operation.ended(),
+                &detail,
+            ));
         }
-        let blamed = deeds.iter().any(|other| {
-            let there = other.began <= deed.ended() && may_act_until(run, other) >= deed.began;
+        let blamed = operations.iter().any(|other| {
+            let there =
+                other.began <= operation.ended() && may_act_until(run, other) >= operation.began;
             let ended_so = match by {
-                BrokenBy::TimedOut => matches!(other.saw(), Saw::Nothing | Saw::Unknown),
-                // Its process died, or was cut off for longer than its lease.
+                BrokenBy::TimedOut => {
+                    matches!(other.result(), CallResult::Nothing | CallResult::Unknown)
+                }
+                // Its process was killed, or unreachable for longer than its lease.
                 _ => true,
             };
             there && ended_so
         });
         if !blamed {
-            let detail = format!("nobody who left at that time: {deed:?}");
-            faults.push(explain(run, "Blameless", deed.ended(), &detail));
+            let detail = format!("no party left at that time: {operation:?}");
+            faults.push(explain(run, "Blameless", operation.ended(), &detail));
         }
     }
-    faults.extend(stalls(run, &ends(&rounds, &broken, &deeds)));
-    faults.extend(progress(run, "passed rounds", |deed| {
-        matches!(deed.saw(), Saw::Passed { .. })
+    faults.extend(stalls(run, &ends(&rounds, &broken, &operations)));
+    faults.extend(progress(run, "passed rounds", |operation| {
+        matches!(operation.result(), CallResult::Passed { .. })
     }));
     faults
 }
 
-/// When rounds ended, in order.
+/// Returns the ends of rounds, sorted.
 fn ends(
     rounds: &BTreeMap<u64, Round<'_>>,
     broken: &BTreeMap<u64, BrokenBy>,
-    deeds: &[Deed],
+    operations: &[Operation],
 ) -> Vec<Duration> {
     let mut ends: Vec<_> = rounds.values().map(|round| round.to).collect();
-    ends.extend(deeds.iter().filter_map(|deed| match deed.saw() {
-        Saw::Broken(round, _) if broken.contains_key(&round) => Some(deed.ended()),
-        _ => None,
-    }));
+    ends.extend(
+        operations
+            .iter()
+            .filter_map(|operation| match operation.result() {
+                CallResult::Broken(round, _) if broken.contains_key(&round) => {
+                    Some(operation.ended())
+                }
+                _ => None,
+            }),
+    );
     ends.sort_unstable();
     ends
 }
 
-/// In calm weather something goes on all the time.
+/// In a calm phase rounds keep ending.
 pub(crate) fn stalls(run: &Finished, ends: &[Duration]) -> Vec<String> {
     let calms = run.ledger.notes().calms.clone();
     let mut faults = Vec::new();

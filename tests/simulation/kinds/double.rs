@@ -1,4 +1,4 @@
-//! Double barriers: parties that enter together and leave together, give up, lose their place and die.
+//! Double barriers: parties enter together and leave together. Some give up, lose their place, or are killed.
 
 use std::time::Duration;
 
@@ -6,38 +6,40 @@ use stanchion::{AcquireError, BarrierError, DoubleBarrier, Inside, Lease};
 use tokio::time::{sleep, timeout};
 
 use super::barrier::{failed, judge_rounds, rounds, stalls};
-use super::{Play, Work, end_of, explain, progress};
-use crate::deeds::{Call, Deed, Pending, Saw};
-use crate::held::OPERATION;
+use super::{Work, Workload, end_of, explain, progress};
+use crate::held::OPERATION_TIMEOUT;
 use crate::ledger::Ledger;
+use crate::operations::{Call, CallResult, Operation, Pending};
 use crate::simulate::Finished;
 use crate::work::Worker;
 
-pub(crate) const DOUBLE: Play = Play {
+pub(crate) const DOUBLE: Workload = Workload {
     work,
     judge,
-    look: None,
-    // As those of a cyclic barrier.
-    stays: |_, key, _| key.starts_with("stanchion_double") || key.starts_with("stanchion_once:"),
+    inspect: None,
+    // The barrier and the kept replies to arrivals expire, as those of a cyclic barrier.
+    may_remain: |_, key, _| {
+        key.starts_with("stanchion_double") || key.starts_with("stanchion_once:")
+    },
 };
 
-/// The parties of a round: fewer than tasks.
+/// The parties of a round. There are more tasks than parties.
 const PARTIES: u32 = 3;
 
 fn work(mut worker: Worker) -> Work {
     Box::pin(async move {
         let ledger = std::sync::Arc::clone(&worker.ledger);
         let Ok(barrier) = DoubleBarrier::new(&worker.client, "phase", PARTIES) else {
-            return ledger.complain("the barrier has no name");
+            return ledger.complain("the barrier is rejected");
         };
         // OK: the scenarios' leases are leases.
         let barrier = barrier.with_lease(Lease::new(worker.scenario.leases[0]).unwrap_or_default());
-        let who = (worker.process, worker.task);
+        let caller = (worker.process, worker.task);
         while !ledger.is_ending() {
             sleep(worker.millis(0, worker.scenario.think)).await;
             let limit = worker.millis(0, Duration::from_secs(5));
             let way = worker.rng.u8(..10);
-            let call = Pending::begin(&ledger, who, Call::Arrive { breaks: false });
+            let call = Pending::begin(&ledger, caller, Call::Arrive { breaks: false });
             let began = call.began;
             let entered = match way {
                 0..6 => tokio::select! {
@@ -52,44 +54,44 @@ fn work(mut worker: Worker) -> Work {
                 _ => timeout(limit, barrier.enter()).await.ok(),
             };
             match entered {
-                None => call.end(Saw::Unknown),
+                None => call.end(CallResult::Unknown),
                 Some(Err(error)) => call.end(failed(&ledger, &error)),
                 Some(Ok(inside)) => {
                     ledger.count("entered");
-                    call.end(Saw::Passed {
+                    call.end(CallResult::Passed {
                         generation: inside.generation(),
                         arrival: inside.arrival(),
                         last: inside.is_last(),
                     });
-                    be_inside(&mut worker, &ledger, who, inside).await;
+                    be_inside(&mut worker, &ledger, caller, inside).await;
                 }
             }
         }
     })
 }
 
-/// The work inside, and a way to leave.
-async fn be_inside(worker: &mut Worker, ledger: &Ledger, who: (u32, u32), inside: Inside) {
+/// Works inside the barrier, then leaves by a random method.
+async fn be_inside(worker: &mut Worker, ledger: &Ledger, caller: (u32, u32), inside: Inside) {
     let generation = inside.generation();
     let length = match worker.rng.u8(..10) {
         0..9 => worker.millis(1, Duration::from_millis(300)),
         _ => worker.millis(1, worker.scenario.leases[0] * 2),
     };
-    let (way, limit) = (worker.rng.u8(..10), worker.millis(0, OPERATION));
-    let call = Pending::begin(ledger, who, Call::Inside(generation));
+    let (way, limit) = (worker.rng.u8(..10), worker.millis(0, OPERATION_TIMEOUT));
+    let call = Pending::begin(ledger, caller, Call::Inside(generation));
     let worked = inside.run(sleep(length)).await;
     if worked.is_err() {
         ledger.count("lost inside");
-        call.end(Saw::Lost);
+        call.end(CallResult::Lost);
         return;
     }
-    call.end(Saw::Done);
-    let leaving = Pending::begin(ledger, who, Call::Leave(generation));
+    call.end(CallResult::Done);
+    let leaving = Pending::begin(ledger, caller, Call::Leave(generation));
     let began = leaving.began;
     let left = match way {
         0 => {
             drop(inside);
-            return leaving.end(Saw::Nothing);
+            return leaving.end(CallResult::Nothing);
         }
         1 => timeout(limit, inside.leave()).await.ok(),
         2..5 => {
@@ -100,36 +102,38 @@ async fn be_inside(worker: &mut Worker, ledger: &Ledger, who: (u32, u32), inside
         _ => Some(inside.leave().await),
     };
     leaving.end(match left {
-        Some(Ok(())) => Saw::Done,
-        None | Some(Err(BarrierError::Acquire(AcquireError::TimedOut { .. }))) => Saw::Nothing,
+        Some(Ok(())) => CallResult::Done,
+        None | Some(Err(BarrierError::Acquire(AcquireError::TimedOut { .. }))) => {
+            CallResult::Nothing
+        }
         Some(Err(error)) => failed(ledger, &error),
     });
 }
 
 fn judge(run: &Finished) -> Vec<String> {
-    let deeds = run.ledger.deeds().clone();
-    let rounds = rounds(&deeds);
-    let mut faults = judge_rounds(run, &deeds, &rounds, PARTIES);
-    let inside: Vec<(u64, &Deed)> = deeds
+    let operations = run.ledger.operations().clone();
+    let rounds = rounds(&operations);
+    let mut faults = judge_rounds(run, &operations, &rounds, PARTIES);
+    let inside: Vec<(u64, &Operation)> = operations
         .iter()
-        .filter_map(|deed| match deed.call {
-            Call::Inside(generation) => Some((generation, deed)),
+        .filter_map(|operation| match operation.call {
+            Call::Inside(generation) => Some((generation, operation)),
             _ => None,
         })
         .collect();
     for (generation, party) in &inside {
         let end = end_of(run, party);
-        // Nobody goes on before all are out.
-        for other in &deeds {
+        // No party continues before all parties have left.
+        for other in &operations {
             if other.call == Call::Leave(*generation)
-                && other.saw() == Saw::Done
+                && other.result() == CallResult::Done
                 && other.ended() < end
             {
                 let detail = format!("{other:?} before {party:?}");
                 faults.push(explain(run, "LeftEarly", other.ended(), &detail));
             }
         }
-        // Nobody is in the next round before that.
+        // The next round does not begin before all parties have left.
         let next = rounds.range(generation + 1..).next();
         if let Some((next, round)) = next.filter(|(_, round)| round.to < end) {
             let detail = format!("round {next} began before {party:?} had left");
@@ -139,8 +143,8 @@ fn judge(run: &Finished) -> Vec<String> {
     let mut ends: Vec<_> = rounds.values().map(|round| round.to).collect();
     ends.sort_unstable();
     faults.extend(stalls(run, &ends));
-    faults.extend(progress(run, "rounds entered", |deed| {
-        matches!(deed.call, Call::Inside(_))
+    faults.extend(progress(run, "rounds entered", |operation| {
+        matches!(operation.call, Call::Inside(_))
     }));
     faults
 }

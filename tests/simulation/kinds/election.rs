@@ -1,4 +1,4 @@
-//! Elections: a kind of [`HOLDS`], whose holds are terms. Besides, a task of each process looks on.
+//! Elections: a kind of [`HOLDS`] whose holds are terms. One task of each process also observes the leader.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use stanchion::{Election, FencingToken, Observed};
 use stanchion_testkit::{Event, Kind};
 
 use super::holds::HOLDS;
-use super::{Play, Work, explain, killed, progress};
-use crate::deeds::{Call, Deed, Pending, Saw};
+use super::{Work, Workload, explain, killed, progress};
+use crate::operations::{Call, CallResult, Operation, Pending};
 use crate::simulate::Finished;
 use crate::work::Worker;
 
-pub(crate) const ELECTION: Play = Play {
+pub(crate) const ELECTION: Workload = Workload {
     work,
     judge,
     ..HOLDS
 };
 
-/// A term that lasts for so long in calm weather is reported: two messages and two answers on slow links, and a look for a dead candidate.
+/// In a calm phase observers see every term that lasts for this time: two messages and two replies, and a check for a dead candidate.
 const REPORTED: Duration = Duration::from_millis(1_500);
 
 fn work(worker: Worker) -> Work {
@@ -38,16 +38,16 @@ fn work(worker: Worker) -> Work {
             let mut leaders = election.observe();
             loop {
                 let call = Pending::begin(&ledger, (process, 0), Call::Observe);
-                let saw = match leaders.next().await {
-                    Some(Observed::Leader(leader)) => Saw::Leader(
+                let result = match leaders.next().await {
+                    Some(Observed::Leader(leader)) => CallResult::Leader(
                         leader.token.map_or(0, FencingToken::get),
                         number_in(leader.value.as_deref()),
                     ),
-                    Some(Observed::Vacant) => Saw::Vacant,
-                    Some(_) => Saw::Unknown,
-                    None => return ledger.complain("P8: an observer was refused"),
+                    Some(Observed::Vacant) => CallResult::Vacant,
+                    Some(_) => CallResult::Unknown,
+                    None => return ledger.complain("P8: the observation was rejected"),
                 };
-                call.end(saw);
+                call.end(result);
             }
         };
         tokio::select! {
@@ -64,34 +64,37 @@ fn number_in(value: Option<&[u8]>) -> u64 {
 
 fn judge(run: &Finished) -> Vec<String> {
     let mut faults = (HOLDS.judge)(run);
-    let deeds = run.ledger.deeds().clone();
-    faults.extend(backwards(run, &deeds));
-    faults.extend(blind(run, &deeds));
-    faults.extend(progress(run, "leaders observed", |deed| {
-        matches!(deed.saw(), Saw::Leader(..))
+    let operations = run.ledger.operations().clone();
+    faults.extend(backwards(run, &operations));
+    faults.extend(blind(run, &operations));
+    faults.extend(progress(run, "leaders observed", |operation| {
+        matches!(operation.result(), CallResult::Leader(..))
     }));
     faults
 }
 
-/// Of one term no older value follows a newer one, and no older term either.
-fn backwards(run: &Finished, deeds: &[Deed]) -> Vec<String> {
+/// An observer never sees an older term after a newer one, or an older value of a term after a newer one.
+fn backwards(run: &Finished, operations: &[Operation]) -> Vec<String> {
     let mut last: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut faults = Vec::new();
-    for deed in deeds {
-        let Saw::Leader(token, value) = deed.saw() else {
+    for operation in operations {
+        let CallResult::Leader(token, value) = operation.result() else {
             continue;
         };
-        let before = last.insert(deed.process, (token, value));
+        let before = last.insert(operation.process, (token, value));
         if before > Some((token, value)) {
-            let detail = format!("{} sees {token} {value} after {before:?}", deed.process);
-            faults.push(explain(run, "Backwards", deed.ended(), &detail));
+            let detail = format!(
+                "{} sees {token} {value} after {before:?}",
+                operation.process
+            );
+            faults.push(explain(run, "Backwards", operation.ended(), &detail));
         }
     }
     faults
 }
 
-/// In calm weather every observer is told of a term that lasts.
-fn blind(run: &Finished, deeds: &[Deed]) -> Vec<String> {
+/// In a calm phase every observer sees a term that lasts.
+fn blind(run: &Finished, operations: &[Operation]) -> Vec<String> {
     let calms = run.ledger.notes().calms.clone();
     let mut faults = Vec::new();
     for (granted, token, end) in terms(&run.ledger.history.events()) {
@@ -100,23 +103,23 @@ fn blind(run: &Finished, deeds: &[Deed]) -> Vec<String> {
         if !calm || end <= by {
             continue;
         }
-        let mut observers: Vec<_> = deeds
+        let mut observers: Vec<_> = operations
             .iter()
-            .filter(|deed| deed.call == Call::Observe && deed.began < granted)
-            .map(|deed| deed.process)
+            .filter(|operation| operation.call == Call::Observe && operation.began < granted)
+            .map(|operation| operation.process)
             .filter(|process| killed(run, *process) == Duration::MAX)
             .collect();
         observers.dedup();
         observers.sort_unstable();
         observers.dedup();
         for observer in observers {
-            let told = deeds.iter().any(|deed| {
-                deed.process == observer
-                    && matches!(deed.saw(), Saw::Leader(seen, _) if seen >= token)
-                    && deed.ended() <= by
+            let seen_in_time = operations.iter().any(|operation| {
+                operation.process == observer
+                    && matches!(operation.result(), CallResult::Leader(seen, _) if seen >= token)
+                    && operation.ended() <= by
             });
-            if !told {
-                let detail = format!("{observer} is not told of {token} by {by:?}");
+            if !seen_in_time {
+                let detail = format!("{observer} has not seen {token} by {by:?}");
                 faults.push(explain(run, "Blind", by, &detail));
             }
         }
@@ -124,18 +127,18 @@ fn blind(run: &Finished, deeds: &[Deed]) -> Vec<String> {
     faults
 }
 
-/// When each term was granted, its token, and when its holder let go or lost it.
+/// Returns for each term the time of the grant, the token, and the time of the end or loss.
 fn terms(events: &[Event]) -> Vec<(Duration, u64, Duration)> {
     let mut open: BTreeMap<(u32, u32), (Duration, u64)> = BTreeMap::new();
     let mut terms = Vec::new();
     for event in events {
-        let who = (event.process, event.task);
+        let caller = (event.process, event.task);
         match event.kind {
             Kind::Granted => {
-                open.insert(who, (event.at, event.token.unwrap_or_default()));
+                open.insert(caller, (event.at, event.token.unwrap_or_default()));
             }
             Kind::Exit => {
-                if let Some((at, token)) = open.remove(&who) {
+                if let Some((at, token)) = open.remove(&caller) {
                     terms.push((at, token, event.at));
                 }
             }

@@ -1,19 +1,19 @@
-//! What has a guard: locks, read-write locks, leased permits. What is judged are the holds: see `judge.rs`.
+//! Primitives with guards: locks, fair locks, read-write locks, leased permits. `judge.rs` checks their holds.
 
 use stanchion_testkit::Kind;
 
-use super::{Play, Work};
-use crate::family::{Contested, Primitive};
+use super::{Work, Workload};
+use crate::primitives::{Contested, Primitive};
 use crate::scenario::Scenario;
 use crate::simulate::Finished;
 use crate::work::Worker;
 
-pub(crate) const HOLDS: Play = Play {
+pub(crate) const HOLDS: Workload = Workload {
     work,
     judge,
-    look: None,
-    stays: |scenario, key, value| {
-        // For some minutes it is known which holders were slow.
+    inspect: None,
+    may_remain: |scenario, key, value| {
+        // The record of slow holders expires after some minutes.
         key.starts_with("stanchion_semaphore_slow:") || is_full(scenario, key, value)
     },
 };
@@ -32,7 +32,7 @@ fn work(worker: Worker) -> Work {
     })
 }
 
-/// A semaphore stays, and all its permits are back.
+/// Returns whether the key is a semaphore with all its permits free.
 fn is_full(scenario: &Scenario, key: &str, value: Option<&str>) -> bool {
     let Primitive::LeasedSemaphore(permits) = scenario.primitive else {
         return false;
@@ -40,7 +40,7 @@ fn is_full(scenario: &Scenario, key: &str, value: Option<&str>) -> bool {
     scenario.names.contains(&key) && value == Some(permits.to_string().as_str())
 }
 
-/// A simulation in which nothing happens proves nothing.
+/// Returns a violation if there are too few grants. A simulation without progress proves nothing.
 pub(crate) fn judge(run: &Finished) -> Vec<String> {
     let events = run.ledger.history.events();
     let mut poor = Vec::new();
@@ -51,7 +51,7 @@ pub(crate) fn judge(run: &Finished) -> Vec<String> {
     if granted < run.scenario.least {
         poor.push(format!("Poor: only {granted} grants"));
     }
-    // In ten minutes each gets 20.
+    // Each task gets at least 20 grants in 560 s.
     let each = run.scenario.busy_for.as_secs() / 28;
     for host in 0..run.scenario.clients {
         for task in 0..run.scenario.tasks {

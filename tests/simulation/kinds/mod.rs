@@ -1,4 +1,4 @@
-//! The kinds of things that are simulated. Each is a short description: what its users do, and how a judge looks at what they saw.
+//! The kinds of simulated primitives. Each defines a workload and the checks of its results.
 
 pub(crate) mod barrier;
 pub(crate) mod double;
@@ -14,80 +14,91 @@ use std::time::Duration;
 
 use stanchion::embedded::Engine;
 
-use crate::deeds::{Deed, Saw};
 use crate::ledger::Ledger;
+use crate::operations::{CallResult, Operation};
 use crate::scenario::Scenario;
 use crate::simulate::Finished;
 use crate::time::Time;
 use crate::work::Worker;
 
-/// What one task does until the simulation ends.
+/// The work of one task until the simulation ends.
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A kind.
+/// A kind: the calls of its tasks, and its checks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Play {
+pub(crate) struct Workload {
     pub(crate) work: fn(Worker) -> Work,
-    /// Returns what was broken: each text begins with the rule.
+    /// Returns the violations. Each text begins with the violated rule.
     pub(crate) judge: fn(&Finished) -> Vec<String>,
-    /// Looks at the server between the steps.
-    pub(crate) look: Option<fn(&Engine, &Scenario, &Ledger)>,
-    /// Returns whether a key with its value may be left in the end.
-    pub(crate) stays: fn(&Scenario, &str, Option<&str>) -> bool,
+    /// Inspects the server between the steps.
+    pub(crate) inspect: Option<fn(&Engine, &Scenario, &Ledger)>,
+    /// Returns whether a key with this value may remain at the end.
+    pub(crate) may_remain: fn(&Scenario, &str, Option<&str>) -> bool,
 }
 
-/// The time between two looks at the server.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+/// The time between two inspections of the server.
+pub(crate) const INSPECTION: Duration = Duration::from_millis(50);
 
-/// A simulation in which nothing happens proves nothing: of what counts there must be enough.
-pub(crate) fn progress(run: &Finished, what: &str, counts: impl Fn(&Deed) -> bool) -> Vec<String> {
-    let deeds = run.ledger.deeds();
-    let all = deeds.iter().filter(|deed| counts(deed)).count();
+/// Returns a violation if there are too few of the calls that `counts` selects. A simulation without progress proves nothing.
+pub(crate) fn progress(
+    run: &Finished,
+    what: &str,
+    counts: impl Fn(&Operation) -> bool,
+) -> Vec<String> {
+    let operations = run.ledger.operations();
+    let all = operations
+        .iter()
+        .filter(|operation| counts(operation))
+        .count();
     let mut poor = Vec::new();
     if all < run.scenario.least {
         poor.push(format!("Poor: only {all} {what}"));
     }
     for host in 0..run.scenario.clients {
-        let of_host = |deed: &&Deed| deed.process / 1_000 == host && counts(deed);
-        if !deeds.iter().any(|deed| of_host(&deed)) {
+        let of_host =
+            |operation: &&Operation| operation.process / 1_000 == host && counts(operation);
+        if !operations.iter().any(|operation| of_host(&operation)) {
             poor.push(format!("Poor: no {what} at host {host}"));
         }
     }
     poor
 }
 
-/// Returns when the process of a call was killed, or the end of time.
+/// Returns when a process was killed, or `Duration::MAX`.
 pub(crate) fn killed(run: &Finished, process: u32) -> Duration {
     let notes = run.ledger.notes();
     let found = notes.killed.iter().find(|(killed, _)| *killed == process);
     found.map_or(Duration::MAX, |(_, at)| *at)
 }
 
-/// Returns until when a call was under way, or its process lived; at most the length of the simulation.
-pub(crate) fn end_of(run: &Finished, deed: &Deed) -> Duration {
-    let end = deed.ended().min(killed(run, deed.process));
+/// Returns the end of a call or of its process, or the end of the simulation if that is earlier.
+pub(crate) fn end_of(run: &Finished, operation: &Operation) -> Duration {
+    let end = operation.ended().min(killed(run, operation.process));
     end.min(Time::at(run.scenario.length))
 }
 
-/// Returns until when a call without a certain end may still take effect.
-pub(crate) fn may_act_until(run: &Finished, deed: &Deed) -> Duration {
-    match deed.saw() {
-        Saw::Unknown => {
-            end_of(run, deed) + run.scenario.response_timeout * 3 + run.scenario.leases[0]
+/// Returns the latest time at which a call may take effect.
+pub(crate) fn may_act_until(run: &Finished, operation: &Operation) -> Duration {
+    match operation.result() {
+        CallResult::Unknown => {
+            end_of(run, operation) + run.scenario.response_timeout * 3 + run.scenario.leases[0]
         }
-        _ => deed.ended(),
+        _ => operation.ended(),
     }
 }
 
-/// A fault, with what happened around it.
+/// Returns a violation with the calls and faults around it.
 pub(crate) fn explain(run: &Finished, rule: &str, at: Duration, detail: &str) -> String {
     let (before, after) = (Duration::from_secs(5), Duration::from_secs(1));
     let near = |time: Duration| time + before >= at && time <= at + after;
     let mut lines: Vec<(Duration, String)> = Vec::new();
-    for deed in run.ledger.deeds().iter() {
-        let who = format!("{}/{} {:?}", deed.process, deed.task, deed.call);
-        if near(deed.began) || deed.end.is_some_and(|(end, _)| near(end)) {
-            lines.push((deed.began, format!("{who} … {:?}", deed.end)));
+    for operation in run.ledger.operations().iter() {
+        let caller = format!(
+            "{}/{} {:?}",
+            operation.process, operation.task, operation.call
+        );
+        if near(operation.began) || operation.end.is_some_and(|(end, _)| near(end)) {
+            lines.push((operation.began, format!("{caller} … {:?}", operation.end)));
         }
     }
     let notes = run.ledger.notes();

@@ -1,8 +1,8 @@
-//! A process of its own for the tests of the fair lock.
+//! A separate process for tests of the fair lock.
 //!
-//! `<url> <name> <lease ms> <tasks> <rounds>`: prints `CONNECTED`, waits for a line, and lets so many tasks acquire and
-//! release so often. For each grant it prints `HELD <task> <token>`. The line `stall` blocks its only thread for 3 s, from
-//! `STALLING` to `STALLED`. It ends when all tasks have.
+//! `<url> <name> <lease ms> <tasks> <rounds>`: prints `CONNECTED`, waits for a line, and starts `tasks` tasks that acquire and
+//! release `rounds` times each. For each grant it prints `HELD <task> <token>`. The line `stall` blocks its only thread for 3 s, from
+//! `STALLING` to `STALLED`. The process exits when all tasks have ended.
 #![expect(
     clippy::disallowed_methods,
     reason = "an executor is stalled on purpose"
@@ -47,7 +47,7 @@ async fn main() {
         while let Some(order) = orders.next_line().await.unwrap() {
             assert_eq!(order, "stall");
             println!("STALLING");
-            // On purpose: nothing of this runtime runs meanwhile.
+            // Blocks the runtime on purpose.
             std::thread::sleep(Duration::from_secs(3));
             println!("STALLED");
         }

@@ -1,4 +1,4 @@
-//! A process to be killed: `<kind> <url> <name> <lease ms>`. It acquires, prints `HELD`, and holds until its stdin ends.
+//! A process that tests kill: `<kind> <url> <name> <lease ms>`. It acquires, prints `HELD`, and holds until its stdin ends.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -21,7 +21,7 @@ async fn main() {
     let client = Client::connect(url).await.unwrap();
     let lock = |name: &str| Lock::new(&client, name).unwrap().with_lease(lease);
     let rwlock = RwLock::new(&client, name).unwrap().with_lease(lease);
-    // Whatever it is, it is released when dropped, and renewed until then.
+    // A guard of any kind is renewed until it is dropped, and then released.
     let held: Box<dyn std::any::Any> = match kind {
         "lock" => Box::new(lock(name).acquire().await.unwrap()),
         "fair" => {

@@ -1,14 +1,14 @@
-//! A process of its own for the tests: it takes a lock and does as its stdin says.
+//! A separate process for tests: it acquires a lock and executes the commands on its stdin.
 //!
-//! `hold <url> <name> <lease ms>`: prints `CONNECTED`, acquires, prints `HELD <token>`, and obeys lines. `write`: writes
+//! `hold <url> <name> <lease ms>`: prints `CONNECTED`, acquires, prints `HELD <token>`, and executes lines. `write`: writes
 //! to the resource under `guard.run`. `write later`: prints `WAITING`, 400 ms later `WRITING`, and writes. `write
-//! anyway`: writes whatever happened. `release`. At the end of stdin it drops the guard, shuts the client down and ends.
+//! anyway`: writes even after a loss. `release`. At the end of stdin it drops the guard, shuts the client down and ends.
 //!
 //! `read <url> <name> <lease ms> <n>`: prints `CONNECTED`, takes `n` read holds, prints `HELD`, and `LOST <reason>` when it
-//! loses one. At the end of stdin it goes as above. `write <url> <name> <lease ms>`: the same with a write hold, by a writer
-//! that holds new readers off while it waits.
+//! loses one. At the end of stdin it ends as above. `write <url> <name> <lease ms>`: the same with a write hold and
+//! `Preference::Writer`.
 //!
-//! `seats <url> <name> <lease ms> plain|leased <n>`: prints `CONNECTED`, takes `n` permits, prints `HELD`, and goes as above.
+//! `seats <url> <name> <lease ms> plain|leased <n>`: prints `CONNECTED`, takes `n` permits, prints `HELD`, and ends as above.
 //!
 //! `count <url> <name> <lease ms> <process> <tasks> <rounds> <history>`: prints `CONNECTED`, waits for a line, and counts
 //! up the key `counter` by reading and writing it under the lock.
@@ -134,11 +134,11 @@ async fn hold(lock: &Lock, mut raw: Raw, mut orders: Lines<BufReader<Stdin>>) {
                 "write later" => {
                     println!("WAITING");
                     tokio::time::sleep(Duration::from_millis(400)).await;
-                    // The step that must not be taken after a loss.
+                    // This write must not happen after a loss.
                     println!("WRITING");
                     println!("WROTE {}", raw.write_resource(token).await);
                 }
-                // Left to whoever obeys outside of the lock.
+                // Executed below, outside of `run`.
                 _ => return Some(order),
             }
         }
@@ -209,7 +209,7 @@ impl Counting {
                             Some(guard.valid_until().since_origin()),
                         );
                         lane.record(Kind::Enter);
-                        // The mutex is for the connection; the lock is what keeps the others out.
+                        // The mutex protects the connection. The lock excludes the other tasks and processes.
                         let count: u64 =
                             raw.lock().await.call("GET counter").await.parse().unwrap();
                         raw.lock()
@@ -230,7 +230,7 @@ impl Counting {
     }
 }
 
-/// A connection of its own, as the resource of an application would have.
+/// A separate connection, as the resource of an application would have.
 struct Raw(BufReader<TcpStream>);
 
 impl Raw {

@@ -1,14 +1,14 @@
 -- baton/acquire
--- Take the baton if nobody has it, or find that this owner has it already.
+-- Acquires the baton if it is free, or if this owner holds it already.
 --
 -- KEYS[1]  baton      hash  owner -> 1; its TTL is the lease
 -- ARGV[1]  owner      used for one hold only
 -- ARGV[2]  lease      milliseconds
--- ARGV[3]  not_after  server time in microseconds; later the script refuses
+-- ARGV[3]  not_after  server time in microseconds; after it the script refuses
 --
 -- Returns  0 acquired, -1 late, -4 - ttl busy
 -- Replay   finds its own field: acquired (P6)
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl ~= -2 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return -4 - ttl end

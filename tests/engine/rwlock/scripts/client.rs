@@ -1,6 +1,6 @@
-//! Clients that follow the rules of the core over a bad network, and what they believe.
+//! Simulates clients that follow the protocol over an unreliable network, and checks their state.
 //!
-//! Long: one imitation of the other side, used as a whole.
+//! Long: one simulation, used as a whole.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ const GRACE: u64 = 2_000;
 enum State {
     Acquiring,
     Held,
-    /// The same request goes again until it is answered.
+    /// The same request is resent until a reply arrives.
     Reentering,
     Releasing,
     Downgrading {
         to: String,
     },
-    /// Gives up: released until answered, and once more when nothing can be under way.
+    /// The client gives up: it sends releases until a reply arrives, and one more when no request can be in flight.
     Ending {
         began: u64,
         answered: bool,
@@ -35,14 +35,14 @@ enum State {
 struct Client {
     owner: String,
     writes: bool,
-    /// The writer it reads inside of.
+    /// For a nested read: the owner that writes.
     within: Option<String>,
     lease: u64,
     n: u64,
     state: State,
-    /// ms.
+    /// In ms.
     valid_until: u64,
-    /// No request that can grant runs after it, ms.
+    /// In ms. No unanswered request can grant after this time.
     unanswered_until: u64,
 }
 
@@ -62,7 +62,7 @@ impl Client {
         ) && ms <= self.valid_until
     }
 
-    /// A client gives up in the way of the core: it abandons, again and again.
+    /// Gives up as the core does: abandons repeatedly.
     fn give_up(&mut self, ms: u64) {
         self.state = State::Ending {
             began: ms,
@@ -71,7 +71,7 @@ impl Client {
     }
 }
 
-/// A thread of Java: (reads, writes), and until when at most.
+/// A Redisson thread: its hold counts, and the latest end of its holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
     reads: u64,
@@ -102,7 +102,7 @@ impl Sim {
         }
     }
 
-    /// Returns how many scripts have run.
+    /// Returns the number of scripts that have run.
     pub(super) async fn run(mut self, steps: usize) -> usize {
         for _ in 0..steps {
             self.step().await;
@@ -120,7 +120,7 @@ impl Sim {
         choices[self.rng.usize(..choices.len())]
     }
 
-    /// Sends over the bad network: `None` when there is no answer.
+    /// Sends over the unreliable network. `None` means that no reply arrived.
     fn send(&mut self, op: Op) -> Option<i64> {
         match self.rng.u8(..20) {
             0..14 => Some(self.server.run(&op)),
@@ -199,7 +199,7 @@ impl Sim {
         match client.state.clone() {
             State::Acquiring => self.acquire(&mut client),
             State::Held if ms > client.valid_until => client.give_up(ms),
-            State::Held => self.use_it(&mut client),
+            State::Held => self.use_hold(&mut client),
             State::Reentering => self.reenter(&mut client),
             State::Releasing => self.release(&mut client),
             State::Downgrading { to } => self.downgrade(&mut client, to),
@@ -263,11 +263,11 @@ impl Sim {
         }
     }
 
-    fn use_it(&mut self, client: &mut Client) {
+    fn use_hold(&mut self, client: &mut Client) {
         let sent = self.ms();
         match self.rng.u8(..20) {
             0..4 => {
-                // Harder than in earnest: there all requests of a hold have one lease.
+                // Harder than in production, where all requests of a hold use one lease.
                 client.lease = self.choose(&LEASES);
                 let (lease, not_after) = (client.lease, self.not_after());
                 let op = if client.writes {
@@ -378,7 +378,7 @@ impl Sim {
         reader.valid_until = self.valid(&reader, sent);
         match self.send(op) {
             Some(0) => {
-                // R2: an acquire of the writer may be under way still. Earlier runs of this request find it gone.
+                // R2: an acquire of the writer may still be in flight. Other copies of this downgrade find no writer.
                 client.state = if sent <= client.unanswered_until {
                     State::Ending {
                         began: 0,
@@ -401,7 +401,7 @@ impl Sim {
 
     fn end(&mut self, client: &mut Client, began: u64, answered: bool) {
         if answered {
-            // R2: whatever could still grant has run by now; this release is final.
+            // R2: no request that can grant is in flight any more; this release is final.
             client.unanswered_until = 0;
         }
         let op = if !client.writes {
@@ -462,7 +462,7 @@ impl Sim {
                         _ => thread.writes -= 1,
                     }
                 }
-                // Its scripts shorten what it holds itself; it is not this test's business how far.
+                // Redisson's scripts may shorten the thread's own lease. The simulation does not model by how much.
                 thread.valid_until = thread.valid_until.min(ms);
             }
             5..6 if thread.reads > 0 => {
@@ -510,7 +510,7 @@ impl Sim {
                 let known = self.server.table.count(&client.field()).is_some();
                 assert!(
                     known,
-                    "{client:?} believes, the server does not\n{}",
+                    "the server does not know the valid hold {client:?}\n{}",
                     self.server.tail()
                 );
             }
@@ -532,13 +532,13 @@ impl Sim {
             self.server.tail()
         );
         if let Some(writer) = writers.first() {
-            let strangers = readers
+            let others = readers
                 .iter()
                 .filter(|within| within.as_ref() != Some(writer));
             assert_eq!(
-                strangers.count(),
+                others.count(),
                 0,
-                "P1: somebody reads beside {writer}\n{}",
+                "P1: readers hold next to the writer {writer}\n{}",
                 self.server.tail()
             );
         }
@@ -553,13 +553,13 @@ impl Sim {
             });
             assert!(
                 !ours || alive,
-                "P3: {field} is nobody's\n{}",
+                "P3: no client owns {field}\n{}",
                 self.server.tail()
             );
         }
     }
 
-    /// Everybody goes, everything that is under way arrives, and nothing is left.
+    /// All clients give up, and all delayed requests arrive. After that, no hold is left.
     async fn drain(&mut self) {
         for _ in 0..400 {
             while let Some(op) = self.delayed.pop() {

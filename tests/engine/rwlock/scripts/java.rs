@@ -1,4 +1,4 @@
-//! The effect of Redisson's scripts on the table, and scripts of that effect.
+//! Imitates Redisson's scripts, and applies their effect to the table.
 
 use super::table::{Mode, Table, hold_key};
 

@@ -1,4 +1,4 @@
-//! The engine, asked directly, and compared with the table after every script.
+//! Runs each request on the engine, and compares the engine with the table after every script.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use stanchion::embedded::{Engine, Reply};
 use stanchion_tests::scripts;
 
 use super::java;
-use super::table::{Ask, Mode, Table, hold_key};
+use super::table::{Mode, Request, Table, hold_key};
 
 const RENEW: &str = include_str!("../../../../crates/stanchion-core/lua/renew.lua");
 const CHANNEL: &str = "redisson_rwlock:{job}";
@@ -19,7 +19,7 @@ const WAKE: &str = "stanchion_rwlock_wake:{job}";
 const CROWD: &str = "stanchion_rwlock_crowd:{job}";
 const PREFIX: &str = "{job}:";
 
-/// One request, as it goes over the wire: it can be run again, now or much later.
+/// One request, which can run more than once and at any later time.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     ReadAcquire {
@@ -39,7 +39,7 @@ pub(super) enum Op {
         owner: String,
         n: u64,
         lease: u64,
-        /// True if the waiter gives up, too.
+        /// True if the waiter also gives up.
         quits: bool,
     },
     ReadRenew {
@@ -119,7 +119,7 @@ impl Server {
         }
     }
 
-    /// µs.
+    /// The server time in µs.
     pub(super) fn now(&self) -> u64 {
         let Reply::Array(time) = self.engine.execute(&["TIME"]) else {
             panic!("TIME");
@@ -139,12 +139,12 @@ impl Server {
         self.engine.execute(&command)
     }
 
-    /// Runs a request on both, and compares.
+    /// Runs a request on the engine and on the table, and compares the two.
     pub(super) fn run(&mut self, op: &Op) -> i64 {
         let now = self.now();
         self.table.tick(now / 1000);
         let before = self.table.clone();
-        let reply = match self.ask(op) {
+        let reply = match self.execute(op) {
             Reply::Int(n) => n,
             Reply::Array(items) => match items.as_slice() {
                 [Reply::Int(n)] => *n,
@@ -166,18 +166,18 @@ impl Server {
     }
 
     #[rustfmt::skip]
-    fn ask(&self, op: &Op) -> Reply {
+    fn execute(&self, op: &Op) -> Reply {
         let text = |n: &u64| n.to_string();
         let (mark, turn) = if self.prefers_writers { (MARK, TURN) } else { ("job", "job") };
         let timeouts = |owner: &str| format!("{{job}}:{owner}:rwlock_timeout");
-        // The places of processes have tests of their own. Here a client that waits polls, and leaves a mark at most.
-        let ask = |grace: &u64| if *grace > 0 { "poll" } else { "try" };
+        // Queue entries have their own tests. Here a waiting client polls, and leaves at most a mark.
+        let way = |grace: &u64| if *grace > 0 { "poll" } else { "try" };
         let owner_of = |field: &str| field.strip_suffix(":write").unwrap().to_owned();
         let places = |quits: bool| if quits { "1" } else { "0" };
         let writers = ["job", FENCE, ROW, WAKE, CROWD, mark, turn];
         match op {
             Op::ReadAcquire { owner, lease, not_after, within, grace } =>
-                self.eval(scripts::READ_ACQUIRE, &["job", ROW, WAKE, CROWD, mark, turn, READERS, &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), ask(grace), "PUBLISH", CHANNEL, &text(grace), PREFIX, within]),
+                self.eval(scripts::READ_ACQUIRE, &["job", ROW, WAKE, CROWD, mark, turn, READERS, &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), way(grace), "PUBLISH", CHANNEL, &text(grace), PREFIX, within]),
             Op::ReadReenter { owner, lease, not_after, n } =>
                 self.eval(scripts::READ_REENTER, &["job", &hold_key(owner, 1), READERS], &[owner, &text(lease), &text(not_after), &text(n)]),
             Op::ReadRelease { owner, n, lease, quits } =>
@@ -185,7 +185,7 @@ impl Server {
             Op::ReadRenew { owner, lease, not_after } =>
                 self.eval(scripts::READ_RENEW, &["job", &hold_key(owner, 1), READERS], &[&text(not_after), owner, &text(lease)]),
             Op::WriteAcquire { field, lease, not_after, grace } =>
-                self.eval(scripts::WRITE_ACQUIRE, &["job", FENCE, ROW, WAKE, CROWD, mark, turn, READERS], &[&owner_of(field), &text(lease), &text(not_after), ask(grace), "PUBLISH", CHANNEL, &text(grace), PREFIX]),
+                self.eval(scripts::WRITE_ACQUIRE, &["job", FENCE, ROW, WAKE, CROWD, mark, turn, READERS], &[&owner_of(field), &text(lease), &text(not_after), way(grace), "PUBLISH", CHANNEL, &text(grace), PREFIX]),
             Op::WriteReenter { field, lease, not_after, n } =>
                 self.eval(scripts::WRITE_REENTER, &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
             Op::WriteRelease { field, n, lease } =>
@@ -213,19 +213,19 @@ impl Server {
     fn expect(&mut self, now: u64, op: &Op) -> i64 {
         let ms = now / 1000;
         let (prefers_writers, table) = (self.prefers_writers, &mut self.table);
-        let ask = |field, lease: &u64, not_after: &u64| Ask { field, lease: *lease, not_after: *not_after, prefers_writers };
+        let request = |field, lease: &u64, not_after: &u64| Request { field, lease: *lease, not_after: *not_after, prefers_writers };
         match op {
-            Op::ReadAcquire { owner, lease, not_after, within, grace } => table.read_acquire(now, ask(owner, lease, not_after), within, *grace),
-            Op::ReadReenter { owner, lease, not_after, n } => table.reenter(now, ask(owner, lease, not_after), *n, true),
+            Op::ReadAcquire { owner, lease, not_after, within, grace } => table.read_acquire(now, request(owner, lease, not_after), within, *grace),
+            Op::ReadReenter { owner, lease, not_after, n } => table.reenter(now, request(owner, lease, not_after), *n, true),
             Op::ReadRelease { owner, n, lease, quits } => table.read_release(ms, owner, *n, *lease, *quits && prefers_writers),
             Op::ReadRenew { not_after, .. } | Op::WriteRenew { not_after, .. } if now > *not_after => -1,
             Op::ReadRenew { owner, lease, .. } => table.renew(ms, owner, *lease, true),
-            Op::WriteAcquire { field, lease, not_after, grace } => table.write_acquire(now, ask(field, lease, not_after), *grace),
-            Op::WriteReenter { field, lease, not_after, n } => table.reenter(now, ask(field, lease, not_after), *n, false),
+            Op::WriteAcquire { field, lease, not_after, grace } => table.write_acquire(now, request(field, lease, not_after), *grace),
+            Op::WriteReenter { field, lease, not_after, n } => table.reenter(now, request(field, lease, not_after), *n, false),
             Op::WriteRelease { field, n, lease } => table.write_release(ms, field, *n, *lease),
             Op::WriteAbandon { field } => table.write_abandon(ms, field),
             Op::WriteRenew { field, lease, .. } => table.renew(ms, field, *lease, false),
-            Op::Downgrade { field, owner, lease, not_after } => table.downgrade(now, field, ask(owner, lease, not_after)),
+            Op::Downgrade { field, owner, lease, not_after } => table.downgrade(now, field, request(owner, lease, not_after)),
             Op::JavaRead { owner, lease } => table.java_read(ms, owner, *lease),
             Op::JavaUnread { owner } => table.java_unread(ms, owner),
             Op::JavaWrite { owner, lease } => table.java_write(ms, owner, *lease),

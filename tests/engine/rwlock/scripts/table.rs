@@ -1,4 +1,4 @@
-//! The plain model: what each script does to a table.
+//! The simple model: the effect of each script on a table.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Table {
     pub(super) fields: Vec<(String, u64)>,
     pub(super) end: u64,
     pub(super) holds: BTreeMap<String, u64>,
-    /// The readers that may be dead, and from when on.
+    /// The readers, and the time from which on each may be dead.
     pub(super) readers: BTreeMap<String, u64>,
     pub(super) readers_end: u64,
     pub(super) mark: Option<(String, u64)>,
@@ -28,28 +28,28 @@ pub(super) fn hold_key(owner: &str, index: u64) -> String {
     format!("{{job}}:{owner}:rwlock_timeout:{index}")
 }
 
-/// Busy for so long.
+/// The reply "busy for `ms`".
 fn busy(ms: u64) -> i64 {
     -4 - i64::try_from(ms).unwrap()
 }
 
-/// The replies of the convention.
+/// The reply codes of the protocol.
 const DONE: i64 = 0;
 const LATE: i64 = -1;
 const GONE: i64 = -2;
 
 /// A request that can grant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct Request<'a> {
     pub(super) field: &'a str,
     pub(super) lease: u64,
-    /// µs.
+    /// In µs.
     pub(super) not_after: u64,
     pub(super) prefers_writers: bool,
 }
 
 impl Table {
-    /// Removes what has run out.
+    /// Removes expired entries.
     pub(super) fn tick(&mut self, ms: u64) {
         if ms > self.end {
             self.free();
@@ -62,7 +62,7 @@ impl Table {
         }
     }
 
-    /// The script deletes both.
+    /// Frees the lock and forgets its readers, as the script does.
     fn end_all(&mut self) {
         self.free();
         self.readers.clear();
@@ -103,21 +103,27 @@ impl Table {
         *old = (*old).max(end);
     }
 
-    pub(super) fn read_acquire(&mut self, now: u64, ask: Ask<'_>, within: &str, grace: u64) -> i64 {
+    pub(super) fn read_acquire(
+        &mut self,
+        now: u64,
+        request: Request<'_>,
+        within: &str,
+        grace: u64,
+    ) -> i64 {
         let ms = now / 1000;
-        let (held, writer) = (self.count(ask.field), self.count(within));
-        let newcomer = held.is_none() && writer.is_none();
+        let (held, writer) = (self.count(request.field), self.count(within));
+        let is_new = held.is_none() && writer.is_none();
         let turn = self
             .turn
             .clone()
-            .filter(|_| ask.prefers_writers && newcomer);
+            .filter(|_| request.prefers_writers && is_new);
         let turn = turn.map(|(turn, _)| turn).unwrap_or_default();
-        let passed_over = turn.is_empty() || turn.starts_with('.');
+        let mark_counts = turn.is_empty() || turn.starts_with('.');
         let mark = self
             .mark
             .as_ref()
-            .filter(|_| ask.prefers_writers && passed_over);
-        let refused = match (newcomer, self.mode, mark) {
+            .filter(|_| request.prefers_writers && mark_counts);
+        let refused = match (is_new, self.mode, mark) {
             (true, Some(Mode::Write), _) => Some(self.end - ms),
             (true, _, Some((_, end))) => Some(end - ms),
             _ => None,
@@ -125,36 +131,36 @@ impl Table {
         if let Some(left) = refused.filter(|_| grace == 0) {
             return busy(left);
         }
-        if now > ask.not_after {
+        if now > request.not_after {
             return LATE;
         }
         if let Some(left) = refused {
             if turn.is_empty() {
-                self.turn = Some((format!(".{}", ask.field), ms + grace));
+                self.turn = Some((format!(".{}", request.field), ms + grace));
             } else if let Some((turn, end)) = &mut self.turn
-                && turn[1..] == *ask.field
+                && turn[1..] == *request.field
             {
                 *end = ms + grace;
             }
             return busy(left.min(grace / 2));
         }
-        let own = hold_key(ask.field, 1);
+        let own = hold_key(request.field, 1);
         if held.is_none() {
             self.holds.remove(&own);
         }
-        self.hold(&own, ms + ask.lease);
-        self.index(ask.field, ms + ask.lease);
+        self.hold(&own, ms + request.lease);
+        self.index(request.field, ms + request.lease);
         let end = self.mode.map_or(0, |_| self.end);
-        self.readers_end = end.max(ms + ask.lease);
+        self.readers_end = end.max(ms + request.lease);
         if held.is_none() {
             if self.mode == Some(Mode::Read) {
-                self.bury_ended(ms, 8);
+                self.remove_ended(ms, 8);
             }
-            self.set(ask.field, 1);
+            self.set(request.field, 1);
         }
         self.mode.get_or_insert(Mode::Read);
-        self.lengthen(ms + ask.lease);
-        if turn == format!(".{}", ask.field) {
+        self.lengthen(ms + request.lease);
+        if turn == format!(".{}", request.field) {
             self.turn = None;
         } else if turn.starts_with('!') {
             self.turn = Some(("+".to_owned(), ms + 250));
@@ -167,7 +173,7 @@ impl Table {
         *old = (*old).max(end);
     }
 
-    /// The time that the hold keys of a reader have left.
+    /// The longest remaining time of a reader's hold keys, in ms.
     fn left_of(&self, ms: u64, reader: &str) -> u64 {
         let count = self.count(reader).unwrap_or(0);
         let ends = (1..=count.min(8)).filter_map(|index| self.holds.get(&hold_key(reader, index)));
@@ -182,7 +188,7 @@ impl Table {
         self.remove(reader);
     }
 
-    fn bury_ended(&mut self, ms: u64, most: usize) {
+    fn remove_ended(&mut self, ms: u64, most: usize) {
         let ended = self.readers.iter().filter(|(_, end)| **end < ms);
         let mut ended: Vec<_> = ended.map(|(reader, end)| (*end, reader.clone())).collect();
         ended.sort();
@@ -194,9 +200,10 @@ impl Table {
         }
     }
 
-    /// When to look again, and whether all were looked at. The simulation has never so many that some are left out.
-    fn bury(&mut self, ms: u64) -> (u64, bool) {
-        self.bury_ended(ms, 64);
+    /// Removes dead readers. Returns the time until the next check, and true if all readers were checked. The simulation has too few
+    /// readers to exceed the limit of one run.
+    fn remove_dead(&mut self, ms: u64) -> (u64, bool) {
+        self.remove_ended(ms, 64);
         let few = self.fields.len() <= 4;
         if !few && self.fields.len() <= self.readers.len() {
             let last = self.readers.values().max().copied().unwrap_or(0);
@@ -218,13 +225,13 @@ impl Table {
         (longest, true)
     }
 
-    pub(super) fn reenter(&mut self, now: u64, ask: Ask<'_>, n: u64, reads: bool) -> i64 {
-        if now > ask.not_after {
+    pub(super) fn reenter(&mut self, now: u64, request: Request<'_>, n: u64, reads: bool) -> i64 {
+        if now > request.not_after {
             return LATE;
         }
         // A late run of an earlier request never lowers the count.
-        let n = self.count(ask.field).unwrap_or(0).max(n + 1);
-        self.counted(now / 1000, ask.field, n, ask.lease, reads)
+        let n = self.count(request.field).unwrap_or(0).max(n + 1);
+        self.counted(now / 1000, request.field, n, request.lease, reads)
     }
 
     fn counted(&mut self, ms: u64, field: &str, n: u64, lease: u64, reads: bool) -> i64 {
@@ -272,29 +279,29 @@ impl Table {
         }
         self.readers.remove(owner);
         if self.mode == Some(Mode::Read) {
-            let (longest, all) = self.bury(ms);
+            let (longest, all) = self.remove_dead(ms);
             if self.fields.is_empty() {
                 self.end_all();
             } else if all {
-                // As Redisson: the lock lasts as long as the longest.
+                // As in Redisson's script: the lock lasts as long as its longest hold.
                 self.end = ms + longest;
             }
         }
         DONE
     }
 
-    pub(super) fn write_acquire(&mut self, now: u64, ask: Ask<'_>, grace: u64) -> i64 {
+    pub(super) fn write_acquire(&mut self, now: u64, request: Request<'_>, grace: u64) -> i64 {
         let ms = now / 1000;
-        let held = self.count(ask.field).is_some();
+        let held = self.count(request.field).is_some();
         if self.mode == Some(Mode::Write) && !held && grace == 0 {
             return busy(self.end - ms);
         }
-        if now > ask.not_after {
+        if now > request.not_after {
             return LATE;
         }
         let mut taken = self.mode.filter(|_| !held).map(|_| self.end - ms);
         if self.mode == Some(Mode::Read) && !held {
-            let (again, _) = self.bury(ms);
+            let (again, _) = self.remove_dead(ms);
             if self.fields.is_empty() {
                 self.end_all();
                 taken = None;
@@ -302,13 +309,16 @@ impl Table {
                 taken = taken.map(|left| left.min(again));
             }
         }
-        let turn = self.turn.clone().filter(|_| ask.prefers_writers && !held);
+        let turn = self
+            .turn
+            .clone()
+            .filter(|_| request.prefers_writers && !held);
         let yields = turn.as_ref().filter(|(turn, _)| turn.starts_with('!'));
         if let Some(left) = taken.or_else(|| yields.map(|(_, end)| end - ms)) {
             if grace == 0 {
                 return busy(left);
             }
-            self.mark = Some((ask.field.to_owned(), ms + grace));
+            self.mark = Some((request.field.to_owned(), ms + grace));
             return busy((grace / 2).min(left));
         }
         self.turn = match turn {
@@ -319,16 +329,16 @@ impl Table {
         self.last_token = now.max(self.last_token + 1);
         if !held {
             self.mode = Some(Mode::Write);
-            self.set(ask.field, 1);
+            self.set(request.field, 1);
         }
-        self.lengthen(ms + ask.lease);
-        self.unmark(ask);
+        self.lengthen(ms + request.lease);
+        self.unmark(request);
         i64::try_from(self.last_token).unwrap()
     }
 
-    fn unmark(&mut self, ask: Ask<'_>) {
-        if ask.prefers_writers {
-            self.mark.take_if(|(writer, _)| writer == ask.field);
+    fn unmark(&mut self, request: Request<'_>) {
+        if request.prefers_writers {
+            self.mark.take_if(|(writer, _)| writer == request.field);
         }
     }
 
@@ -353,7 +363,7 @@ impl Table {
         if marked.is_some() { DONE } else { released }
     }
 
-    pub(super) fn downgrade(&mut self, now: u64, from: &str, to: Ask<'_>) -> i64 {
+    pub(super) fn downgrade(&mut self, now: u64, from: &str, to: Request<'_>) -> i64 {
         let ms = now / 1000;
         if self.count(from).is_none() && self.count(to.field).is_none() {
             return GONE;

@@ -1,31 +1,31 @@
-//! What must be true of the runs of a job.
+//! Checks the runs of a job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{LATE, least};
-use crate::deeds::{Call, Deed, Saw};
 use crate::kinds::{end_of, explain, progress};
+use crate::operations::{Call, CallResult, Operation};
 use crate::simulate::Finished;
 use crate::time::Time;
 
 pub(super) fn judge(run: &Finished) -> Vec<String> {
-    let deeds = run.ledger.deeds().clone();
+    let operations = run.ledger.operations().clone();
     let mut faults = Vec::new();
-    let mut runs: Vec<(u64, &Deed)> = deeds
+    let mut runs: Vec<(u64, &Operation)> = operations
         .iter()
-        .filter_map(|deed| match deed.call {
-            Call::Run(tick) => Some((tick, deed)),
+        .filter_map(|operation| match operation.call {
+            Call::Run(tick) => Some((tick, operation)),
             _ => None,
         })
         .collect();
-    runs.sort_by_key(|(_, deed)| deed.began);
+    runs.sort_by_key(|(_, operation)| operation.began);
     let least = least(run.scenario.seed);
     for pair in runs.windows(2) {
         let [(before, first), (tick, second)] = pair else {
             continue;
         };
-        // A later tick that has run counts for all before it.
+        // A tick must not run after a later one.
         if tick <= before {
             let rule = if tick == before {
                 "TickTwice"
@@ -35,34 +35,36 @@ pub(super) fn judge(run: &Finished) -> Vec<String> {
             let detail = format!("{tick} after {before}: {first:?}, {second:?}");
             faults.push(explain(run, rule, second.began, &detail));
         }
-        // The server's beginning of the first was after its call, that of the second before its work.
-        let asked = asked(&deeds, *before, first);
-        if second.began < asked + least {
-            let detail = format!("{second:?}, the one before was asked for at {asked:?}");
+        // For the server the first run began after its request, and the second one before its work.
+        let requested = requested_at(&operations, *before, first);
+        if second.began < requested + least {
+            let detail = format!("{second:?}, the run before was requested at {requested:?}");
             faults.push(explain(run, "Unrested", second.began, &detail));
         }
     }
-    let ticks: BTreeMap<u64, &Deed> = runs.iter().copied().collect();
-    for deed in &deeds {
-        if let (Call::Tick(_), Saw::Already(ran)) = (deed.call, deed.saw()) {
-            let known = ticks.get(&ran).is_some_and(|run| run.began <= deed.ended());
-            // Nobody saw its work, but somebody asked for it, and was cut short; or had no answer for so long that its claim may be
-            // older than its work.
-            let perhaps = deeds.iter().any(|other| {
+    let ticks: BTreeMap<u64, &Operation> = runs.iter().copied().collect();
+    for operation in &operations {
+        if let (Call::Tick(_), CallResult::Already(ran)) = (operation.call, operation.result()) {
+            let known = ticks
+                .get(&ran)
+                .is_some_and(|run| run.began <= operation.ended());
+            // The tick may have been claimed by a call that was interrupted, or by one whose reply took so long that the claim may be
+            // older than the work.
+            let perhaps = operations.iter().any(|other| {
                 other.call == Call::Tick(ran)
-                    && (other.saw() == Saw::Unknown
+                    && (other.result() == CallResult::Unknown
                         || other.ended() >= other.began + run.scenario.response_timeout)
-                    && other.began <= deed.ended()
+                    && other.began <= operation.ended()
             });
             if !known && !perhaps {
-                let detail = format!("nobody ran {ran}: {deed:?}");
-                faults.push(explain(run, "Claimed", deed.ended(), &detail));
+                let detail = format!("{ran} did not run: {operation:?}");
+                faults.push(explain(run, "Claimed", operation.ended(), &detail));
             }
         }
     }
-    faults.extend(missed(run, &deeds, &runs, least));
-    faults.extend(progress(run, "ticks asked for", |deed| {
-        matches!(deed.call, Call::Tick(_))
+    faults.extend(missed(run, &operations, &runs, least));
+    faults.extend(progress(run, "requests for ticks", |operation| {
+        matches!(operation.call, Call::Tick(_))
     }));
     if runs.len() < run.scenario.least {
         faults.push(format!("Poor: only {} runs", runs.len()));
@@ -70,39 +72,44 @@ pub(super) fn judge(run: &Finished) -> Vec<String> {
     faults
 }
 
-/// When the run was asked for that this is the work of.
-fn asked(deeds: &[Deed], tick: u64, run: &Deed) -> Duration {
-    deeds
+/// Returns when the run was requested that this work belongs to.
+fn requested_at(operations: &[Operation], tick: u64, run: &Operation) -> Duration {
+    operations
         .iter()
-        .filter(|deed| {
-            deed.call == Call::Tick(tick)
-                && (deed.process, deed.task) == (run.process, run.task)
-                && deed.began <= run.began
+        .filter(|operation| {
+            operation.call == Call::Tick(tick)
+                && (operation.process, operation.task) == (run.process, run.task)
+                && operation.began <= run.began
         })
-        .map(|deed| deed.began)
+        .map(|operation| operation.began)
         .max()
         .unwrap_or(run.began)
 }
 
-/// A tick is run in calm weather, unless a run before it goes on, or the job rests.
-fn missed(run: &Finished, deeds: &[Deed], runs: &[(u64, &Deed)], least: Duration) -> Vec<String> {
-    let mut asked: BTreeMap<u64, Vec<&Deed>> = BTreeMap::new();
-    for deed in deeds {
-        if let Call::Tick(tick) = deed.call {
-            asked.entry(tick).or_default().push(deed);
+/// In a calm phase a tick runs, unless an earlier run is in progress or the job rests.
+fn missed(
+    run: &Finished,
+    operations: &[Operation],
+    runs: &[(u64, &Operation)],
+    least: Duration,
+) -> Vec<String> {
+    let mut requests: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
+    for operation in operations {
+        if let Call::Tick(tick) = operation.call {
+            requests.entry(tick).or_default().push(operation);
         }
     }
     let calms = run.ledger.notes().calms.clone();
-    // How long a run keeps others off: also one whose process died in it.
-    let kept = |deed: &Deed| {
-        let after = match deed.end {
+    // The end of the time in which a run blocks others, also if its process was killed.
+    let kept = |operation: &Operation| {
+        let after = match operation.end {
             Some(_) => LATE,
             None => run.scenario.leases[0],
         };
-        (end_of(run, deed) + after).max(deed.began + least)
+        (end_of(run, operation) + after).max(operation.began + least)
     };
     let mut faults = Vec::new();
-    for (tick, calls) in asked {
+    for (tick, calls) in requests {
         let (Some(first), Some(last)) = (
             calls.iter().map(|call| call.began).min(),
             calls.iter().map(|call| call.ended()).max(),
@@ -110,12 +117,12 @@ fn missed(run: &Finished, deeds: &[Deed], runs: &[(u64, &Deed)], least: Duration
             continue;
         };
         let calm = calms.iter().any(|(from, to)| *from <= first && last <= *to);
-        let busy = runs
-            .iter()
-            .any(|(other, deed)| *other == tick || deed.began <= last && kept(deed) >= first);
+        let busy = runs.iter().any(|(other, operation)| {
+            *other == tick || operation.began <= last && kept(operation) >= first
+        });
         if calm && !busy {
             let at = Time::of_date(Duration::from_millis(tick));
-            let detail = format!("{tick} has not been run: {calls:?}");
+            let detail = format!("{tick} did not run: {calls:?}");
             faults.push(explain(run, "Missed", at, &detail));
         }
     }

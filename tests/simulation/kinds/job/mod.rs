@@ -1,4 +1,4 @@
-//! Jobs: each host has a timer, by a wall clock that is wrong by up to a second, and asks to run each tick.
+//! Jobs: each host has a wall clock that is wrong by up to a second, and a timer that requests each tick.
 
 mod judge;
 
@@ -8,19 +8,19 @@ use stanchion::{AcquireError, AcquireOptions, Begun, Job, Lease, Outcome, Tick};
 use stanchion_testkit::{Kind, Mode};
 use tokio::time::{sleep, timeout};
 
-use super::{Play, Work};
-use crate::deeds::{Call, Pending, Saw};
-use crate::family::{Contested, Guard};
-use crate::held::{End, Held, OPERATION, Step};
+use super::{Work, Workload};
+use crate::held::{End, Held, OPERATION_TIMEOUT, Step};
 use crate::ledger::{Ledger, Scribe};
+use crate::operations::{Call, CallResult, Pending};
+use crate::primitives::{Contested, Guard};
 use crate::work::Worker;
 
-pub(crate) const JOB: Play = Play {
+pub(crate) const JOB: Workload = Workload {
     work,
     judge: judge::judge,
-    look: None,
-    // The record of the last run stays for days.
-    stays: |_, key, _| key.starts_with("stanchion_job_last:"),
+    inspect: None,
+    // The record of the last run may_remain for days.
+    may_remain: |_, key, _| key.starts_with("stanchion_job_last:"),
 };
 
 const NAME: &str = "nightly";
@@ -28,13 +28,13 @@ const NAME: &str = "nightly";
 /// The time between two ticks.
 const PERIOD: Duration = Duration::from_secs(3);
 
-/// By so much a host's wall clock may be ahead, or behind.
+/// A host's wall clock is fast or slow by at most this.
 const SKEW: Duration = Duration::from_secs(1);
 
-/// Timers fire late by up to this.
+/// Timers fire late by at most this.
 const LATE: Duration = Duration::from_millis(100);
 
-/// How long others are kept off from the beginning of a run: in every other seed.
+/// The least time of a run, in every other seed.
 fn least(seed: u64) -> Duration {
     if seed.is_multiple_of(2) {
         Duration::from_millis(800)
@@ -52,7 +52,7 @@ fn work(worker: Worker) -> Work {
             options = options.lease(lease);
         }
         let Ok(job) = Job::new(&worker.client, NAME) else {
-            return worker.ledger.complain("the job has no name");
+            return worker.ledger.complain("the name of the job is rejected");
         };
         let job = job
             .with_options(options)
@@ -72,7 +72,7 @@ impl Machine {
         let ledger = std::sync::Arc::clone(&self.worker.ledger);
         let host = u64::from(self.worker.process / 1_000);
         let mut clock = fastrand::Rng::with_seed(self.worker.scenario.seed * 131 + host);
-        // A second less, plus up to two; most are off by less, so that many ask at one time.
+        // The first host is off by up to 1 s, the others by up to 100 ms, so that they send requests at nearly the same time.
         let most = if host == 0 { SKEW } else { LATE };
         let ahead = SKEW + Duration::from_millis(clock.u64(0..=2 * millis(most))) - most;
         let shown = || ledger.time.date() + ahead - SKEW;
@@ -82,87 +82,89 @@ impl Machine {
             next += 1;
             sleep(Duration::from_millis(tick).saturating_sub(shown())).await;
             sleep(self.worker.millis(0, LATE)).await;
-            if self.ask(&ledger, tick).await == Saw::Skipped && self.worker.rng.u8(..3) == 0 {
-                // Perhaps it is over soon.
+            if self.request(&ledger, tick).await == CallResult::Skipped
+                && self.worker.rng.u8(..3) == 0
+            {
+                // The run in progress may end soon.
                 sleep(Duration::from_millis(400)).await;
-                self.ask(&ledger, tick).await;
+                self.request(&ledger, tick).await;
             }
         }
     }
 
-    /// Asks once, in one of the ways.
-    async fn ask(&mut self, ledger: &Ledger, tick: u64) -> Saw {
+    /// Requests the tick once, by a random method.
+    async fn request(&mut self, ledger: &Ledger, tick: u64) -> CallResult {
         let length = match self.worker.rng.u8(..10) {
             0..8 => self.worker.millis(1, Duration::from_millis(300)),
             8 => self.worker.millis(1, self.lease * 2),
             _ => self.worker.millis(1, PERIOD + SKEW),
         };
-        let who = (self.worker.process, self.worker.task);
-        let call = Pending::begin(ledger, who, Call::Tick(tick));
+        let caller = (self.worker.process, self.worker.task);
+        let call = Pending::begin(ledger, caller, Call::Tick(tick));
         let Ok(at) = Tick::from_unix_millis(tick) else {
-            ledger.complain("a tick of these days is refused");
-            return Saw::Nothing;
+            ledger.complain("the tick is rejected");
+            return CallResult::Nothing;
         };
-        let saw = match self.worker.rng.u8(..6) {
-            0 => self.begin(ledger, who, tick, at, length).await,
+        let result = match self.worker.rng.u8(..6) {
+            0 => self.begin(ledger, caller, tick, at, length).await,
             1 => {
                 let patience = self.worker.millis(0, length + LATE);
-                let run = self.run_tick(ledger, who, tick, at, length);
-                timeout(patience, run).await.unwrap_or(Saw::Unknown)
+                let run = self.run_tick(ledger, caller, tick, at, length);
+                timeout(patience, run).await.unwrap_or(CallResult::Unknown)
             }
-            _ => self.run_tick(ledger, who, tick, at, length).await,
+            _ => self.run_tick(ledger, caller, tick, at, length).await,
         };
-        call.end(saw);
-        saw
+        call.end(result);
+        result
     }
 
     async fn run_tick(
         &self,
         ledger: &Ledger,
-        who: (u32, u32),
+        caller: (u32, u32),
         tick: u64,
         at: Tick,
         length: Duration,
-    ) -> Saw {
-        let asked = ledger.time.now();
+    ) -> CallResult {
+        let requested = ledger.time.now();
         let outcome = self.job.run_tick(at, |run| async move {
-            let _running = Running::begin(ledger, who, tick, run.fencing_token());
+            let _running = Running::begin(ledger, caller, tick, run.fencing_token());
             sleep(length).await;
         });
         let outcome = outcome.await;
         let ran = matches!(&outcome, Ok(Outcome::Done(())) | Ok(Outcome::Lost { .. }));
         if !ran {
-            ledger.check_bound("run_tick", asked, OPERATION);
+            ledger.check_bound("run_tick", requested, OPERATION_TIMEOUT);
         }
         match outcome {
-            Ok(Outcome::Done(())) => Saw::Done,
-            Ok(Outcome::Lost { .. }) => Saw::Lost,
-            Ok(Outcome::Skipped { .. }) => Saw::Skipped,
+            Ok(Outcome::Done(())) => CallResult::Done,
+            Ok(Outcome::Lost { .. }) => CallResult::Lost,
+            Ok(Outcome::Skipped { .. }) => CallResult::Skipped,
             Ok(Outcome::Already { tick, .. }) => already(tick),
             Err(error) => failed(ledger, &error),
             Ok(other) => {
-                ledger.complain(format!("{other:?} is not known"));
-                Saw::Unknown
+                ledger.complain(format!("unexpected result: {other:?}"));
+                CallResult::Unknown
             }
         }
     }
 
-    /// With a guard, which is judged as other guards are.
+    /// Runs with a guard. The checker of holds checks it.
     async fn begin(
         &self,
         ledger: &Ledger,
-        who: (u32, u32),
+        caller: (u32, u32),
         tick: u64,
         at: Tick,
         length: Duration,
-    ) -> Saw {
-        let scribe = scribe(ledger, who);
-        let asked = ledger.time.now();
+    ) -> CallResult {
+        let scribe = scribe(ledger, caller);
+        let requested = ledger.time.now();
         let begun = self.job.begin_tick(at).await;
-        ledger.check_bound("begin_tick", asked, OPERATION);
+        ledger.check_bound("begin_tick", requested, OPERATION_TIMEOUT);
         match begun {
             Ok(Begun::Running(guard)) => {
-                let run = Pending::begin(ledger, who, Call::Run(tick));
+                let run = Pending::begin(ledger, caller, Call::Run(tick));
                 scribe.record(Kind::Invoke);
                 let held = Held {
                     guard: Guard::Run(guard),
@@ -173,41 +175,41 @@ impl Machine {
                     scribe,
                     from_reply: std::sync::Mutex::default(),
                 };
-                let weather = self.worker.scenario.weather;
-                held.use_it(&[Step::Sleep(length)], End::Release, weather)
+                let fault_mode = self.worker.scenario.fault_mode;
+                held.use_it(&[Step::Sleep(length)], End::Release, fault_mode)
                     .await;
-                run.end(Saw::Done);
-                Saw::Done
+                run.end(CallResult::Done);
+                CallResult::Done
             }
-            Ok(Begun::Skipped { .. }) => Saw::Skipped,
+            Ok(Begun::Skipped { .. }) => CallResult::Skipped,
             Ok(Begun::Already { tick, .. }) => already(tick),
             Err(error) => failed(ledger, &error),
             Ok(other) => {
-                ledger.complain(format!("{other:?} is not known"));
-                Saw::Unknown
+                ledger.complain(format!("unexpected result: {other:?}"));
+                CallResult::Unknown
             }
         }
     }
 }
 
-fn already(tick: Tick) -> Saw {
+fn already(tick: Tick) -> CallResult {
     let since = tick.time().duration_since(std::time::UNIX_EPOCH);
-    Saw::Already(millis(since.unwrap_or_default()))
+    CallResult::Already(millis(since.unwrap_or_default()))
 }
 
-fn failed(ledger: &Ledger, error: &AcquireError) -> Saw {
+fn failed(ledger: &Ledger, error: &AcquireError) -> CallResult {
     match error {
         AcquireError::Unavailable { .. } => {
             ledger.count("run: unavailable");
-            Saw::Unknown
+            CallResult::Unknown
         }
         AcquireError::Ambiguous { .. } | AcquireError::TimedOut { .. } => {
             ledger.count("run: ambiguous");
-            Saw::Unknown
+            CallResult::Unknown
         }
         error => {
             ledger.complain(format!("P8: {error}"));
-            Saw::Unknown
+            CallResult::Unknown
         }
     }
 }
@@ -231,24 +233,24 @@ struct Running<'a> {
 impl<'a> Running<'a> {
     fn begin(
         ledger: &'a Ledger,
-        who: (u32, u32),
+        caller: (u32, u32),
         tick: u64,
         token: Option<stanchion::FencingToken>,
     ) -> Self {
         ledger.count("runs");
-        let scribe = scribe(ledger, who);
+        let scribe = scribe(ledger, caller);
         if token.is_none() {
             scribe.complain("P2: no fencing token");
         }
         scribe.record(Kind::Invoke);
         let moment = ledger.time.now() + Duration::from_micros(1);
         let token = token.map(stanchion::FencingToken::get);
-        // Who has a future alone knows no end of the hold: the work itself is what may not overlap.
+        // Without a guard the end of the hold is unknown, so the hold is recorded as the time of the work, which must not overlap.
         scribe.record_with(Kind::Granted, token, Some(moment));
         scribe.record(Kind::Enter);
         Self {
             scribe,
-            run: Some(Pending::begin(ledger, who, Call::Run(tick))),
+            run: Some(Pending::begin(ledger, caller, Call::Run(tick))),
         }
     }
 }
@@ -258,7 +260,7 @@ impl Drop for Running<'_> {
         self.scribe.record(Kind::Exit);
         self.scribe.record(Kind::ReleaseInvoke);
         if let Some(run) = self.run.take() {
-            run.end(Saw::Done);
+            run.end(CallResult::Done);
         }
     }
 }

@@ -1,83 +1,88 @@
-//! What must be true of each latch.
+//! Checks each latch.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{IDLE, KEPT, PREFIX, PROMPT, count_of};
-use crate::deeds::{Call, Deed, Saw};
-use crate::kinds::{LOOK, end_of, explain, may_act_until, progress};
+use crate::kinds::{INSPECTION, end_of, explain, may_act_until, progress};
+use crate::operations::{Call, CallResult, Operation};
 use crate::simulate::Finished;
 use crate::time::Time;
 
-/// One latch and what was done with it.
-struct Story<'a> {
+/// One latch and its calls.
+struct LatchHistory<'a> {
     run: &'a Finished,
     number: u64,
-    deeds: Vec<&'a Deed>,
-    /// The one call that armed it, if it certainly has.
-    arm: Option<&'a Deed>,
+    operations: Vec<&'a Operation>,
+    /// The call that armed the latch, if it certainly succeeded.
+    arm: Option<&'a Operation>,
     calms: Vec<(Duration, Duration)>,
 }
 
 pub(super) fn judge(run: &Finished) -> Vec<String> {
-    let deeds = run.ledger.deeds().clone();
-    let mut stories: BTreeMap<u64, Vec<&Deed>> = BTreeMap::new();
-    for deed in &deeds {
-        if let Call::Arm(number) | Call::CountDown(number) | Call::Await(number) = deed.call {
-            stories.entry(number).or_default().push(deed);
+    let operations = run.ledger.operations().clone();
+    let mut histories: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
+    for operation in &operations {
+        if let Call::Arm(number) | Call::CountDown(number) | Call::Await(number) = operation.call {
+            histories.entry(number).or_default().push(operation);
         }
     }
     let mut faults = Vec::new();
-    for (number, deeds) in stories {
-        let arm = deeds
-            .iter()
-            .copied()
-            .find(|deed| deed.call == Call::Arm(number) && deed.saw() == Saw::Done);
-        let story = Story {
+    for (number, operations) in histories {
+        let arm = operations.iter().copied().find(|operation| {
+            operation.call == Call::Arm(number) && operation.result() == CallResult::Done
+        });
+        let history = LatchHistory {
             run,
             number,
-            deeds,
+            operations,
             arm,
             calms: run.ledger.notes().calms.clone(),
         };
-        story.judge(&mut faults);
+        history.judge(&mut faults);
     }
-    faults.extend(progress(run, "latches opened", |deed| {
-        matches!(deed.call, Call::Await(_)) && deed.saw() == Saw::Done
+    faults.extend(progress(run, "latches opened", |operation| {
+        matches!(operation.call, Call::Await(_)) && operation.result() == CallResult::Done
     }));
     faults
 }
 
-impl Story<'_> {
-    fn count_downs(&self) -> impl Iterator<Item = &&Deed> {
+impl LatchHistory<'_> {
+    fn count_downs(&self) -> impl Iterator<Item = &&Operation> {
         let call = Call::CountDown(self.number);
-        self.deeds.iter().filter(move |deed| deed.call == call)
+        self.operations
+            .iter()
+            .filter(move |operation| operation.call == call)
     }
 
-    /// The number of count-downs that may have been counted by then.
+    /// Returns the number of count-downs that may have taken effect by `at`.
     fn counted_by(&self, at: Duration) -> u64 {
-        self.count_downs().filter(|deed| deed.began <= at).count() as u64
+        self.count_downs()
+            .filter(|operation| operation.began <= at)
+            .count() as u64
     }
 
-    /// Until when it lives, if it is not counted down, by what was certainly done to it before `at`.
+    /// Returns the time until which the latch exists unless it is counted down, by the calls that certainly took effect before `at`.
     fn lives_until(&self, at: Duration) -> Duration {
         let Some(arm) = self.arm.filter(|arm| arm.ended() <= at) else {
             return Duration::ZERO;
         };
         let mut uses: Vec<(Duration, Duration, Duration)> = self
-            .deeds
+            .operations
             .iter()
-            .filter_map(|deed| match (deed.call, deed.saw()) {
-                (Call::CountDown(_), Saw::Left(_)) => Some((deed.ended(), deed.began, IDLE)),
-                // In calm weather its first question is there within a second.
+            .filter_map(|operation| match (operation.call, operation.result()) {
+                (Call::CountDown(_), CallResult::Left(_)) => {
+                    Some((operation.ended(), operation.began, IDLE))
+                }
+                // In a calm phase the first request of a waiter reaches the server within a second.
                 (Call::Await(_), _) => {
-                    let asked = deed.began + PROMPT;
+                    let registered = operation.began + PROMPT;
                     let calm = self
                         .calms
                         .iter()
-                        .any(|(from, to)| *from <= deed.began && asked <= *to);
-                    let sure = calm && end_of(self.run, deed) >= asked;
-                    sure.then_some((asked, deed.began, KEPT.0))
+                        .any(|(from, to)| *from <= operation.began && registered <= *to);
+                    let sure = calm && end_of(self.run, operation) >= registered;
+                    sure.then_some((registered, operation.began, KEPT.0))
                 }
                 _ => None,
             })
@@ -102,25 +107,29 @@ impl Story<'_> {
         let Some(arm) = self.arm else {
             return;
         };
-        for deed in self.deeds.iter().filter(|deed| deed.began >= arm.ended()) {
-            let Some((end, saw)) = deed.end else {
+        for operation in self
+            .operations
+            .iter()
+            .filter(|operation| operation.began >= arm.ended())
+        {
+            let Some((end, result)) = operation.end else {
                 continue;
             };
             let alive = self.lives_until(end) > end;
-            match (deed.call, saw) {
-                (Call::Await(_), Saw::Done) if alive && self.counted_by(end) < n => {
-                    fault("OpenedEarly", end, format!("{deed:?}"));
+            match (operation.call, result) {
+                (Call::Await(_), CallResult::Done) if alive && self.counted_by(end) < n => {
+                    fault("OpenedEarly", end, format!("{operation:?}"));
                 }
-                (Call::Await(_), Saw::Gone) if alive => {
-                    fault("EndedInUse", end, format!("{deed:?}"));
+                (Call::Await(_), CallResult::Gone) if alive => {
+                    fault("EndedInUse", end, format!("{operation:?}"));
                 }
-                (Call::CountDown(_), Saw::Left(left)) if alive => {
+                (Call::CountDown(_), CallResult::Left(left)) if alive => {
                     let before = self
                         .count_downs()
                         .filter(|other| {
-                            matches!(other.saw(), Saw::Left(_))
+                            matches!(other.result(), CallResult::Left(_))
                                 && other.began >= arm.ended()
-                                && other.ended() < deed.began
+                                && other.ended() < operation.began
                         })
                         .count() as u64;
                     let most = n.saturating_sub(before + 1);
@@ -129,68 +138,80 @@ impl Story<'_> {
                         fault(
                             "Miscounted",
                             end,
-                            format!("{deed:?}, not {least} to {most}"),
+                            format!("{operation:?}, not {least} to {most}"),
                         );
                     }
                 }
                 _ => {}
             }
         }
-        self.told(arm, &mut fault);
-        self.ended(n, &mut fault);
+        self.check_wake_ups(arm, &mut fault);
+        self.check_expiry(n, &mut fault);
     }
 
-    /// Who waits is told in calm weather that it is open.
-    fn told(&self, arm: &Deed, fault: &mut impl FnMut(&str, Duration, String)) {
+    /// In a calm phase a waiter is notified that the latch is open.
+    fn check_wake_ups(&self, arm: &Operation, fault: &mut impl FnMut(&str, Duration, String)) {
         let opened = self
             .count_downs()
-            .filter(|deed| deed.began >= arm.ended() && deed.saw() == Saw::Left(0))
-            .map(|deed| deed.ended())
+            .filter(|operation| {
+                operation.began >= arm.ended() && operation.result() == CallResult::Left(0)
+            })
+            .map(|operation| operation.ended())
             .min();
         let Some(opened) = opened else {
             return;
         };
-        for deed in &self.deeds {
+        for operation in &self.operations {
             for (from, to) in &self.calms {
-                let since = opened.max(deed.began).max(*from);
-                let until = end_of(self.run, deed).min(*to);
-                if matches!(deed.call, Call::Await(_)) && until > since + PROMPT {
-                    fault("Stuck", until, format!("{deed:?} waits since {since:?}"));
+                let since = opened.max(operation.began).max(*from);
+                let until = end_of(self.run, operation).min(*to);
+                if matches!(operation.call, Call::Await(_)) && until > since + PROMPT {
+                    fault(
+                        "Stuck",
+                        until,
+                        format!("{operation:?} waits since {since:?}"),
+                    );
                 }
             }
         }
     }
 
-    /// It ends when nobody uses it, and not before.
-    fn ended(&self, n: u64, fault: &mut impl FnMut(&str, Duration, String)) {
+    /// A latch expires when it is idle, and not before.
+    fn check_expiry(&self, n: u64, fault: &mut impl FnMut(&str, Duration, String)) {
         let name = format!("{PREFIX}{}", self.number);
-        let sights = self.run.ledger.notes().sights.clone();
-        let gone = sights
+        let key_changes = self.run.ledger.notes().key_changes.clone();
+        let gone = key_changes
             .iter()
             .find(|(_, key, there)| *key == name && !there)
             .map(|(at, ..)| *at);
         if let Some(at) = gone {
-            // It was looked for some moments before.
-            let last = at.saturating_sub(2 * LOOK);
+            // The latch may have expired between the two last inspections.
+            let last = at.saturating_sub(2 * INSPECTION);
             if self.counted_by(at) < n && self.lives_until(last) > at {
                 fault("EndedInUse", at, "its key".to_owned());
             }
         }
         let last = self
-            .deeds
+            .operations
             .iter()
-            .map(|deed| {
-                let keeps = match deed.call {
+            .map(|operation| {
+                let keeps = match operation.call {
                     Call::Await(_) => KEPT.1,
                     _ => IDLE,
                 };
-                may_act_until(self.run, deed) + keeps
+                may_act_until(self.run, operation) + keeps
             })
             .max();
         let end = gone.unwrap_or_else(|| Time::at(self.run.scenario.length));
-        let there = sights.iter().any(|(_, key, there)| *key == name && *there);
+        let there = key_changes
+            .iter()
+            .any(|(_, key, there)| *key == name && *there);
         if there && last.is_some_and(|last| end > last + PROMPT) {
-            fault("Lingers", end, format!("its last use ended it by {last:?}"));
+            fault(
+                "Lingers",
+                end,
+                format!("the last use keeps it until {last:?}"),
+            );
         }
     }
 }

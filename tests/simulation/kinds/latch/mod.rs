@@ -1,5 +1,5 @@
-//! Latches that end when nobody uses them: every few seconds another one, which one process arms, and others count down, wait for, or
-//! forget.
+//! Latches that expire when they are idle. Every few seconds one process arms a new latch. Others count it down, wait for it, or do not
+//! use it.
 
 mod judge;
 
@@ -10,20 +10,20 @@ use stanchion::embedded::{Engine, Reply};
 use stanchion::{AcquireError, CountDownLatch, IdleExpiry, QueryError, Rejection};
 use tokio::time::{sleep, timeout};
 
-use super::{Play, Work};
-use crate::deeds::{Call, Pending, Saw};
-use crate::held::OPERATION;
+use super::{Work, Workload};
+use crate::held::OPERATION_TIMEOUT;
 use crate::ledger::Ledger;
+use crate::operations::{Call, CallResult, Pending};
 use crate::scenario::Scenario;
 use crate::time::Time;
 use crate::work::Worker;
 
-pub(crate) const LATCH: Play = Play {
+pub(crate) const LATCH: Workload = Workload {
     work,
     judge: judge::judge,
-    look: Some(look),
-    // They end a minute after their last waiter: that they do is judged by looking.
-    stays: |_, key, _| key.starts_with(PREFIX) || key.contains(":{cargo-"),
+    inspect: Some(inspect),
+    // A latch expires a minute after its last waiter. `inspect` checks that.
+    may_remain: |_, key, _| key.starts_with(PREFIX) || key.contains(":{cargo-"),
 };
 
 const PREFIX: &str = "cargo-";
@@ -31,13 +31,14 @@ const PREFIX: &str = "cargo-";
 /// The time between two latches.
 const EVERY: Duration = Duration::from_secs(6);
 
-/// Without use for so long one ends.
+/// A latch expires after this time without use.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// After a question of a waiter it stays for twice the poll interval (5 s at most here) and the outage tolerance (30 s).
+/// The bounds of the time for which a waiter's request keeps a latch: twice the poll interval (5 s at most here) and the outage
+/// tolerance (30 s).
 const KEPT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(70));
 
-/// In calm weather a request is answered, and a waiter told, within this.
+/// In a calm phase a reply arrives and a waiter is notified within this time.
 const PROMPT: Duration = Duration::from_secs(1);
 
 /// The count of a latch.
@@ -51,7 +52,7 @@ fn work(mut worker: Worker) -> Work {
         let clients = u64::from(worker.scenario.clients);
         // OK: at least a second.
         let Ok(idle) = IdleExpiry::after(IDLE) else {
-            return ledger.complain("its idle time is none");
+            return ledger.complain("the idle time is rejected");
         };
         let since = |at: Duration| at.saturating_sub(Time::at(Duration::ZERO));
         while !ledger.is_ending() {
@@ -60,9 +61,9 @@ fn work(mut worker: Worker) -> Work {
             sleep(begin.saturating_sub(ledger.time.now())).await;
             let name = format!("{PREFIX}{number}");
             let Ok(latch) = CountDownLatch::new(&worker.client, &name) else {
-                return ledger.complain("the latch has no name");
+                return ledger.complain("the name of the latch is rejected");
             };
-            // One process arms it, once; the others do not know that it is one that ends.
+            // One process arms the latch, once. The handles of the others do not know the idle time.
             if worker.task == 0 && number % clients == u64::from(worker.process / 1_000) {
                 let latch = latch.clone().ephemeral(idle);
                 arm(&worker, &ledger, &latch, number).await;
@@ -78,31 +79,31 @@ fn work(mut worker: Worker) -> Work {
 }
 
 async fn arm(worker: &Worker, ledger: &Ledger, latch: &CountDownLatch, number: u64) {
-    let who = (worker.process, worker.task);
-    let call = Pending::begin(ledger, who, Call::Arm(number));
+    let caller = (worker.process, worker.task);
+    let call = Pending::begin(ledger, caller, Call::Arm(number));
     let began = call.began;
     let armed = latch.arm(count_of(number)).await;
-    ledger.check_bound("arm", began, OPERATION);
+    ledger.check_bound("arm", began, OPERATION_TIMEOUT);
     call.end(match armed {
-        Ok(true) => Saw::Done,
+        Ok(true) => CallResult::Done,
         Ok(false) => {
-            ledger.complain("P6: it was armed before, by nobody");
-            Saw::Unknown
+            ledger.complain("P6: the latch was armed before, although only one call arms it");
+            CallResult::Unknown
         }
         Err(error) => unanswered(ledger, &error),
     });
 }
 
 async fn count_down(worker: &Worker, ledger: &Ledger, latch: &CountDownLatch, number: u64) {
-    let who = (worker.process, worker.task);
-    let call = Pending::begin(ledger, who, Call::CountDown(number));
+    let caller = (worker.process, worker.task);
+    let call = Pending::begin(ledger, caller, Call::CountDown(number));
     let began = call.began;
     let counted = latch.count_down().await;
-    ledger.check_bound("count_down", began, OPERATION);
+    ledger.check_bound("count_down", began, OPERATION_TIMEOUT);
     call.end(match counted {
         Ok(left) => {
             ledger.count("counted down");
-            Saw::Left(left)
+            CallResult::Left(left)
         }
         Err(error) => unanswered(ledger, &error),
     });
@@ -111,8 +112,8 @@ async fn count_down(worker: &Worker, ledger: &Ledger, latch: &CountDownLatch, nu
 async fn wait(worker: &mut Worker, ledger: &Ledger, latch: &CountDownLatch, number: u64) {
     let limit = worker.millis(0, EVERY * 2);
     let cancelled = worker.rng.u8(..4) == 0;
-    let who = (worker.process, worker.task);
-    let call = Pending::begin(ledger, who, Call::Await(number));
+    let caller = (worker.process, worker.task);
+    let call = Pending::begin(ledger, caller, Call::Await(number));
     let began = call.began;
     let waited = if cancelled {
         timeout(limit, latch.wait()).await.ok()
@@ -124,37 +125,37 @@ async fn wait(worker: &mut Worker, ledger: &Ledger, latch: &CountDownLatch, numb
     call.end(match waited {
         Some(Ok(())) => {
             ledger.count("opened");
-            Saw::Done
+            CallResult::Done
         }
-        None | Some(Err(AcquireError::TimedOut { .. })) => Saw::Nothing,
+        None | Some(Err(AcquireError::TimedOut { .. })) => CallResult::Nothing,
         Some(Err(AcquireError::Rejected {
             rejection: Rejection::Deleted,
             ..
         })) => {
             ledger.count("ended");
-            Saw::Gone
+            CallResult::Gone
         }
         Some(Err(AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. })) => {
             ledger.count("unavailable");
-            Saw::Unknown
+            CallResult::Unknown
         }
         Some(Err(error)) => {
             ledger.complain(format!("P8: {error}"));
-            Saw::Unknown
+            CallResult::Unknown
         }
     });
 }
 
-fn unanswered(ledger: &Ledger, error: &QueryError) -> Saw {
+fn unanswered(ledger: &Ledger, error: &QueryError) -> CallResult {
     if let QueryError::Rejected { .. } = error {
         ledger.complain(format!("P8: {error}"));
     }
     ledger.count("unanswered");
-    Saw::Unknown
+    CallResult::Unknown
 }
 
-/// Which latches there are; none without an end.
-fn look(engine: &Engine, _: &Scenario, ledger: &Ledger) {
+/// Records which latches exist. Complains of a latch without a TTL.
+fn inspect(engine: &Engine, _: &Scenario, ledger: &Ledger) {
     let there: Vec<String> = engine
         .keys()
         .iter()
@@ -169,17 +170,17 @@ fn look(engine: &Engine, _: &Scenario, ledger: &Ledger) {
     let now = ledger.time.now();
     let mut notes = ledger.notes();
     let mut known: BTreeMap<String, bool> = BTreeMap::new();
-    for (_, key, is_there) in &notes.sights {
+    for (_, key, is_there) in &notes.key_changes {
         known.insert(key.clone(), *is_there);
     }
     for key in &there {
         if known.get(key) != Some(&true) {
-            notes.sights.push((now, key.clone(), true));
+            notes.key_changes.push((now, key.clone(), true));
         }
     }
     for (key, is_there) in known {
         if is_there && !there.contains(&key) {
-            notes.sights.push((now, key, false));
+            notes.key_changes.push((now, key, false));
         }
     }
 }

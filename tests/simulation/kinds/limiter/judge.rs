@@ -1,26 +1,26 @@
-//! What must be true of the grants of a limiter.
+//! Checks the grants of a limiter.
 
 use std::time::Duration;
 
 use super::{BURST, INTERVAL, RATE};
-use crate::deeds::{Call, Deed, Saw};
 use crate::kinds::{end_of, explain, progress};
+use crate::operations::{Call, CallResult, Operation};
 use crate::simulate::Finished;
 
-/// In calm weather a request without a deadline is served within this. Twelve tasks want what comes back in some three seconds; but a
-/// process waits in its own order, and processes in none.
+/// In a calm phase a request without a deadline is served within this time. The requests of twelve tasks need the permits of about
+/// 3 s. The order is fixed within a process, but not between processes.
 const SERVED: Duration = Duration::from_secs(12);
 
-/// In calm weather an answer takes less, and a moment is known to so much.
+/// In a calm phase a reply takes less than this. Also the uncertainty of the time of a grant.
 const ANSWER: Duration = Duration::from_millis(60);
 
-/// Clocks are shown to a millisecond.
+/// The resolution of clocks, with a margin.
 const TIMER: Duration = Duration::from_millis(2);
 
-/// By so much a client's clock may be fast while it waits for a booked moment: 0.4 % of two seconds, and a timer.
+/// The error of a client's clock while it waits for a booked time: 0.4 % of 2 s, and a timer.
 const FAST: Duration = Duration::from_millis(12);
 
-/// A grant as its caller knows it: it counts from a moment between these two on.
+/// A grant as its caller knows it. The permits count from a time between `from` and `to`.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     from: Duration,
@@ -29,12 +29,12 @@ struct Counted {
 }
 
 pub(super) fn judge(run: &Finished) -> Vec<String> {
-    let deeds = run.ledger.deeds().clone();
-    let is_bucket = run.scenario.play.look.is_none();
-    let grants = counted(run, &deeds);
+    let operations = run.ledger.operations().clone();
+    let is_bucket = run.scenario.workload.inspect.is_none();
+    let grants = counted(run, &operations);
     let mut faults = Vec::new();
     for (n, first) in grants.iter().enumerate() {
-        // Grants that certainly count between the beginning of the first and the end of the last of them.
+        // The grants that certainly count between the beginning of the first and the end of the last.
         let (mut sum, mut to) = (0, first.to);
         let mut later: Vec<_> = grants[n..]
             .iter()
@@ -59,49 +59,51 @@ pub(super) fn judge(run: &Finished) -> Vec<String> {
             }
         }
     }
-    faults.extend(dry(run, &deeds));
-    faults.extend(progress(run, "grants", |deed| {
-        matches!(deed.saw(), Saw::Granted(_))
+    faults.extend(dry(run, &operations));
+    faults.extend(progress(run, "grants", |operation| {
+        matches!(operation.result(), CallResult::Granted(_))
     }));
     faults
 }
 
-/// What was granted and not given back, in the order of the earliest moments.
-fn counted(run: &Finished, deeds: &[Deed]) -> Vec<Counted> {
+/// Returns the grants without refund, ordered by the earliest time from which they may count.
+fn counted(run: &Finished, operations: &[Operation]) -> Vec<Counted> {
     let calms = run.ledger.notes().calms.clone();
     let mut grants = Vec::new();
-    for deed in deeds {
-        let (Call::Permits(permits), Saw::Granted(due)) = (deed.call, deed.saw()) else {
+    for operation in operations {
+        let (Call::Permits(permits), CallResult::Granted(due)) =
+            (operation.call, operation.result())
+        else {
             continue;
         };
-        let refunded = deeds.iter().any(|other| {
+        let refunded = operations.iter().any(|other| {
             other.call == Call::Refund
-                && (other.process, other.task) == (deed.process, deed.task)
-                && other.began == deed.ended()
+                && (other.process, other.task) == (operation.process, operation.task)
+                && other.began == operation.ended()
         });
         if refunded {
             continue;
         }
         let calm = calms
             .iter()
-            .any(|(from, to)| *from <= deed.began && deed.ended() <= *to);
-        // One that was booked counts from its moment on; another from some moment between its request and the answer.
-        let moment = if due > deed.began + TIMER {
+            .any(|(from, to)| *from <= operation.began && operation.ended() <= *to);
+        // A booked grant counts from its due time. Another one counts from a time between the request and the reply.
+        let moment = if due > operation.began + TIMER {
             due
         } else {
-            deed.ended()
+            operation.ended()
         };
         let from = if calm {
             moment
-                .min(deed.ended())
+                .min(operation.ended())
                 .saturating_sub(ANSWER)
-                .max(deed.began)
+                .max(operation.began)
         } else {
-            deed.began
+            operation.began
         };
         grants.push(Counted {
             from,
-            to: deed.ended() + FAST,
+            to: operation.ended() + FAST,
             permits,
         });
     }
@@ -109,16 +111,16 @@ fn counted(run: &Finished, deeds: &[Deed]) -> Vec<Counted> {
     grants
 }
 
-/// In calm weather everybody is served in time.
-fn dry(run: &Finished, deeds: &[Deed]) -> Vec<String> {
+/// In a calm phase every request is served in time.
+fn dry(run: &Finished, operations: &[Operation]) -> Vec<String> {
     let calms = run.ledger.notes().calms.clone();
     let mut faults = Vec::new();
-    for deed in deeds {
+    for operation in operations {
         for (from, to) in &calms {
-            let since = deed.began.max(*from);
-            let until = end_of(run, deed).min(*to);
-            if matches!(deed.call, Call::Permits(_)) && until > since + SERVED {
-                let detail = format!("{deed:?} waits from {since:?} to {until:?}");
+            let since = operation.began.max(*from);
+            let until = end_of(run, operation).min(*to);
+            if matches!(operation.call, Call::Permits(_)) && until > since + SERVED {
+                let detail = format!("{operation:?} waits from {since:?} to {until:?}");
                 faults.push(explain(run, "Dry", since + SERVED, &detail));
             }
         }

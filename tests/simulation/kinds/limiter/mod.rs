@@ -1,4 +1,4 @@
-//! Rate limiters and token buckets: grants, bookings, refunds, and what is given back by those who gave up.
+//! Rate limiters and token buckets: grants, bookings, refunds, timeouts and dropped calls.
 
 mod judge;
 
@@ -8,59 +8,59 @@ use stanchion::embedded::{Engine, Reply};
 use stanchion::{AcquireError, Attempt, Grant, Limit, LimitError, Quota, RateLimiter, TokenBucket};
 use tokio::time::{sleep, timeout};
 
-use super::Play;
-use crate::deeds::{Call, Pending, Saw};
-use crate::held::OPERATION;
+use super::Workload;
+use crate::held::OPERATION_TIMEOUT;
 use crate::ledger::Ledger;
+use crate::operations::{Call, CallResult, Pending};
 use crate::scenario::Scenario;
 use crate::work::Worker;
 
-pub(crate) const LIMITER: Play = Play {
+pub(crate) const LIMITER: Workload = Workload {
     work: |worker| match RateLimiter::new(&worker.client, NAME, quota()) {
         Ok(limiter) => Box::pin(use_it(worker, Api::Limiter(limiter))),
-        Err(_) => unreachable!("a name of letters"),
+        Err(_) => unreachable!("the name is valid"),
     },
     judge: judge::judge,
-    look: Some(look),
-    // Until they have been idle for an hour, and the moment of the last write for a minute.
-    stays: |_, key, _| {
+    inspect: Some(inspect),
+    // The keys remain for an hour without use, and the time of the last write for a minute.
+    may_remain: |_, key, _| {
         key == NAME
             || key.starts_with(&format!("{{{NAME}}}:"))
             || key == format!("stanchion_limiter_written:{{{NAME}}}")
     },
 };
 
-pub(crate) const BUCKET: Play = Play {
+pub(crate) const BUCKET: Workload = Workload {
     work: |worker| match TokenBucket::new(&worker.client, NAME, limit()) {
         Ok(bucket) => Box::pin(use_it(worker, Api::Bucket(bucket))),
-        Err(_) => unreachable!("a name of letters"),
+        Err(_) => unreachable!("the name is valid"),
     },
     judge: judge::judge,
-    look: None,
-    stays: |_, _, _| false,
+    inspect: None,
+    may_remain: |_, _, _| false,
 };
 
 const NAME: &str = "api";
 
-/// Permits of an interval.
+/// Permits per interval.
 const RATE: u32 = 6;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a bucket holds.
+/// The capacity of a bucket.
 const BURST: u32 = 9;
 
 fn quota() -> Quota {
     // OK: in bounds.
-    Quota::new(RATE, INTERVAL).unwrap_or_else(|_| unreachable!("a quota"))
+    Quota::new(RATE, INTERVAL).unwrap_or_else(|_| unreachable!("the quota is valid"))
 }
 
 fn limit() -> Limit {
     // OK: in bounds.
-    Limit::new(quota(), BURST).unwrap_or_else(|_| unreachable!("a limit"))
+    Limit::new(quota(), BURST).unwrap_or_else(|_| unreachable!("the limit is valid"))
 }
 
-/// Either.
+/// A rate limiter or a token bucket.
 enum Api {
     Limiter(RateLimiter),
     Bucket(TokenBucket),
@@ -77,13 +77,13 @@ macro_rules! either {
 
 async fn use_it(mut worker: Worker, api: Api) {
     let ledger = std::sync::Arc::clone(&worker.ledger);
-    let who = (worker.process, worker.task);
+    let caller = (worker.process, worker.task);
     while !ledger.is_ending() {
         sleep(worker.millis(0, worker.scenario.think)).await;
         let permits = if worker.rng.u8(..4) == 0 { 2 } else { 1 };
         let limit = worker.millis(0, Duration::from_millis(2_500));
         let way = worker.rng.u8(..10);
-        let call = Pending::begin(&ledger, who, Call::Permits(permits));
+        let call = Pending::begin(&ledger, caller, Call::Permits(permits));
         let began = call.began;
         let answer: Option<Result<Grant, LimitError>> = match way {
             0..4 => Some(
@@ -96,7 +96,7 @@ async fn use_it(mut worker: Worker, api: Api) {
             }
             6..8 => {
                 let got = either!(&api, api => api.try_acquire_many(permits).await);
-                ledger.check_bound("try_acquire", began, OPERATION);
+                ledger.check_bound("try_acquire", began, OPERATION_TIMEOUT);
                 Some(match got {
                     Ok(Attempt::Granted(grant)) => Ok(grant),
                     Ok(Attempt::Limited(limited)) => Err(limited.into()),
@@ -104,34 +104,37 @@ async fn use_it(mut worker: Worker, api: Api) {
                 })
             }
             _ => {
-                let asked = either!(&api, api => timeout(limit, api.acquire_many(permits)).await);
-                asked.ok().map(|got| got.map_err(LimitError::Acquire))
+                let called = either!(&api, api => timeout(limit, api.acquire_many(permits)).await);
+                called.ok().map(|got| got.map_err(LimitError::Acquire))
             }
         };
         let (now, refunds) = (ledger.time.now(), worker.rng.u8(..8) == 0);
         match answer {
             Some(Ok(grant)) => {
                 ledger.count("granted");
-                call.end_at(now, Saw::Granted(worker.clock.true_time(grant.due())));
+                call.end_at(
+                    now,
+                    CallResult::Granted(worker.clock.true_time(grant.due())),
+                );
                 if refunds {
-                    give_back(&ledger, who, grant).await;
+                    give_back(&ledger, caller, grant).await;
                 }
             }
             Some(Err(error)) => call.end_at(now, refused(&ledger, &error)),
             None => {
                 ledger.count("cancelled");
-                call.end_at(now, Saw::Unknown);
+                call.end_at(now, CallResult::Unknown);
             }
         }
     }
 }
 
-/// What is given back was not used.
-async fn give_back(ledger: &Ledger, who: (u32, u32), grant: Grant) {
-    let call = Pending::begin(ledger, who, Call::Refund);
+/// Gives unused permits back.
+async fn give_back(ledger: &Ledger, caller: (u32, u32), grant: Grant) {
+    let call = Pending::begin(ledger, caller, Call::Refund);
     let began = call.began;
     let refunded = grant.refund().await;
-    ledger.check_bound("refund", began, OPERATION);
+    ledger.check_bound("refund", began, OPERATION_TIMEOUT);
     match refunded {
         Ok(true) => ledger.count("refunded"),
         Ok(false) => ledger.count("refund: too late"),
@@ -141,18 +144,18 @@ async fn give_back(ledger: &Ledger, who: (u32, u32), grant: Grant) {
             }
         }
     }
-    call.end(Saw::Done);
+    call.end(CallResult::Done);
 }
 
-fn refused(ledger: &Ledger, error: &LimitError) -> Saw {
+fn refused(ledger: &Ledger, error: &LimitError) -> CallResult {
     match error {
         LimitError::Limited(_) => {
             ledger.count("limited");
-            Saw::Nothing
+            CallResult::Nothing
         }
         LimitError::Acquire(AcquireError::TimedOut { free_by: None, .. }) => {
             ledger.count("timed out");
-            Saw::Nothing
+            CallResult::Nothing
         }
         LimitError::Acquire(
             AcquireError::Unavailable { .. }
@@ -160,20 +163,20 @@ fn refused(ledger: &Ledger, error: &LimitError) -> Saw {
             | AcquireError::Ambiguous { .. },
         ) => {
             ledger.count("ambiguous");
-            Saw::Unknown
+            CallResult::Unknown
         }
         error => {
             ledger.complain(format!("P8: {error}"));
-            Saw::Unknown
+            CallResult::Unknown
         }
     }
 }
 
-/// The server's account: counter and log agree, and no interval of the log has more than the quota.
-fn look(engine: &Engine, _: &Scenario, ledger: &Ledger) {
+/// Checks on the server that counter and log agree, and that no interval of the log exceeds the quota.
+fn inspect(engine: &Engine, _: &Scenario, ledger: &Ledger) {
     let log = format!("{{{NAME}}}:permits");
     let Reply::Array(parts) = engine.execute(&["ZRANGE", &log, "0", "-1", "WITHSCORES"]) else {
-        return ledger.complain("the log is no log");
+        return ledger.complain("the log is not a sorted set");
     };
     let mut entries: Vec<(f64, u64)> = Vec::new();
     for pair in parts {
@@ -202,7 +205,7 @@ fn look(engine: &Engine, _: &Scenario, ledger: &Ledger) {
     }
 }
 
-/// Redisson's layout: the length of an id, the id, 32 bits of permits.
+/// Returns the permits of an entry in Redisson's format: the length of an id, the id, 32 bits of permits.
 fn permits_in(entry: &[u8]) -> u64 {
     let at = 1 + usize::from(entry.first().copied().unwrap_or_default());
     let bits = entry.get(at..at + 4).and_then(|bits| bits.try_into().ok());

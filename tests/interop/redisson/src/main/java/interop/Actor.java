@@ -3,7 +3,7 @@ package interop;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 
-/** A thread that runs what it is given, in order. */
+/** A thread that runs its tasks in order. */
 final class Actor {
     private final BlockingQueue<Runnable> work = new LinkedBlockingQueue<>();
     private final Thread thread;
@@ -18,7 +18,7 @@ final class Actor {
         work.add(task);
     }
 
-    /** Interrupts what it is waiting for. */
+    /** Interrupts the task that runs. */
     void interrupt() {
         thread.interrupt();
     }
@@ -28,7 +28,7 @@ final class Actor {
             try {
                 work.take().run();
             } catch (InterruptedException e) {
-                // It came between two tasks: there was nothing to interrupt.
+                // The interrupt came between two tasks.
             }
         }
     }

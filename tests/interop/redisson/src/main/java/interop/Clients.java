@@ -7,7 +7,7 @@ import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** The connections to Redis, by name. Each is a Redisson instance with a UUID of its own. */
+/** The connections to Redis by name. Each is a Redisson instance with its own UUID. */
 final class Clients {
     private final Map<String, RedissonClient> open = new ConcurrentHashMap<>();
 

@@ -5,20 +5,20 @@ import java.util.List;
 /** One line of standard input. Fields that an operation does not need are left out; times are in ms. */
 final class Command {
     long id;
-    /** Which connection to Redis; made by {@code connect}. */
+    /** The connection to Redis; {@code connect} creates it. */
     String client;
-    /** Which thread runs it: to Redisson, a thread is an owner. */
+    /** The thread that runs the command: to Redisson, a thread is an owner. */
     String actor;
-    /** What kind of object {@link #name} is. */
+    /** The kind of the object {@link #name}. */
     String kind;
     String name;
     /** The members of a multi-lock. */
     List<String> names;
     String op;
 
-    /** How long to wait at most. */
+    /** The longest wait. */
     Long wait;
-    /** A lease; left out, Redisson's watchdog renews. */
+    /** A lease; without it Redisson's watchdog renews. */
     Long lease;
     /** Permits, a rate, or the count of a latch. */
     Integer n;
@@ -29,7 +29,7 @@ final class Command {
     /** The id of a permit. */
     String permit;
 
-    // Of `connect`.
+    // Fields of `connect`.
     /** {@code single}, {@code cluster} or {@code sentinel}. */
     String mode;
     List<String> addresses;
@@ -40,7 +40,7 @@ final class Command {
     /** Redisson's {@code fairLockWaitTimeout}. */
     Long fairWait;
 
-    /** Redisson's sign for "no lease of its own". */
+    /** Redisson's value for a lease that the watchdog renews. */
     static final long WATCHDOG = -1;
 
     long leaseOrWatchdog() {

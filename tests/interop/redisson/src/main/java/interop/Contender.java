@@ -21,9 +21,9 @@ import org.redisson.client.RedisException;
 import org.redisson.config.Config;
 
 /**
- * Redisson as a contender of the benchmark {@code peers}: does what {@code benches/src/peers/turns.rs} says.
+ * Redisson as a contender of the benchmark {@code peers}. {@code benches/src/peers/turns.rs} describes the protocol.
  *
- * <p>Argument: the address. Each task is a thread, for a thread is what owns a lock.
+ * <p>Argument: the address. Each task is a thread, because a thread owns a lock.
  */
 final class Contender {
     private static final List<RedissonClient> CLIENTS = new ArrayList<>();
@@ -39,7 +39,7 @@ final class Contender {
             for (int n = 0; n < counts.length; n++) {
                 counts[n] = Integer.parseInt(words[n + 2]);
             }
-            // Pauses until another task has been granted it.
+            // With `turns` a task pauses until another task is granted.
             boolean turns = words[7].equals("turns");
             return new Order(
                     words[0], words[1], counts[0], counts[1], counts[2], counts[3],
@@ -66,7 +66,7 @@ final class Contender {
         }
     }
 
-    /** What a task takes and gives back. */
+    /** Acquires and releases for a task. */
     private interface Taker {
         Object acquire() throws InterruptedException;
 
@@ -74,7 +74,7 @@ final class Contender {
     }
 
     public static void main(String[] args) throws Exception {
-        // Netty warns of more clients than one process would have.
+        // Netty warns about so many clients in one process.
         LogManager.getLogManager().reset();
         var in = new BufferedReader(new InputStreamReader(System.in));
         var out = new PrintWriter(new BufferedWriter(new OutputStreamWriter(System.out)));
@@ -96,11 +96,11 @@ final class Contender {
             say(out, "over");
             in.readLine();
             for (int n = 0; n < tasks.size(); n++) {
-                tasks.get(n).tell(out, n);
+                tasks.get(n).print(out, n);
             }
             say(out, "end");
         }
-        // Nothing to end in order: the server is the benchmark's own.
+        // No orderly shutdown is needed, because the server belongs to the benchmark.
         Runtime.getRuntime().halt(0);
     }
 
@@ -109,7 +109,7 @@ final class Contender {
         out.flush();
     }
 
-    /** As its default is; of a fleet in one process each has as little as one client needs. */
+    /** The default configuration; in a fleet of more than two clients, as few threads and connections as one client needs. */
     private static RedissonClient client(String address, int fleet) {
         var config = new Config();
         var server = config.useSingleServer().setAddress(address);
@@ -147,7 +147,7 @@ final class Contender {
         }
     }
 
-    /** Without a lease of its own: the watchdog renews. */
+    /** Without a lease, so that the watchdog renews. */
     private static Taker locking(RLock lock) {
         return taking(() -> {
             lock.lockInterruptibly();
@@ -187,7 +187,7 @@ final class Contender {
         }
     }
 
-    /** Waits as long as that, and not until the next tick of a timer. */
+    /** Waits for exactly {@code nanos}, not until the next tick of a timer. */
     private static void pass(long nanos) {
         long end = System.nanoTime() + nanos;
         for (long left = nanos; left > 0; left = end - System.nanoTime()) {
@@ -200,13 +200,13 @@ final class Contender {
         return TimeUnit.SECONDS.toNanos(now.getEpochSecond()) + now.getNano();
     }
 
-    /** A task, and what it tells: times in nanoseconds since the epoch. */
+    /** A task and its grants. Times are in nanoseconds since the epoch. */
     private static final class Task {
         private final Order order;
         private final Turnstile turnstile;
         private final Taker taker;
         private final List<long[]> grants = new ArrayList<>();
-        private long vain;
+        private long ungranted;
         private boolean waiting;
         private boolean over;
         private Thread thread;
@@ -226,19 +226,19 @@ final class Contender {
         private void work(long end) {
             try {
                 while (System.nanoTime() < end && startWaiting()) {
-                    long asked = now();
+                    long requested = now();
                     Object held;
                     try {
                         held = taker.acquire();
                     } catch (InterruptedException e) {
-                        vain = asked;
+                        ungranted = requested;
                         return;
                     } catch (RedisException e) {
-                        // An interrupt while the request is on its way.
+                        // The interrupt came while the request was in flight.
                         if (!(e.getCause() instanceof InterruptedException)) {
                             throw e;
                         }
-                        vain = asked;
+                        ungranted = requested;
                         return;
                     }
                     long granted = now();
@@ -247,7 +247,7 @@ final class Contender {
                     pass(order.hold);
                     long releasing = now();
                     taker.release(held);
-                    grants.add(new long[] {asked, granted, releasing, now()});
+                    grants.add(new long[] {requested, granted, releasing, now()});
                     if (order.turns) {
                         turnstile.await(seen, end);
                     }
@@ -264,7 +264,7 @@ final class Contender {
             return waiting;
         }
 
-        /** Nobody is interrupted while it holds. */
+        /** From here on the task holds, and is not interrupted. */
         private synchronized void hasWaited() {
             waiting = false;
             Thread.interrupted();
@@ -277,12 +277,12 @@ final class Contender {
             }
         }
 
-        void tell(PrintWriter out, int number) {
+        void print(PrintWriter out, int number) {
             for (long[] grant : grants) {
                 out.println(grant[0] + " " + grant[1] + " " + grant[2] + " " + grant[3] + " " + number);
             }
-            if (vain != 0) {
-                out.println(vain + " - - - " + number);
+            if (ungranted != 0) {
+                out.println(ungranted + " - - - " + number);
             }
         }
     }

@@ -13,10 +13,10 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Redisson on a string: reads one command a line from standard input, answers one line each, in the order in which they
- * finish. Ends with its input.
+ * Runs Redisson commands: reads one command per line from standard input, and writes one reply per line in the order in which
+ * the commands finish. Ends with its input.
  *
- * <p>Every actor is a thread of its own, so that several can wait at once. Its commands run one after the other.
+ * <p>Every actor is a separate thread, so that several can wait at once. The commands of one actor run one after the other.
  */
 public final class Driver {
     private final Gson gson = new GsonBuilder().disableHtmlEscaping().create();
@@ -27,7 +27,7 @@ public final class Driver {
 
     public static void main(String[] args) throws IOException {
         new Driver().run();
-        // Threads that wait for a lock must not keep the process.
+        // Threads that wait for a lock must not keep the process alive.
         Runtime.getRuntime().halt(0);
     }
 

@@ -15,11 +15,11 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * Many clients that want one thing, for the benchmark {@code fleet}: each acquires, holds, releases and pauses.
+ * Many clients that compete for one name, for the benchmark {@code fleet}: each acquires, holds, releases and pauses.
  *
  * <p>Arguments: the address, {@code lock}, {@code fair}, {@code write}, {@code semaphore} or {@code leased}, the name, the number of
- * clients, the microseconds that each holds and pauses, and the number of permits. Says {@code ready}; counts anew at each line on
- * standard input, and says before that: the grants since the last line, and of their waits the longest and the sum, in nanoseconds.
+ * clients, the microseconds that each holds and pauses, and the number of permits. Prints {@code ready}. At each line on standard
+ * input it prints the number of grants since the last line, and the longest and the sum of their waits in nanoseconds.
  */
 final class Fleet {
     private static final AtomicLong GRANTS = new AtomicLong();
@@ -29,7 +29,7 @@ final class Fleet {
     private Fleet() {}
 
     public static void main(String[] args) throws InterruptedException, IOException {
-        // Netty warns of more clients than one process would have.
+        // Netty warns about so many clients in one process.
         LogManager.getLogManager().reset();
         int size = Integer.parseInt(args[3]);
         long nanos = TimeUnit.MICROSECONDS.toNanos(Long.parseLong(args[4]));
@@ -46,13 +46,13 @@ final class Fleet {
         while (lines.readLine() != null) {
             System.out.println(GRANTS.getAndSet(0) + " " + LONGEST.getAndSet(0) + " " + WAITED.getAndSet(0));
         }
-        // Nothing to end in order: the server is the benchmark's own.
+        // No orderly shutdown is needed, because the server belongs to the benchmark.
         Runtime.getRuntime().halt(0);
     }
 
     private static RedissonClient client(String address) {
         var config = new Config();
-        // As few as one client needs, for 256 of them share two cores.
+        // As few threads as one client needs, because 256 clients share two cores.
         config.setThreads(1).setNettyThreads(1);
         config.useSingleServer()
                 .setAddress(address)

@@ -9,7 +9,7 @@ import org.redisson.api.ratelimiter.RateLimiterArgs;
 final class Limiters {
     private Limiters() {}
 
-    // `setRate` with a type and `tryAcquire` in units are what programs have that were written for older versions.
+    // Programs for older versions use `setRate` with a type and `tryAcquire` in units.
     @SuppressWarnings("deprecation")
     static Operation operation(RRateLimiter limiter, Command command) {
         long n = command.permits();

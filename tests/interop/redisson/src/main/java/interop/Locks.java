@@ -7,7 +7,7 @@ import org.redisson.api.RExpirable;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
-/** Everything that is locked and unlocked. */
+/** Locks of all kinds. */
 final class Locks {
     private Locks() {}
 

@@ -1,6 +1,6 @@
 package interop;
 
-/** What a command asks for, ready to run: the object it works on has been made. */
+/** The operation of a command, ready to run: its object has been created. */
 interface Operation {
     Object run() throws Exception;
 

@@ -1,4 +1,4 @@
-//! One face for every guard, and the call behind every acquire.
+//! One type for all guards and results, and the call behind each acquire.
 //!
 //! Long: one table, or one case for each kind.
 
@@ -13,18 +13,18 @@ use stanchion::{
     WriteGuard,
 };
 
-use crate::meetings::{self, Met};
-use crate::program::{Ask, What};
+use crate::barriers::{self, BarrierEnd};
+use crate::program::{CallOptions, Target};
 use crate::{roles, span};
 
-/// The lease of whatever names none.
+/// The lease of calls that set none, in milliseconds.
 pub(crate) const LEASE: u16 = 3_000;
 
-pub(crate) type Call = Pin<Box<dyn Future<Output = Result<Option<Thing>, AcquireError>> + Send>>;
+pub(crate) type Call = Pin<Box<dyn Future<Output = Result<Option<Acquired>, AcquireError>> + Send>>;
 type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The result of a call.
-pub(crate) enum Thing {
+/// The result of an acquire: a guard, or the end of a call without a guard.
+pub(crate) enum Acquired {
     Lock(LockGuard),
     Fair(FairLockGuard),
     Read(ReadGuard),
@@ -35,43 +35,43 @@ pub(crate) enum Thing {
     Red(RedGuard),
     Term(Leadership),
     Job(JobGuard),
-    /// Permits of a limiter: used up, and perhaps refunded.
+    /// Permits of a limiter, which are used up or refunded.
     Grant(Grant),
-    /// The views that work has of what somebody else holds.
-    Reign(Term),
+    /// The views that the work of a leader and of a job gets of a hold. The library keeps the guard.
+    TermView(Term),
     Run(JobRun),
     Inside(Inside),
-    /// The end of a wait at a barrier, which leaves nothing in the hand.
-    Met(Met),
-    /// A latch leaves nothing in the hand.
+    /// The end of a wait at a barrier, without a guard.
+    BarrierEnd(BarrierEnd),
+    /// The end of a wait at a latch or for a free lock, without a guard. Also a placeholder for a guard that was moved out.
     Passed,
-    /// A job that did not begin: the last tick that has run, or somebody runs.
+    /// A job did not begin: `Ran` because a tick has run, `Skipped` because another run holds the lock or the job rests.
     Ran(Tick),
     Skipped,
 }
 
-/// Calls the same verb of any guard; guards without a lease have none of these verbs.
+/// Calls a verb of any guard. Guards without a lease have none of these verbs.
 macro_rules! each {
-    ($thing:expr, $guard:ident => $verb:expr, else $other:expr) => {
-        match $thing {
-            Thing::Lock($guard) => $verb,
-            Thing::Fair($guard) => $verb,
-            Thing::Read($guard) => $verb,
-            Thing::Write($guard) => $verb,
-            Thing::Leased($guard) => $verb,
-            Thing::Multi($guard) => $verb,
-            Thing::Red($guard) => $verb,
-            Thing::Term($guard) => $verb,
-            Thing::Job($guard) => $verb,
+    ($acquired:expr, $guard:ident => $verb:expr, else $other:expr) => {
+        match $acquired {
+            Acquired::Lock($guard) => $verb,
+            Acquired::Fair($guard) => $verb,
+            Acquired::Read($guard) => $verb,
+            Acquired::Write($guard) => $verb,
+            Acquired::Leased($guard) => $verb,
+            Acquired::Multi($guard) => $verb,
+            Acquired::Red($guard) => $verb,
+            Acquired::Term($guard) => $verb,
+            Acquired::Job($guard) => $verb,
             _ => $other,
         }
     };
 }
 
-impl Thing {
+impl Acquired {
     pub(crate) fn is_held(&self) -> bool {
         match self {
-            Self::Reign(term) => term.is_held(),
+            Self::TermView(term) => term.is_held(),
             Self::Run(run) => run.is_held(),
             Self::Inside(inside) => inside.is_held(),
             _ => each!(self, guard => guard.is_held(), else true),
@@ -98,7 +98,7 @@ impl Thing {
         each!(self, guard => guard.renew_for(lease).await, else Ok(()))
     }
 
-    /// Returns whether work can run under it.
+    /// Returns whether work can run under the guard.
     pub(crate) fn runs(&self) -> bool {
         self.valid_until().is_some() || matches!(self, Self::Inside(_))
     }
@@ -127,7 +127,7 @@ impl Thing {
         }
     }
 
-    /// The holder that the server has, of a lock of its own.
+    /// The holder as the server stores it, for exclusive locks.
     pub(crate) fn owner(&self) -> Option<String> {
         match self {
             Self::Lock(guard) => Some(guard.owner().to_string()),
@@ -137,7 +137,7 @@ impl Thing {
         }
     }
 
-    /// Returns whether it can be held once more.
+    /// Returns whether the guard has a `reenter` method.
     pub(crate) fn is_reentrant(&self) -> bool {
         matches!(
             self,
@@ -155,7 +155,7 @@ impl Thing {
         })
     }
 
-    /// The token for `name`; `None` inside: there is none.
+    /// The fencing token for `name`, if the guard has one.
     pub(crate) fn token(&self, name: &str) -> Option<u64> {
         match self {
             Self::Lock(guard) => guard.fencing_token(),
@@ -164,7 +164,7 @@ impl Thing {
             Self::Multi(guard) => guard.fencing_token(name),
             Self::Term(guard) => guard.fencing_token(),
             Self::Job(guard) => guard.fencing_token(),
-            Self::Reign(term) => term.fencing_token(),
+            Self::TermView(term) => term.fencing_token(),
             Self::Run(run) => run.fencing_token(),
             _ => None,
         }
@@ -172,20 +172,20 @@ impl Thing {
     }
 }
 
-/// The call for `what`. `clients`: by number; those that a multi-lock or RedLock needs, too.
+/// Makes the call for `target`. `clients` maps numbers to clients; `nodes` are the clients of a RedLock.
 pub(crate) fn call(
     clients: &dyn Fn(u8) -> Option<Client>,
     client: u8,
     nodes: &[Client],
-    what: &What,
-    ask: Ask,
+    target: &Target,
+    opts: CallOptions,
     owner: Option<&Owner>,
 ) -> Option<Call> {
     let it = clients(client)?;
-    let options = options(ask, owner);
+    let options = options(opts, owner);
     let lease = lease(LEASE);
-    let tries = ask.tries;
-    macro_rules! asking {
+    let tries = opts.tries;
+    macro_rules! acquire {
         ($handle:expr, $guard:path, $wait:ident, $try:ident) => {{
             let handle = $handle;
             Box::pin(async move {
@@ -199,7 +199,7 @@ pub(crate) fn call(
     }
     macro_rules! locking {
         ($handle:expr, $guard:path) => {
-            asking!(
+            acquire!(
                 $handle.with_lease(lease),
                 $guard,
                 acquire_with,
@@ -207,123 +207,125 @@ pub(crate) fn call(
             )
         };
     }
-    Some(match what {
-        What::Lock(name) => locking!(Lock::new(&it, name).ok()?, Thing::Lock),
-        What::Bare(name) => {
+    Some(match target {
+        Target::Lock(name) => locking!(Lock::new(&it, name).ok()?, Acquired::Lock),
+        Target::Unfenced(name) => {
             locking!(
                 Lock::new(&it, name).ok()?.with_fencing(Fencing::Off),
-                Thing::Lock
+                Acquired::Lock
             )
         }
-        What::Own(name) => {
+        Target::NameFenced(name) => {
             locking!(
                 Lock::new(&it, name).ok()?.with_fencing(Fencing::PerName),
-                Thing::Lock
+                Acquired::Lock
             )
         }
-        What::Fair(name) => locking!(FairLock::new(&it, name).ok()?, Thing::Fair),
-        What::Read(name) | What::PoliteRead(name) => {
-            let lock = rwlock(&it, name, what)?.with_lease(lease);
-            asking!(lock, Thing::Read, read_with, try_read_with)
+        Target::Fair(name) => locking!(FairLock::new(&it, name).ok()?, Acquired::Fair),
+        Target::Read(name) | Target::WriterFirstRead(name) => {
+            let lock = rwlock(&it, name, target)?.with_lease(lease);
+            acquire!(lock, Acquired::Read, read_with, try_read_with)
         }
-        What::Write(name) | What::PoliteWrite(name) => {
-            let lock = rwlock(&it, name, what)?.with_lease(lease);
-            asking!(lock, Thing::Write, write_with, try_write_with)
+        Target::Write(name) | Target::WriterFirstWrite(name) => {
+            let lock = rwlock(&it, name, target)?.with_lease(lease);
+            acquire!(lock, Acquired::Write, write_with, try_write_with)
         }
-        What::Multi(members) => {
+        Target::Multi(members) => {
             let parts: Option<Vec<_>> = members
                 .iter()
-                .map(|(client, what)| member(&clients(*client)?, what))
+                .map(|(client, target)| member(&clients(*client)?, target))
                 .collect();
             let parts = parts?;
             let lock = MultiLock::new(parts.iter().map(|part| &**part)).ok()?;
-            asking!(lock, Thing::Multi, acquire_with, try_acquire_with)
+            acquire!(lock, Acquired::Multi, acquire_with, try_acquire_with)
         }
-        What::Red(name) => {
+        Target::Red(name) => {
             let lock = RedLock::new(nodes, name).ok()?.with_lease(lease);
             Box::pin(async move {
                 if tries {
-                    Ok(lock.try_acquire_with(options).await?.map(Thing::Red))
+                    Ok(lock.try_acquire_with(options).await?.map(Acquired::Red))
                 } else {
-                    Ok(Some(Thing::Red(lock.acquire_with(options).await?)))
+                    Ok(Some(Acquired::Red(lock.acquire_with(options).await?)))
                 }
             })
         }
-        What::Permits(name, permits) => {
+        Target::Permits(name, permits) => {
             let (pool, permits) = (Semaphore::new(&it, name).ok()?, *permits);
             Box::pin(async move {
-                Ok(match ask.timeout {
-                    _ if tries => pool.try_acquire_many(permits).await?.map(Thing::Permit),
-                    Some(timeout) => Some(Thing::Permit(
+                Ok(match opts.timeout {
+                    _ if tries => pool.try_acquire_many(permits).await?.map(Acquired::Permit),
+                    Some(timeout) => Some(Acquired::Permit(
                         pool.acquire_many_timeout(permits, span(timeout)).await?,
                     )),
-                    None => Some(Thing::Permit(pool.acquire_many(permits).await?)),
+                    None => Some(Acquired::Permit(pool.acquire_many(permits).await?)),
                 })
             })
         }
-        What::Leased(name, permits) => {
+        Target::Leased(name, permits) => {
             let (pool, permits) = (LeasedSemaphore::new(&it, name).ok()?, *permits);
             let pool = pool.with_lease(lease);
             Box::pin(async move {
                 Ok(if tries {
                     pool.try_acquire_with(permits, options)
                         .await?
-                        .map(Thing::Leased)
+                        .map(Acquired::Leased)
                 } else {
-                    Some(Thing::Leased(pool.acquire_with(permits, options).await?))
+                    Some(Acquired::Leased(pool.acquire_with(permits, options).await?))
                 })
             })
         }
-        What::Latch(name) => {
+        Target::Latch(name) => {
             let latch = CountDownLatch::new(&it, name).ok()?;
             Box::pin(async move {
-                match ask.timeout {
+                match opts.timeout {
                     Some(timeout) => latch.wait_timeout(span(timeout)).await?,
                     None => latch.wait().await?,
                 }
-                Ok(Some(Thing::Passed))
+                Ok(Some(Acquired::Passed))
             })
         }
-        What::Free(name) => {
+        Target::WaitFree(name) => {
             let lock = Lock::new(&it, name).ok()?;
             Box::pin(async move {
-                lock.wait_free(ask.timeout.map(span)).await?;
-                Ok(Some(Thing::Passed))
+                lock.wait_free(opts.timeout.map(span)).await?;
+                Ok(Some(Acquired::Passed))
             })
         }
-        What::Meet(name, parties, breaks) => meetings::meet(&it, name, *parties, *breaks, ask)?,
-        What::Inside(name, parties) => meetings::enter(&it, name, *parties, ask)?,
-        What::Leader(name, priority) => roles::campaign(&it, name, *priority, options, tries)?,
-        What::Job(name, tick, least) => roles::begin(&it, name, *tick, *least, ask)?,
-        What::Rate(name, permits) => roles::rated(&it, name, *permits, ask)?,
-        What::Bucket(name, permits) => roles::bucketed(&it, name, *permits, ask)?,
+        Target::Barrier(name, parties, breaks) => {
+            barriers::wait(&it, name, *parties, *breaks, opts)?
+        }
+        Target::DoubleBarrier(name, parties) => barriers::enter(&it, name, *parties, opts)?,
+        Target::Leader(name, priority) => roles::campaign(&it, name, *priority, options, tries)?,
+        Target::Job(name, tick, least) => roles::begin(&it, name, *tick, *least, opts)?,
+        Target::Rate(name, permits) => roles::rated(&it, name, *permits, opts)?,
+        Target::Bucket(name, permits) => roles::bucketed(&it, name, *permits, opts)?,
     })
 }
 
-pub(crate) fn options(ask: Ask, owner: Option<&Owner>) -> AcquireOptions {
+pub(crate) fn options(opts: CallOptions, owner: Option<&Owner>) -> AcquireOptions {
     let mut options = AcquireOptions::new();
     if let Some(owner) = owner {
         options = options.owner(owner);
     }
-    if let Some(millis) = ask.lease {
+    if let Some(millis) = opts.lease {
         options = options.lease(lease(millis));
     }
-    if ask.manual {
+    if opts.manual {
         options = options.renewal(Renewal::Manual);
     }
-    if let Some(max) = ask.max_hold {
+    if let Some(max) = opts.max_hold {
         options = options.max_hold(span(max));
     }
-    if let Some(rest) = ask.rest {
+    if let Some(rest) = opts.rest {
         options = options.rest_after_crash(span(rest));
     }
-    if ask.fails {
+    if opts.fails {
         options = options.on_deadlock(OnDeadlock::Fail);
     }
-    if ask.refuses_reentry {
+    if opts.refuses_reentry {
         options = options.reentry(stanchion::Reentry::Refused);
     }
-    match ask.timeout {
+    match opts.timeout {
         Some(timeout) => options.timeout(span(timeout)),
         None => options,
     }
@@ -333,36 +335,38 @@ pub(crate) fn lease(millis: u16) -> Lease {
     Lease::new(span(millis)).unwrap_or_default()
 }
 
-fn rwlock(client: &Client, name: &str, what: &What) -> Option<RwLock> {
+fn rwlock(client: &Client, name: &str, target: &Target) -> Option<RwLock> {
     let lock = RwLock::new(client, name).ok()?;
-    Some(match what {
-        What::PoliteRead(_) | What::PoliteWrite(_) => lock.with_preference(Preference::Writer),
+    Some(match target {
+        Target::WriterFirstRead(_) | Target::WriterFirstWrite(_) => {
+            lock.with_preference(Preference::Writer)
+        }
         _ => lock,
     })
 }
 
-fn member(client: &Client, what: &What) -> Option<Box<dyn Lockable>> {
+fn member(client: &Client, target: &Target) -> Option<Box<dyn Lockable>> {
     let lease = lease(LEASE);
-    Some(match what {
-        What::Lock(name) => Box::new(Lock::new(client, name).ok()?.with_lease(lease)),
-        What::Bare(name) => Box::new(
+    Some(match target {
+        Target::Lock(name) => Box::new(Lock::new(client, name).ok()?.with_lease(lease)),
+        Target::Unfenced(name) => Box::new(
             Lock::new(client, name)
                 .ok()?
                 .with_fencing(Fencing::Off)
                 .with_lease(lease),
         ),
-        What::Own(name) => Box::new(
+        Target::NameFenced(name) => Box::new(
             Lock::new(client, name)
                 .ok()?
                 .with_fencing(Fencing::PerName)
                 .with_lease(lease),
         ),
-        What::Fair(name) => Box::new(FairLock::new(client, name).ok()?.with_lease(lease)),
-        What::Read(name) | What::PoliteRead(name) => {
-            Box::new(rwlock(client, name, what)?.with_lease(lease).read_side())
+        Target::Fair(name) => Box::new(FairLock::new(client, name).ok()?.with_lease(lease)),
+        Target::Read(name) | Target::WriterFirstRead(name) => {
+            Box::new(rwlock(client, name, target)?.with_lease(lease).read_side())
         }
-        What::Write(name) | What::PoliteWrite(name) => {
-            Box::new(rwlock(client, name, what)?.with_lease(lease).write_side())
+        Target::Write(name) | Target::WriterFirstWrite(name) => {
+            Box::new(rwlock(client, name, target)?.with_lease(lease).write_side())
         }
         _ => return None,
     })

@@ -1,4 +1,4 @@
-//! Barriers and latches that end: their profiles, the calls behind a wait and an entry, and leaving.
+//! Barriers and latches with an idle expiry: their profiles, the calls that wait at or enter a barrier, and leaving a double barrier.
 
 use proptest::prelude::*;
 use stanchion::{
@@ -8,17 +8,17 @@ use stanchion::{
 use tokio::time::Instant;
 
 use crate::calls::masked;
-use crate::draws::{gathered, locks, select, weather};
+use crate::draws::{barrier_targets, fault, locks, select};
+use crate::guards::{Acquired, Call, LEASE, lease};
 use crate::judge;
-use crate::newer::QUIET;
-use crate::profiles::{FAIR_WEATHER, Kind, Profile, Weights};
-use crate::program::{Ask, Polled, What};
+use crate::profiles::{Kind, NO_FAULTS, Profile, Weights};
+use crate::program::{CallOptions, Polled, Target};
+use crate::role_profiles::ELECTIONS;
 use crate::run::Work;
 use crate::span;
 use crate::state::{Held, OpKind, Shared};
-use crate::things::{Call, LEASE, Thing, lease};
 
-pub(crate) const MEETINGS: [Profile; 3] = [
+pub(crate) const BARRIER_PROFILES: [Profile; 3] = [
     Profile {
         name: "meetings",
         weights: Weights {
@@ -27,11 +27,11 @@ pub(crate) const MEETINGS: [Profile; 3] = [
             manage: 3,
             worker: 2,
             kill: 1,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
-        whats: |_| gathered(),
-        kind: Kind::Meetings,
-        ..QUIET
+        targets: |_| barrier_targets(),
+        kind: Kind::Barriers,
+        ..ELECTIONS
     },
     Profile {
         name: "musters",
@@ -42,42 +42,42 @@ pub(crate) const MEETINGS: [Profile; 3] = [
             manage: 3,
             worker: 2,
             kill: 2,
-            weather: 12,
+            fault: 12,
             freeze: 4,
             suspend: 1,
             stall: 2,
             shutdown: 2,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         long: 3,
-        whats: |_| prop_oneof![6 => gathered(), 1 => locks()].boxed(),
-        weather,
-        kind: Kind::Meetings,
-        ..QUIET
+        targets: |_| prop_oneof![6 => barrier_targets(), 1 => locks()].boxed(),
+        fault,
+        kind: Kind::Barriers,
+        ..ELECTIONS
     },
     Profile {
         name: "idle",
         weights: Weights {
             manage: 24,
             kill: 1,
-            weather: 2,
+            fault: 2,
             java: 1,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         long: 5,
-        whats: |_| select(&[What::Latch("l"), What::Latch("l"), What::Latch("m")]),
+        targets: |_| select(&[Target::Latch("l"), Target::Latch("l"), Target::Latch("m")]),
         kind: Kind::Idle,
-        ..QUIET
+        ..ELECTIONS
     },
 ];
 
-/// The end of a wait at a barrier.
-pub(crate) enum Met {
+/// The result of a wait at a barrier.
+pub(crate) enum BarrierEnd {
     Passed(Passed),
     Broke(u64, BrokenBy),
     /// The server has another number of parties.
-    Others(u32),
-    /// The place was lost, twice.
+    OtherParties(u32),
+    /// The place was lost twice.
     Lost(u64),
 }
 
@@ -89,68 +89,68 @@ pub(crate) fn double(client: &Client, name: &str, parties: u32) -> Option<Double
     DoubleBarrier::new(client, name, parties).ok()
 }
 
-fn met(error: BarrierError) -> Result<Option<Thing>, AcquireError> {
-    Ok(Some(Thing::Met(match error {
-        BarrierError::Broken { generation, by, .. } => Met::Broke(generation, by),
-        BarrierError::Parties { theirs, .. } => Met::Others(theirs),
-        BarrierError::Lost { generation, .. } => Met::Lost(generation),
+fn barrier_end(error: BarrierError) -> Result<Option<Acquired>, AcquireError> {
+    Ok(Some(Acquired::BarrierEnd(match error {
+        BarrierError::Broken { generation, by, .. } => BarrierEnd::Broke(generation, by),
+        BarrierError::Parties { theirs, .. } => BarrierEnd::OtherParties(theirs),
+        BarrierError::Lost { generation, .. } => BarrierEnd::Lost(generation),
         BarrierError::Acquire(error) => return Err(error),
         _ => return Ok(None),
     })))
 }
 
-pub(crate) fn meet(
+pub(crate) fn wait(
     client: &Client,
     name: &str,
     parties: u32,
     breaks: bool,
-    ask: Ask,
+    opts: CallOptions,
 ) -> Option<Call> {
-    let barrier = cyclic(client, name, parties)?.with_lease(lease(ask.lease.unwrap_or(LEASE)));
+    let barrier = cyclic(client, name, parties)?.with_lease(lease(opts.lease.unwrap_or(LEASE)));
     let rule = if breaks {
         OnLeave::Break
     } else {
         OnLeave::Free
     };
     let mut options = WaitOptions::new().on_leave(rule);
-    if let Some(timeout) = ask.timeout {
+    if let Some(timeout) = opts.timeout {
         options = options.timeout(span(timeout));
     }
     Some(Box::pin(async move {
         match barrier.wait_with(options).await {
-            Ok(passed) => Ok(Some(Thing::Met(Met::Passed(passed)))),
-            Err(error) => met(error),
+            Ok(passed) => Ok(Some(Acquired::BarrierEnd(BarrierEnd::Passed(passed)))),
+            Err(error) => barrier_end(error),
         }
     }))
 }
 
-pub(crate) fn enter(client: &Client, name: &str, parties: u32, ask: Ask) -> Option<Call> {
-    let barrier = double(client, name, parties)?.with_lease(lease(ask.lease.unwrap_or(LEASE)));
+pub(crate) fn enter(client: &Client, name: &str, parties: u32, opts: CallOptions) -> Option<Call> {
+    let barrier = double(client, name, parties)?.with_lease(lease(opts.lease.unwrap_or(LEASE)));
     Some(Box::pin(async move {
-        let entered = match ask.timeout {
+        let entered = match opts.timeout {
             Some(timeout) => barrier.enter_timeout(span(timeout)).await,
             None => barrier.enter().await,
         };
         match entered {
-            Ok(inside) => Ok(Some(Thing::Inside(inside))),
-            Err(error) => met(error),
+            Ok(inside) => Ok(Some(Acquired::Inside(inside))),
+            Err(error) => barrier_end(error),
         }
     }))
 }
 
 impl Shared {
-    /// Leaves a double barrier, and waits for the others: for as long as its party would have waited to get in.
+    /// Leaves a double barrier and waits for the other parties, with the timeout of the entry.
     pub(crate) fn leaving(&self, held: Held, inside: Inside, id: u64) -> Work {
         let was_held = inside.is_held() && !held.tainted;
-        let label = format!("leaving of guard {id}, {:?}", held.what);
+        let label = format!("leaving of guard {id}, {:?}", held.target);
         let mut op = crate::state::Op::about(label, OpKind::Release, &held.uses);
-        op.limit = held.ask.timeout.map(span);
-        op.ask = held.ask;
-        let (timeout, spot) = (op.limit, op.uses[0].spot);
+        op.limit = held.opts.timeout.map(span);
+        op.opts = held.opts;
+        let (timeout, resource) = (op.limit, op.uses[0].resource);
         let ticket = self.begin(op);
         let (shared, round) = (self.clone(), inside.generation());
         let leaves = |state: &mut crate::state::State| {
-            let rounds = state.books.rounds.entry(spot).or_default();
+            let rounds = state.tracking.rounds.entry(resource).or_default();
             rounds.leaving.insert(ticket.id(), round);
         };
         leaves(&mut self.lock());
@@ -163,13 +163,13 @@ impl Shared {
             let Some(op) = state.ops.remove(&ticket.id()) else {
                 return;
             };
-            let said = match &outcome {
+            let answer = match &outcome {
                 Ok(()) => "all are out".into(),
                 Err(error) => masked(error),
             };
-            state.tell(format!("{}: {said}", op.label));
+            state.log(format!("{}: {answer}", op.label));
             match outcome {
-                Ok(()) => judge::meetings::all_out(&mut state, &op, round),
+                Ok(()) => judge::barriers::all_out(&mut state, &op, round),
                 Err(BarrierError::Release(error)) => {
                     judge::truth::released(&mut state, &op, &Err(error), was_held);
                 }
@@ -179,16 +179,16 @@ impl Shared {
                 Err(error) => state.report("Untrue", format!("P8: {}: {error}", op.label)),
             }
             state.ended(&op.uses);
-            state.place(spot).released = Instant::now();
+            state.record(resource).released = Instant::now();
         })
     }
 }
 
-/// A program is to polled calls as a crowd is to those who look away: seldom.
-pub(crate) fn attended(left: u32) -> BoxedStrategy<Polled> {
+/// Draws how a call at a barrier is polled: mostly to its end, because a round needs all its parties.
+pub(crate) fn polled_at_barrier(parked: u32) -> BoxedStrategy<Polled> {
     prop_oneof![
         30 => Just(Polled::Always),
-        2 * left => Just(Polled::Once),
+        2 * parked => Just(Polled::Once),
         2 => (0..7_u8).prop_map(Polled::Times),
         2 => (1..3_000_u16).prop_map(Polled::For)
     ]

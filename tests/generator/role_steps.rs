@@ -1,4 +1,6 @@
-//! Steps of what outlives a call: work of leaders and jobs, tickets, heirs, values, those who look on.
+//! Steps of leaders, jobs and tickets: work, observers, values, hand-overs, detached holds and adoptions.
+//!
+//! Long: one case for each step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,64 +8,64 @@ use std::time::Duration;
 use stanchion::{AdoptError, FairLock, JobRun, Lock, Outcome, Stop, Term};
 use tokio::time::Instant;
 
-use crate::books::{Heir, Lookout, Slip};
-use crate::calls::{Asking, OPERATION, masked};
+use crate::calls::{OPERATION, PendingAcquire, masked};
+use crate::guards::{Acquired, lease, options};
 use crate::judge;
-use crate::program::{Ask, Polled, What};
-use crate::run::{Runner, attend};
-use crate::spot::{Use, uses};
+use crate::program::{CallOptions, Polled, Target};
+use crate::resource::{Use, uses};
+use crate::run::{Runner, run_in_slot};
 use crate::state::{Actor, Held, Op, OpKind, Shared};
-use crate::things::{Thing, lease, options};
+use crate::tracking::{DetachedHold, Heir, Observer};
 use crate::{roles, span};
 
-/// The books' entry of work that runs; dropped with it.
-struct Reign(Shared, u64);
+/// The record of work that runs. When the work ends, its guard is removed from the state.
+struct WorkEntry(Shared, u64);
 
-impl Drop for Reign {
+impl Drop for WorkEntry {
     fn drop(&mut self) {
-        drop(self.0.let_go(self.1));
+        drop(self.0.remove_guard(self.1));
     }
 }
 
-/// Works for `length`, or until it is asked to stop.
+/// Works for `length`, or until a stop is requested.
 async fn work(
     shared: &Shared,
-    thing: Thing,
+    acquired: Acquired,
     op: &Op,
-    what: &What,
+    target: &Target,
     length: Duration,
     stop: Stopped,
 ) {
-    let thing = Arc::new(thing);
+    let acquired = Arc::new(acquired);
     let id = {
         let mut state = shared.lock();
         let id = state.number();
-        state.tell(format!("{}: works as guard {id}", op.label));
+        state.log(format!("{}: works as guard {id}", op.label));
         let tainted = state.is_stale(op);
         let held = Held {
-            thing: Arc::clone(&thing),
-            what: what.clone(),
+            acquired: Arc::clone(&acquired),
+            target: target.clone(),
             uses: op.uses.clone(),
             actor: Actor::Fresh(id),
-            ask: op.ask,
+            opts: op.opts,
             since: Instant::now(),
             tainted,
             forgotten: false,
             runs: Vec::new(),
             over: None,
         };
-        judge::ticks::begun(&mut state, op, what, thing.is_held());
-        state.took(id, held);
+        judge::ticks::begun(&mut state, op, target, acquired.is_held());
+        state.insert_guard(id, held);
         judge::holders::granted(&mut state, id, op);
-        judge::terms::elected(&mut state, op, what);
+        judge::terms::elected(&mut state, op, target);
         id
     };
-    let _reign = Reign(shared.clone(), id);
+    let _entry = WorkEntry(shared.clone(), id);
     let until = Instant::now() + length;
     while Instant::now() < until && !stop.0.as_ref().is_some_and(Stop::is_requested) {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        if !thing.is_held() {
-            let text = format!("P5: work of guard {id} ({what:?}) goes on after the hold");
+        if !acquired.is_held() {
+            let text = format!("P5: work of guard {id} ({target:?}) goes on after the hold");
             shared.lock().report("WorkGoesOn", text);
         }
     }
@@ -72,45 +74,53 @@ async fn work(
 struct Stopped(Option<Stop>);
 
 impl Runner {
-    /// A job or a leader works.
+    /// Runs a job, or leads whenever elected.
     pub(crate) async fn work(
         &mut self,
-        hand: u8,
+        slot: u8,
         client: u8,
-        what: &What,
+        target: &Target,
         length: u16,
         polled: Polled,
     ) {
-        self.empty(hand);
+        self.empty(slot);
         let Some(it) = self.shared.lock().client(client) else {
             return;
         };
-        let uses = self.uses_of(what, client);
-        if let What::Job(name, ..) = what {
-            self.shared.lock().books.jobs.insert(name);
+        let uses = self.uses_of(target, client);
+        if let Target::Job(name, ..) = target {
+            self.shared.lock().tracking.jobs.insert(name);
         }
-        let label = format!("client {client}: work of {what:?}");
+        let label = format!("client {client}: work of {target:?}");
         let op = Op {
             client,
             limit: None,
             ..Op::about(label, OpKind::Work, &uses)
         };
         let ticket = self.shared.begin(op.clone());
-        let (shared, what, length) = (self.shared.clone(), what.clone(), span(length));
+        let (shared, target, length) = (self.shared.clone(), target.clone(), span(length));
         let call = ticket.id();
         let op = self.shared.lock().ops.get(&call).cloned().unwrap_or(op);
         let work = async move {
-            let said = match &what {
-                What::Leader(name, priority) => {
-                    lead(&shared, &it, name, *priority, &what, &op, length).await
+            let answer = match &target {
+                Target::Leader(name, priority) => {
+                    lead(&shared, &it, name, *priority, &target, &op, length).await
                 }
-                What::Job(name, tick, least) => {
-                    let Some(job) = roles::job(&it, name, *least, Ask::default()) else {
+                Target::Job(name, tick, least) => {
+                    let Some(job) = roles::job(&it, name, *least, CallOptions::default()) else {
                         return;
                     };
-                    let (inner, of, as_op) = (shared.clone(), what.clone(), op.clone());
+                    let (inner, of, as_op) = (shared.clone(), target.clone(), op.clone());
                     let run = move |run: JobRun| async move {
-                        work(&inner, Thing::Run(run), &as_op, &of, length, Stopped(None)).await;
+                        work(
+                            &inner,
+                            Acquired::Run(run),
+                            &as_op,
+                            &of,
+                            length,
+                            Stopped(None),
+                        )
+                        .await;
                     };
                     let outcome = match tick.and_then(roles::tick) {
                         Some(tick) => job.run_tick(tick, run).await,
@@ -119,7 +129,7 @@ impl Runner {
                     let mut state = shared.lock();
                     match outcome {
                         Ok(Outcome::Already { tick, .. }) => {
-                            judge::ticks::ran(&mut state, &op, &what, tick);
+                            judge::ticks::ran(&mut state, &op, &target, tick);
                             format!("{tick} has run")
                         }
                         Ok(other) => format!("{other:?}"),
@@ -133,21 +143,21 @@ impl Runner {
             };
             drop(it);
             let mut state = shared.lock();
-            state.tell(format!("{}: {said}", op.label));
+            state.log(format!("{}: {answer}", op.label));
             state.ops.remove(&ticket.id());
             state.ended(&op.uses);
         };
-        attend(self, hand, call, Box::pin(work), polled).await;
+        run_in_slot(self, slot, call, Box::pin(work), polled).await;
     }
 
-    /// Somebody looks who leads, until the end.
+    /// Observes the leader in a task, until the end of the program.
     pub(crate) fn observe(&mut self, client: u8, name: &'static str) {
         let Some(it) = self.shared.lock().client(client) else {
             return;
         };
         let (Some(election), Some(used)) = (
             roles::election(&it, name),
-            self.uses_of(&What::Leader(name, 0), client)
+            self.uses_of(&Target::Leader(name, 0), client)
                 .first()
                 .copied(),
         ) else {
@@ -159,81 +169,82 @@ impl Runner {
         let shared = self.shared.clone();
         let number = {
             let mut state = shared.lock();
-            state.place(used.spot);
-            state.books.lookouts.push(Lookout {
+            state.record(used.resource);
+            state.tracking.observers.push(Observer {
                 client,
-                spot: used.spot,
+                resource: used.resource,
                 last: None,
                 vacant: false,
                 ended: false,
             });
-            state.books.lookouts.len() - 1
+            state.tracking.observers.len() - 1
         };
         let task = self.spawn(async move {
             while let Some(observed) = leaders.next().await {
                 judge::terms::observed(&mut shared.lock(), number, &observed);
             }
-            if let Some(it) = shared.lock().books.lookouts.get_mut(number) {
+            if let Some(it) = shared.lock().tracking.observers.get_mut(number) {
                 it.ended = true;
             }
         });
-        self.lookers.push((client, task));
+        self.observer_tasks.push((client, task));
     }
 
     pub(crate) fn renew_for(&self, id: u64, millis: u16) {
-        let Some(held) = self.of_guard(id) else {
+        let Some(held) = self.guard_copy(id) else {
             return;
         };
-        let label = format!("renewal of guard {id} for {millis} ms, {:?}", held.what);
+        let label = format!("renewal of guard {id} for {millis} ms, {:?}", held.target);
         let about = self
             .shared
             .about(label, OpKind::Guard, &held.uses, OPERATION);
-        self.lasts(&held.uses, millis);
+        self.record_lease(&held.uses, millis);
         let shared = self.shared.clone();
         self.spawn(async move {
-            let outcome = held.thing.renew_for(millis).await;
+            let outcome = held.acquired.renew_for(millis).await;
             let tainted = held.tainted;
             drop(held);
             shared.renewed(&about, outcome.as_ref().copied(), tainted);
         });
     }
 
-    /// Notes that a hold of these may last so long.
-    fn lasts(&self, uses: &[Use], millis: u16) {
+    /// Records that holds of these resources may last for so long.
+    fn record_lease(&self, uses: &[Use], millis: u16) {
         let mut state = self.shared.lock();
         for used in uses {
-            let place = state.place(used.spot);
-            place.lease = place.lease.max(span(millis));
+            let record = state.record(used.resource);
+            record.lease = record.lease.max(span(millis));
         }
     }
 
-    /// Takes the guard apart; only what can be detached, or be stepped down from.
-    fn taken(&self, id: u64, wanted: fn(&Thing) -> bool) -> Option<(Held, Thing)> {
-        let held = self.of_guard(id).filter(|held| wanted(&held.thing))?;
+    /// Moves a guard of the wanted kind out of the state.
+    fn take_apart(&self, id: u64, wanted: fn(&Acquired) -> bool) -> Option<(Held, Acquired)> {
+        let held = self.guard_copy(id).filter(|held| wanted(&held.acquired))?;
         drop(held);
-        let mut held = self.shared.let_go(id)?;
-        let thing = std::mem::replace(&mut held.thing, Arc::new(Thing::Passed));
-        let thing = Arc::try_unwrap(thing).ok()?;
-        Some((held, thing))
+        let mut held = self.shared.remove_guard(id)?;
+        let acquired = std::mem::replace(&mut held.acquired, Arc::new(Acquired::Passed));
+        let acquired = Arc::try_unwrap(acquired).ok()?;
+        Some((held, acquired))
     }
 
     pub(crate) fn detach(&self, id: u64, number: u8, millis: Option<u16>) {
-        let wanted = |thing: &Thing| matches!(thing, Thing::Lock(_) | Thing::Fair(_));
-        let Some((held, thing)) = self.taken(id, wanted) else {
+        let wanted =
+            |acquired: &Acquired| matches!(acquired, Acquired::Lock(_) | Acquired::Fair(_));
+        let Some((held, acquired)) = self.take_apart(id, wanted) else {
             return;
         };
-        let label = format!("detaching of guard {id}, {:?}", held.what);
+        let label = format!("detaching of guard {id}, {:?}", held.target);
         let about = self
             .shared
             .about(label, OpKind::Guard, &held.uses, OPERATION);
-        self.lasts(&held.uses, millis.unwrap_or_default());
+        self.record_lease(&held.uses, millis.unwrap_or_default());
         let (shared, began) = (self.shared.clone(), Instant::now());
         self.spawn(async move {
-            let outcome = match (thing, millis.map(lease)) {
-                (Thing::Lock(guard), None) => guard.detach().await,
-                (Thing::Lock(guard), Some(lease)) => guard.detach_for(lease).await,
-                (Thing::Fair(guard), None) => guard.detach().await,
-                (Thing::Fair(guard), Some(lease)) => guard.detach_for(lease).await,
+            let outcome = match (acquired, millis.map(lease)) {
+                (Acquired::Lock(guard), None) => guard.detach().await,
+                (Acquired::Lock(guard), Some(lease)) => guard.detach_for(lease).await,
+                (Acquired::Fair(guard), None) => guard.detach().await,
+                (Acquired::Fair(guard), Some(lease)) => guard.detach_for(lease).await,
                 _ => return,
             };
             let mut state = shared.lock();
@@ -242,27 +253,27 @@ impl Runner {
             state.ended(&op.uses);
             let ticket = match outcome {
                 Ok(ticket) => ticket,
-                Err(error) => return state.tell(format!("{}: {}", op.label, masked(&error))),
+                Err(error) => return state.log(format!("{}: {}", op.label, masked(&error))),
             };
-            state.tell(format!("{}: {ticket}", op.label));
-            let kept = state.place(op.uses[0].spot).lease;
+            state.log(format!("{}: {ticket}", op.label));
+            let kept = state.record(op.uses[0].resource).lease;
             let length = ticket.lease().length();
-            let rest = span(held.ask.rest.unwrap_or_default());
+            let rest = span(held.opts.rest.unwrap_or_default());
             let end = Instant::now() + length.max(kept) + rest + Duration::from_secs(2);
-            let place = state.place(op.uses[0].spot);
-            place.dead_until = place.dead_until.max(end);
-            // What happened to the server or the hold meanwhile may have ended it.
-            let sure = state.calm(&op.uses) > op.started.elapsed() && !held.tainted;
-            let place = state.place(op.uses[0].spot);
-            let forced = place.tainted.is_some_and(|at| at >= began);
-            state.books.slips.push(Slip {
+            let record = state.record(op.uses[0].resource);
+            record.dead_until = record.dead_until.max(end);
+            // A fault or a forced release during the call may have ended the hold.
+            let sure = state.fault_free(&op.uses) > op.started.elapsed() && !held.tainted;
+            let record = state.record(op.uses[0].resource);
+            let forced = record.tainted.is_some_and(|at| at >= began);
+            state.tracking.detached_holds.push(DetachedHold {
                 number,
                 ticket,
-                what: held.what,
+                target: held.target,
                 used: op.uses[0],
                 actor: held.actor,
                 until: began + length - length / 100 - Duration::from_millis(12),
-                loose: forced || !sure,
+                uncertain: forced || !sure,
                 adopted: 0,
             });
         });
@@ -270,71 +281,73 @@ impl Runner {
 
     pub(crate) async fn adopt(
         &mut self,
-        hand: u8,
+        slot: u8,
         client: u8,
         ticket: u8,
-        ask: Ask,
+        opts: CallOptions,
         polled: Polled,
     ) {
-        self.empty(hand);
-        let (slip, good, adopts) = {
+        self.empty(slot);
+        let (detached_hold, good, adopts) = {
             let mut state = self.shared.lock();
-            let slips = &state.books.slips;
-            let numbered = slips.iter().rposition(|slip| slip.number == ticket);
-            // One of that number, or the last.
-            let at = numbered.or_else(|| slips.len().checked_sub(1));
+            let detached_holds = &state.tracking.detached_holds;
+            let numbered = detached_holds
+                .iter()
+                .rposition(|detached_hold| detached_hold.number == ticket);
+            // The hold with this number, or the last one.
+            let at = numbered.or_else(|| detached_holds.len().checked_sub(1));
             let (Some(it), Some(at)) = (state.client(client), at) else {
                 return;
             };
-            let slip = &mut state.books.slips[at];
-            let good = !std::mem::replace(&mut slip.loose, true);
-            // A call as its own owner, by the terms of this one.
-            let plain = Ask {
+            let detached_hold = &mut state.tracking.detached_holds[at];
+            let good = !std::mem::replace(&mut detached_hold.uncertain, true);
+            // An adoption has a fresh owner and never waits.
+            let plain = CallOptions {
                 owner: None,
                 tries: true,
                 fails: false,
-                ..ask
+                ..opts
             };
             let terms =
-                options(plain, None).lease(lease(plain.lease.unwrap_or(crate::things::LEASE)));
-            let (ticket, what) = (slip.ticket.clone(), slip.what.clone());
-            (at, good, (it, what, ticket, plain, terms))
+                options(plain, None).lease(lease(plain.lease.unwrap_or(crate::guards::LEASE)));
+            let (ticket, target) = (detached_hold.ticket.clone(), detached_hold.target.clone());
+            (at, good, (it, target, ticket, plain, terms))
         };
-        let (it, what, ticket, ask, terms) = adopts;
+        let (it, target, ticket, opts, terms) = adopts;
         let uses = {
             let state = self.shared.lock();
-            uses(&what, client, &state.seats(), &state.nodes())
+            uses(&target, client, &state.specs(), &state.nodes())
         };
         let label = format!("client {client}: adopts {ticket}");
         let op = Op {
             client,
-            ask,
+            opts,
             ..Op::about(label, OpKind::Try, &uses)
         };
         let about = self.shared.begin(op);
-        let (shared, hands, call) = (self.shared.clone(), self.hands.clone(), about.id());
+        let (shared, slots, call) = (self.shared.clone(), self.slots.clone(), about.id());
         let work = async move {
-            let adopted = match &what {
-                What::Fair(name) => match FairLock::new(&it, name) {
-                    Ok(lock) => lock.adopt_with(&ticket, terms).await.map(Thing::Fair),
+            let adopted = match &target {
+                Target::Fair(name) => match FairLock::new(&it, name) {
+                    Ok(lock) => lock.adopt_with(&ticket, terms).await.map(Acquired::Fair),
                     Err(_) => return,
                 },
-                What::Lock(name) => match Lock::new(&it, name) {
-                    Ok(lock) => lock.adopt_with(&ticket, terms).await.map(Thing::Lock),
+                Target::Lock(name) => match Lock::new(&it, name) {
+                    Ok(lock) => lock.adopt_with(&ticket, terms).await.map(Acquired::Lock),
                     Err(_) => return,
                 },
                 _ => return,
             };
             drop(it);
             let outcome = match adopted {
-                Ok(thing) => {
-                    judge::rests::adopted(&mut shared.lock(), slip);
-                    Ok(Some(thing))
+                Ok(acquired) => {
+                    judge::detached::adopted(&mut shared.lock(), detached_hold);
+                    Ok(Some(acquired))
                 }
                 Err(AdoptError::Gone { .. }) => {
                     let mut state = shared.lock();
                     if let Some(op) = state.ops.get(&about.id()).cloned() {
-                        judge::rests::gone(&mut state, &op, slip, good);
+                        judge::detached::reported_gone(&mut state, &op, detached_hold, good);
                     }
                     Ok(None)
                 }
@@ -344,21 +357,21 @@ impl Runner {
                     Ok(None)
                 }
             };
-            let asking = Asking::adopting(about, what, ask);
-            if let Some(guard) = shared.acquired(asking, outcome)
-                && !hands.fulfil(hand, call, guard)
+            let acquire = PendingAcquire::adopting(about, target, opts);
+            if let Some(guard) = shared.acquired(acquire, outcome)
+                && !slots.fulfil(slot, call, guard)
             {
-                drop(shared.let_go(guard));
+                drop(shared.remove_guard(guard));
             }
         };
-        attend(self, hand, call, Box::pin(work), polled).await;
+        run_in_slot(self, slot, call, Box::pin(work), polled).await;
     }
 
     pub(crate) fn proclaim(&self, id: u64) {
-        let Some(held) = self.of_guard(id) else {
+        let Some(held) = self.guard_copy(id) else {
             return;
         };
-        if !matches!(&*held.thing, Thing::Term(_)) {
+        if !matches!(&*held.acquired, Acquired::Term(_)) {
             return;
         }
         let label = format!("proclamation of guard {id}");
@@ -368,11 +381,11 @@ impl Runner {
         let shared = self.shared.clone();
         let value = {
             let mut state = shared.lock();
-            state.books.values += 1;
-            format!("v{}", state.books.values)
+            state.tracking.values += 1;
+            format!("v{}", state.tracking.values)
         };
         self.spawn(async move {
-            let Thing::Term(term) = &*held.thing else {
+            let Acquired::Term(term) = &*held.acquired else {
                 return;
             };
             let outcome = term.proclaim(value).await;
@@ -382,15 +395,19 @@ impl Runner {
         });
     }
 
-    /// Steps down for the last candidate that is there: without the office kept for it, another would come first.
+    /// Hands over to the last candidate. Without the hand-over, another candidate would be elected first.
     pub(crate) fn resign(&self, id: u64) {
-        let Some((held, thing)) = self.taken(id, |thing| matches!(thing, Thing::Term(_))) else {
+        let Some((held, acquired)) =
+            self.take_apart(id, |acquired| matches!(acquired, Acquired::Term(_)))
+        else {
             return;
         };
-        let Thing::Term(term) = thing else { return };
+        let Acquired::Term(term) = acquired else {
+            return;
+        };
         let used = held.uses[0];
         let it = self.shared.lock().client(used.client);
-        let election = it.and_then(|it| roles::election(&it, used.spot.name));
+        let election = it.and_then(|it| roles::election(&it, used.resource.name));
         let label = format!("resignation of guard {id}");
         let about = self
             .shared
@@ -404,7 +421,7 @@ impl Runner {
             let began = Instant::now();
             let outcome = match there.last() {
                 Some(heir) => {
-                    shared.inherits(used, &heir.id, began, term.is_held() && !held.tainted);
+                    shared.record_heir(used, &heir.id, began, term.is_held() && !held.tainted);
                     term.hand_over(&heir.id).await
                 }
                 None => term.step_down().await,
@@ -413,14 +430,14 @@ impl Runner {
             let Some(op) = state.ops.remove(&about.id()) else {
                 return;
             };
-            state.tell(format!("{}: {outcome:?}", op.label));
+            state.log(format!("{}: {outcome:?}", op.label));
             state.ended(&op.uses);
-            state.place(used.spot).released = Instant::now();
-            // Asked again in a storm, it may have begun at any time.
+            state.record(used.resource).released = Instant::now();
+            // The reservation may have begun right after `began`, because the reply may belong to a retry.
             let until = began + Duration::from_millis(450);
-            match (outcome, state.books.heirs.get_mut(&used.spot)) {
+            match (outcome, state.tracking.heirs.get_mut(&used.resource)) {
                 (Ok(()), Some(heir)) if heir.since == began => heir.until = Some(until),
-                (Err(_), Some(_)) => drop(state.books.heirs.remove(&used.spot)),
+                (Err(_), Some(_)) => drop(state.tracking.heirs.remove(&used.resource)),
                 _ => {}
             }
         });
@@ -428,10 +445,10 @@ impl Runner {
 }
 
 impl Shared {
-    /// A leader is about to step down for that candidate.
-    fn inherits(&self, used: Use, heir: &str, since: Instant, sure: bool) {
+    /// Records that a leader is about to hand over to this candidate.
+    fn record_heir(&self, used: Use, heir: &str, since: Instant, sure: bool) {
         let mut state = self.lock();
-        state.tell(format!("somebody steps down for {heir}"));
+        state.log(format!("a leader hands over to {heir}"));
         let mut processes = state.processes.iter();
         let client = processes.position(|process| heir.starts_with(&process.id));
         if let Some(client) = client.and_then(|it| u8::try_from(it).ok()).filter(|_| sure) {
@@ -440,7 +457,7 @@ impl Shared {
                 since,
                 until: None,
             };
-            state.books.heirs.insert(used.spot, heir);
+            state.tracking.heirs.insert(used.resource, heir);
         }
     }
 }
@@ -451,22 +468,22 @@ async fn lead(
     client: &stanchion::Client,
     name: &str,
     priority: i8,
-    what: &What,
+    target: &Target,
     op: &Op,
     length: Duration,
 ) -> String {
     let Some(election) = roles::election(client, name) else {
         return String::new();
     };
-    let (inner, of, as_op) = (shared.clone(), what.clone(), op.clone());
+    let (inner, of, as_op) = (shared.clone(), target.clone(), op.clone());
     let leading = move |term: Term, stop: Stop| {
-        let (shared, what, op) = (inner.clone(), of.clone(), as_op.clone());
+        let (shared, target, op) = (inner.clone(), of.clone(), as_op.clone());
         async move {
             work(
                 &shared,
-                Thing::Reign(term),
+                Acquired::TermView(term),
                 &op,
-                &what,
+                &target,
                 length,
                 Stopped(Some(stop)),
             )
@@ -480,7 +497,7 @@ async fn lead(
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     };
-    let options = roles::campaigning(priority, options(op.ask, None));
+    let options = roles::campaigning(priority, options(op.opts, None));
     let led = election.lead("v0", leading).options(options).until(until);
     match led.grace(Duration::from_secs(2)).await {
         Ok(end) => format!("{end:?}"),

@@ -1,104 +1,104 @@
-//! P3 and what adds up: what is on the servers when nobody does anything about it.
+//! P3: judges the data on the servers: hold counts, sums of permits, and traces of clients that were shut down.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::keys::{self, Seen};
-use crate::spot::{Family, Spot, Use};
+use crate::keys::{self, Snapshot};
+use crate::resource::{Family, Resource, Use};
 use crate::state::{OpKind, State};
 
-/// Clean-ups need their connections back, and the end of what is under way.
-const CALM: Duration = Duration::from_secs(7);
+/// The time that clean-ups need after a fault: to reconnect, and for requests in flight to end.
+const FAULT_FREE: Duration = Duration::from_secs(7);
 
-/// A round trip, generously.
+/// A round trip, with a generous margin.
 const SETTLED: Duration = Duration::from_millis(1_200);
 
-pub(crate) fn look(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
-    for (spot, seen) in seen {
-        match spot.family {
-            Family::Hash => counts(state, *spot, seen),
-            Family::Permits | Family::Leased => sums(state, *spot, seen),
+pub(crate) fn check(state: &mut State, seen: &BTreeMap<Resource, Snapshot>) {
+    for (resource, seen) in seen {
+        match resource.family {
+            Family::Hash => counts(state, *resource, seen),
+            Family::Permits | Family::Leased => sums(state, *resource, seen),
             _ => {}
         }
     }
     after_shutdowns(state);
 }
 
-/// The hold count of a lock is the number of guards: the count that Redisson reads, and no more and no fewer holders.
-fn counts(state: &mut State, spot: Spot, seen: &Seen) {
+/// The hold count of a lock equals the number of its guards. Redisson reads the same count.
+fn counts(state: &mut State, resource: Resource, seen: &Snapshot) {
     let now = Instant::now();
     let here = |uses: &[Use]| {
         uses.iter().any(|used| {
-            used.spot.server == spot.server
-                && used.spot.database == spot.database
-                && used.spot.base() == spot.base()
+            used.resource.server == resource.server
+                && used.resource.database == resource.database
+                && used.resource.base() == resource.base()
         })
     };
     let moving = state.ops.values().any(|op| {
-        // One that wants several holds the first ones while it waits for the next.
+        // A call for several locks holds the first ones while it waits for the next.
         let takes = !matches!(op.kind, OpKind::Wait | OpKind::Work);
         here(&op.uses) && (op.parked || takes || op.uses.len() > 1)
     });
     let held: Vec<_> = state
         .held
         .values()
-        .filter(|held| held.uses.iter().any(|used| used.spot == spot))
+        .filter(|held| held.uses.iter().any(|used| used.resource == resource))
         .collect();
     let odd = held
         .iter()
-        .any(|held| held.tainted || held.forgotten || !held.thing.is_held())
+        .any(|held| held.tainted || held.forgotten || !held.acquired.is_held())
         || held
             .iter()
             .any(|held| held.uses.iter().any(|used| is_closing(state, used.client)));
-    // A multi-lock may hold one name more than once, through several clients of its owner.
+    // A multi-lock may hold one name several times, through several clients of its owner.
     let counts = held.iter().flat_map(|held| &held.uses);
-    let guards = counts.filter(|used| used.spot == spot).count();
+    let guards = counts.filter(|used| used.resource == resource).count();
     let guards = i64::try_from(guards).unwrap_or(i64::MAX);
-    // A dead reader stays beside live ones until somebody looks; it keeps nobody out.
-    let dead = |who: &str| {
+    // The entry of a dead reader stays next to live readers until a later request removes it. Such an entry blocks no request.
+    let dead = |owner: &str| {
         state
             .processes
             .iter()
-            .any(|process| (process.killed || process.closing) && who.starts_with(&process.id))
+            .any(|process| (process.killed || process.closing) && owner.starts_with(&process.id))
     };
     let counted: i64 = seen
         .holders
         .iter()
-        .filter(|(who, _)| guards == 0 || !dead(who))
+        .filter(|(owner, _)| guards == 0 || !dead(owner))
         .map(|(_, count)| count)
         .sum();
     let waiters = state.ops.values().any(|op| here(&op.uses));
-    let calm = state.calm_over(spot.server);
-    let place = state.place(spot);
+    let fault_free = state.fault_free_server(resource.server);
+    let record = state.record(resource);
     let quiet = !moving
         && !odd
-        && !place.forgotten
-        && !place.of_quorum
-        && now >= place.dead_until
+        && !record.forgotten
+        && !record.of_quorum
+        && now >= record.dead_until
         && !seen.foreign
         && !seen.has(crate::java::OWNER)
-        && place.stirred.elapsed() >= SETTLED
-        && calm >= CALM;
+        && record.last_change.elapsed() >= SETTLED
+        && fault_free >= FAULT_FREE;
     if !quiet || counted == guards {
-        place.miscounted = None;
+        record.miscounted = None;
         return;
     }
-    // What waits may have been granted just now.
+    // A waiting call may have been granted just now.
     let patience = if waiters {
         Duration::from_millis(500)
     } else {
         Duration::ZERO
     };
-    if place.miscounted.get_or_insert(now).elapsed() < patience {
+    if record.miscounted.get_or_insert(now).elapsed() < patience {
         return;
     }
     let (rule, text) = if guards == 0 {
         (
             "Orphan",
             format!(
-                "P3: nobody has {spot:?}, and the server has {:?}",
+                "P3: no guard holds {resource:?}, and the server has {:?}",
                 seen.holders
             ),
         )
@@ -106,7 +106,7 @@ fn counts(state: &mut State, spot: Spot, seen: &Seen) {
         (
             "Count",
             format!(
-                "{guards} guards hold {spot:?}, and the server counts {:?}",
+                "{guards} guards hold {resource:?}, and the server counts {:?}",
                 seen.holders
             ),
         )
@@ -114,50 +114,49 @@ fn counts(state: &mut State, spot: Spot, seen: &Seen) {
     state.report(rule, text);
 }
 
-/// Permits are neither minted nor lost.
-fn sums(state: &mut State, spot: Spot, seen: &Seen) {
-    let managed = state
-        .ops
-        .values()
-        .any(|op| op.kind == OpKind::Manage && op.uses.iter().any(|used| used.spot == spot));
+/// Permits are neither created nor lost.
+fn sums(state: &mut State, resource: Resource, seen: &Snapshot) {
+    let managed = state.ops.values().any(|op| {
+        op.kind == OpKind::Manage && op.uses.iter().any(|used| used.resource == resource)
+    });
     let counted: i64 = state
         .held
         .values()
         .filter(|held| !held.tainted)
-        .filter(|held| spot.family == Family::Permits || held.thing.is_held())
+        .filter(|held| resource.family == Family::Permits || held.acquired.is_held())
         .flat_map(|held| &held.uses)
-        .filter(|used| used.spot == spot)
+        .filter(|used| used.resource == resource)
         .map(|used| match used.side {
-            crate::spot::Side::Of(n) => i64::from(n),
+            crate::resource::Side::Count(n) => i64::from(n),
             _ => 0,
         })
         .sum();
-    let booked = match spot.family {
+    let booked = match resource.family {
         Family::Permits => seen.counted(),
         _ => seen.leases,
     };
-    let place = state.place(spot);
-    let Some(total) = place.total.filter(|_| !managed && !seen.foreign) else {
+    let record = state.record(resource);
+    let Some(total) = record.total.filter(|_| !managed && !seen.foreign) else {
         return;
     };
-    let java = place.java_permits;
-    let reduced = place.reduced;
+    let java = record.java_permits;
+    let reduced = record.reduced;
     if seen.number + counted + java > total {
         let text = format!(
-            "{} permits are free at {spot:?}, {counted} are held, and there are {total}",
+            "{} permits are free at {resource:?}, {counted} are held, and there are {total}",
             seen.number
         );
         state.report("Minted", text);
     } else if seen.number + booked + java < total && !reduced {
         let text = format!(
-            "{} permits are free at {spot:?}, {booked} are booked, and there are {total}",
+            "{} permits are free at {resource:?}, {booked} are booked, and there are {total}",
             seen.number
         );
         state.report("Vanished", text);
     }
 }
 
-/// Keys that tell nothing of holds.
+/// Returns whether a key has no information about holds.
 fn is_sign(key: &str) -> bool {
     [
         "stanchion_semaphore_slow",
@@ -178,27 +177,27 @@ fn is_sign(key: &str) -> bool {
     .any(|sign| key.starts_with(sign))
 }
 
-/// The traces of a client on the servers.
+/// The entries of a client on its server.
 pub(crate) fn of_client(state: &State, client: u8) -> Vec<String> {
     let process = &state.processes[usize::from(client)];
-    let engine = &state.engines[usize::from(process.seat.server)];
-    keys::dump(engine, process.seat.database)
+    let engine = &state.engines[usize::from(process.spec.server)];
+    keys::dump(engine, process.spec.database)
         .into_iter()
         .filter(|line| !is_sign(line) && line.contains(&process.id))
-        // Said so in the book: a shutdown does not release what was detached.
+        // Documented: a shutdown does not release detached holds.
         .filter(|line| {
-            let mut slips = state.books.slips.iter();
-            !slips.any(|slip| line.contains(slip.ticket.owner()))
+            let mut detached_holds = state.tracking.detached_holds.iter();
+            !detached_holds.any(|detached_hold| line.contains(detached_hold.ticket.owner()))
         })
-        // A job at rest has an end, and no process.
+        // The hold of a resting job has an end, and belongs to no process.
         .filter(|line| {
-            let mut jobs = state.books.jobs.iter();
+            let mut jobs = state.tracking.jobs.iter();
             !line.contains(", \"0\")]") || !jobs.any(|job| line.starts_with(&format!("{job} = ")))
         })
         .collect()
 }
 
-/// A shutdown that said that nothing is left.
+/// P8: after a clean shutdown the server has no entry of the client, and no guard reports that it is held.
 fn after_shutdowns(state: &mut State) {
     for (client, at) in state.clean.clone() {
         let left = of_client(state, client);
@@ -210,14 +209,14 @@ fn after_shutdowns(state: &mut State) {
             state.report("Unclean", text);
         }
         let alive = state.held.iter().find(|(_, held)| {
-            held.thing.is_held()
-                && held.thing.runs()
+            held.acquired.is_held()
+                && held.acquired.runs()
                 && held.uses.iter().all(|used| used.client == client)
         });
         if let Some((id, held)) = alive {
             let text = format!(
-                "client {client} was shut down cleanly, and its guard {id} ({:?}) says that it is held",
-                held.what
+                "client {client} was shut down cleanly, and its guard {id} ({:?}) reports that it is held",
+                held.target
             );
             state.report("Unclean", text);
         }

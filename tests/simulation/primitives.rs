@@ -1,4 +1,4 @@
-//! The family, behind one set of verbs: the same storms for every primitive that has a lease.
+//! One interface to all primitives that have a lease, so that they run under the same faults.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use stanchion_testkit::Mode;
 pub(crate) enum Primitive {
     Lock,
     FairLock,
-    /// Two asks in three are for reading.
+    /// Two of three acquires are for reading.
     RwLock(Preference),
-    /// Leased permits, this many; asks are for one or two.
+    /// The number of leased permits. An acquire is for one or two.
     LeasedSemaphore(u32),
-    /// Its hold is a term.
+    /// A hold is a term of a leader.
     Election,
 }
 
-/// One name of it.
+/// One name of a primitive.
 #[derive(Clone, Debug)]
 pub(crate) enum Contested {
-    /// A guard that came otherwise.
+    /// For a guard that was not acquired through this interface.
     Nothing,
     Lock(Lock),
     FairLock(FairLock),
     RwLock(RwLock),
     LeasedSemaphore(LeasedSemaphore),
-    /// With the priority and the rest of the next campaign.
+    /// The election, and the priority and the rest of the next campaign.
     Election(Election, i32, Duration),
 }
 
@@ -50,7 +50,7 @@ impl Contested {
             }
             Primitive::LeasedSemaphore(permits) => {
                 let semaphore = LeasedSemaphore::new(client, name)?;
-                // Whoever comes first. In a storm it may take a few tries.
+                // The first call initializes the semaphore. Under faults it may take a few tries.
                 while semaphore.init(permits).await.is_err() {
                     tokio::time::sleep(Duration::from_millis(300)).await;
                 }
@@ -60,8 +60,8 @@ impl Contested {
         })
     }
 
-    /// The same for one ask: each campaign has a priority and a rest of its own.
-    pub(crate) fn for_one_ask(&self, rng: &mut fastrand::Rng) -> Self {
+    /// Returns a copy for one call. Each campaign has its own priority and rest.
+    pub(crate) fn for_one_call(&self, rng: &mut fastrand::Rng) -> Self {
         let mut one = self.clone();
         if let Self::Election(_, priority, rest) = &mut one {
             *priority = rng.i32(-1..=2);
@@ -70,7 +70,7 @@ impl Contested {
         one
     }
 
-    /// Chooses the mode of the next ask.
+    /// Chooses the mode of the next acquire.
     pub(crate) fn choose(&self, rng: &mut fastrand::Rng) -> Mode {
         match self {
             Self::Nothing | Self::Lock(_) | Self::FairLock(_) | Self::Election(..) => Mode::Write,
@@ -86,7 +86,7 @@ impl Contested {
         options: AcquireOptions,
     ) -> Result<Guard, AcquireError> {
         match (self, mode) {
-            (Self::Nothing, _) => unreachable!("nothing is asked for"),
+            (Self::Nothing, _) => unreachable!("there is no primitive to acquire"),
             (Self::Lock(lock), _) => lock.acquire_with(options).await.map(Guard::Lock),
             (Self::FairLock(lock), _) => lock.acquire_with(options).await.map(Guard::Fair),
             (Self::RwLock(lock), Mode::Write) => lock.write_with(options).await.map(Guard::Write),
@@ -108,7 +108,7 @@ impl Contested {
         options: AcquireOptions,
     ) -> Result<Option<Guard>, AcquireError> {
         Ok(match (self, mode) {
-            (Self::Nothing, _) => unreachable!("nothing is asked for"),
+            (Self::Nothing, _) => unreachable!("there is no primitive to acquire"),
             (Self::Lock(lock), _) => lock.try_acquire_with(options).await?.map(Guard::Lock),
             (Self::FairLock(lock), _) => lock.try_acquire_with(options).await?.map(Guard::Fair),
             (Self::RwLock(lock), Mode::Write) => {
@@ -126,7 +126,7 @@ impl Contested {
         })
     }
 
-    /// Takes over the hold of a ticket.
+    /// Adopts the hold of a ticket.
     pub(crate) async fn adopt(
         &self,
         ticket: &HoldTicket,
@@ -135,12 +135,12 @@ impl Contested {
         match self {
             Self::Lock(lock) => lock.adopt_with(ticket, options).await.map(Guard::Lock),
             Self::FairLock(lock) => lock.adopt_with(ticket, options).await.map(Guard::Fair),
-            _ => unreachable!("only locks give tickets"),
+            _ => unreachable!("only locks have tickets"),
         }
     }
 
     /// Returns another candidate, if one is known.
-    pub(crate) async fn heir(&self) -> Option<String> {
+    pub(crate) async fn successor(&self) -> Option<String> {
         let Self::Election(election, ..) = self else {
             return None;
         };
@@ -159,7 +159,7 @@ fn permits(mode: Mode) -> u32 {
     }
 }
 
-/// Whatever guard it gave.
+/// The guard of any primitive.
 #[derive(Debug)]
 pub(crate) enum Guard {
     Lock(LockGuard),
@@ -171,7 +171,7 @@ pub(crate) enum Guard {
     Run(JobGuard),
 }
 
-/// The same verb of each.
+/// Calls the same method of each guard.
 macro_rules! each {
     ($guard:expr, $one:ident => $verb:expr) => {
         match $guard {
@@ -196,7 +196,7 @@ impl Guard {
     }
 
     pub(crate) async fn run(&self, work: impl Future<Output = ()>) {
-        // A loss is seen by whoever runs this.
+        // The caller detects a loss with `lost`.
         each!(self, guard => drop(guard.run(work).await));
     }
 
@@ -224,16 +224,16 @@ impl Guard {
         }
     }
 
-    /// Ends the hold here, and gives its ticket.
+    /// Detaches the hold and returns its ticket.
     pub(crate) async fn detach_for(self, lease: Lease) -> Result<HoldTicket, RenewError> {
         match self {
             Self::Lock(guard) => guard.detach_for(lease).await,
             Self::Fair(guard) => guard.detach_for(lease).await,
-            _ => unreachable!("only locks give tickets"),
+            _ => unreachable!("only locks have tickets"),
         }
     }
 
-    /// Changes the value of a leader; nothing else has one.
+    /// Changes the value of a leader. Does nothing for other guards.
     pub(crate) async fn proclaim(&self, number: u64) -> Result<(), RenewError> {
         match self {
             Self::Term(term) => term.proclaim(number.to_string()).await,
@@ -241,15 +241,15 @@ impl Guard {
         }
     }
 
-    /// Gives it back for one that waits; `None` where that cannot be named.
-    pub(crate) async fn hand_over(self, heir: Option<String>) -> Result<(), ReleaseError> {
-        match (self, heir) {
-            (Self::Term(term), Some(heir)) => term.hand_over(&heir).await,
+    /// Hands a term over to the given candidate. Releases if there is none, or for other guards.
+    pub(crate) async fn hand_over(self, successor: Option<String>) -> Result<(), ReleaseError> {
+        match (self, successor) {
+            (Self::Term(term), Some(successor)) => term.hand_over(&successor).await,
             (guard, _) => guard.release().await,
         }
     }
 
-    /// One more hold; `None` for permits, terms and runs, which cannot be re-entered.
+    /// Re-enters the hold. Returns `None` for permits, terms and runs, which cannot be re-entered.
     pub(crate) async fn reenter(&self) -> Option<Result<Self, RenewError>> {
         Some(match self {
             Self::Lock(guard) => guard.reenter().await.map(Self::Lock),

@@ -1,12 +1,12 @@
-//! Profiles of elections, jobs, limiters, tickets and owners that wait for each other.
+//! Profiles of elections, jobs, limiters, tickets and deadlocks.
 
 use proptest::prelude::*;
 
-use crate::draws::{campaigns, handed_on, jobs, limiters, locks, select, weather};
-use crate::profiles::{FAIR_WEATHER, Kind, Profile, Weights};
-use crate::program::What;
+use crate::draws::{campaigns, fault, jobs, limiters, locks, select, ticket_targets};
+use crate::profiles::{Kind, NO_FAULTS, Profile, Weights};
+use crate::program::Target;
 
-pub(crate) const QUIET: Profile = Profile {
+pub(crate) const ELECTIONS: Profile = Profile {
     name: "elections",
     servers: (1, 1),
     databases: 1,
@@ -17,18 +17,18 @@ pub(crate) const QUIET: Profile = Profile {
         kill: 1,
         work: 8,
         observe: 3,
-        ..FAIR_WEATHER
+        ..NO_FAULTS
     },
     owners: 0,
     long: 1,
-    left: 1,
-    whats: |_| campaigns(),
-    weather,
-    kind: Kind::Newer,
+    parked: 1,
+    targets: |_| campaigns(),
+    fault,
+    kind: Kind::Roles,
 };
 
-pub(crate) const NEWER: [Profile; 6] = [
-    QUIET,
+pub(crate) const ROLE_PROFILES: [Profile; 6] = [
+    ELECTIONS,
     Profile {
         name: "jobs",
         weights: Weights {
@@ -36,10 +36,10 @@ pub(crate) const NEWER: [Profile; 6] = [
             kill: 1,
             work: 10,
             java: 1,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
-        whats: |_| jobs(),
-        ..QUIET
+        targets: |_| jobs(),
+        ..ELECTIONS
     },
     Profile {
         name: "limiters",
@@ -47,11 +47,11 @@ pub(crate) const NEWER: [Profile; 6] = [
             manage: 3,
             kill: 1,
             worker: 3,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
-        whats: |_| limiters(),
+        targets: |_| limiters(),
         kind: Kind::Limiters,
-        ..QUIET
+        ..ELECTIONS
     },
     Profile {
         name: "tickets",
@@ -59,11 +59,11 @@ pub(crate) const NEWER: [Profile; 6] = [
             manage: 1,
             kill: 4,
             adopt: 10,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         owners: 1,
-        whats: |_| handed_on(),
-        ..QUIET
+        targets: |_| ticket_targets(),
+        ..ELECTIONS
     },
     Profile {
         name: "tangles",
@@ -72,23 +72,23 @@ pub(crate) const NEWER: [Profile; 6] = [
             verb: 3,
             pass: 8,
             shutdown: 0,
-            let_client: 0,
+            drop_client: 0,
             manage: 0,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         length: (4, 11),
         long: 7,
-        whats: |_| {
+        targets: |_| {
             select(&[
-                What::Lock("x"),
-                What::Lock("x"),
-                What::Lock("y"),
-                What::Lock("y"),
-                What::Fair("f"),
+                Target::Lock("x"),
+                Target::Lock("x"),
+                Target::Lock("y"),
+                Target::Lock("y"),
+                Target::Fair("f"),
             ])
         },
-        kind: Kind::Tangles,
-        ..QUIET
+        kind: Kind::Deadlocks,
+        ..ELECTIONS
     },
     Profile {
         name: "gales",
@@ -100,18 +100,18 @@ pub(crate) const NEWER: [Profile; 6] = [
             observe: 2,
             adopt: 5,
             worker: 1,
-            weather: 12,
+            fault: 12,
             freeze: 4,
             suspend: 1,
             stall: 1,
             shutdown: 2,
             java: 1,
-            ..FAIR_WEATHER
+            ..NO_FAULTS
         },
         long: 3,
-        whats: |_| {
-            prop_oneof![2 => campaigns(), 2 => jobs(), 2 => limiters(), 2 => handed_on(), 1 => locks()].boxed()
+        targets: |_| {
+            prop_oneof![2 => campaigns(), 2 => jobs(), 2 => limiters(), 2 => ticket_targets(), 1 => locks()].boxed()
         },
-        ..QUIET
+        ..ELECTIONS
     },
 ];

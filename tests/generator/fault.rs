@@ -1,75 +1,75 @@
-//! Troubles of servers and networks.
+//! Faults of servers and networks, and their consequences for the judges.
 
 use stanchion::embedded::{Data, Engine, Switch};
 
-/// The troubles of the servers of a program.
+/// A fault that a step injects into a server or its network, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weather {
-    /// Black holes in both directions, for all.
+pub(crate) enum Fault {
+    /// The network is a black hole in both directions, for all clients.
     Frozen,
     Thawed,
-    /// Every connection ends.
+    /// All connections are closed.
     Cut,
-    CutListeners,
+    CutSubscribers,
     Refused,
     Accepted,
-    /// The next scripts are executed, and their connections end instead of a reply.
+    /// The server executes the next scripts, and closes their connections instead of a reply.
     RepliesLost(u8),
     RepliesSilent(u8),
     MessagesLost(u8),
-    /// The next scripts stay on their way, until delivered.
+    /// The next scripts are delayed until `Delivered`.
     Delayed(u8),
     Delivered,
-    /// The next scripts are refused for now.
+    /// The server refuses the next scripts with `LOADING`.
     Loading(u8),
-    /// The server's date jumps.
+    /// The server's clock jumps by so many milliseconds.
     Stepped(i32),
     Restarted,
     RestartedEmpty,
     Flushed,
     Full,
-    Roomy,
+    MemoryFreed,
     ScriptsForgotten,
-    /// All of it is over.
-    Calm,
+    /// All faults end.
+    Cleared,
 }
 
-/// Its consequences for judgements.
+/// The consequence of a fault for the judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nobody may notice.
+    /// Clients may not notice the fault.
     None,
     /// Requests fail from now on, for this reason.
     Begins(Reason),
     Ends(Reason),
-    /// All of it is over.
-    Calms,
-    /// Requests that are under way fail.
-    Moment,
+    /// All faults end.
+    Clears,
+    /// Requests in flight fail.
+    Interrupts,
     DataLost,
     ClockStepped,
-    Deaf,
+    LosesMessages,
 }
 
-/// An obstacle between clients and a server, for a while.
+/// A reason why requests to a server fail for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     Frozen,
     Refused,
     Full,
     Delayed,
-    /// Faults for the next few requests; which have struck is not known.
+    /// Faults of the next few requests. The judges do not know which of them have happened.
     Counted,
 }
 
-impl Weather {
-    pub(crate) fn strike(self, engine: &Engine) {
+impl Fault {
+    pub(crate) fn inject(self, engine: &Engine) {
         let faults = engine.faults();
         match self {
             Self::Frozen => faults.freeze(None),
             Self::Thawed => faults.thaw(None),
             Self::Cut => faults.kill_connections(),
-            Self::CutListeners => faults.kill_subscribers(),
+            Self::CutSubscribers => faults.kill_subscribers(),
             Self::Refused => {
                 faults.refuse_connections(Switch::On);
                 faults.kill_connections();
@@ -86,9 +86,9 @@ impl Weather {
             Self::RestartedEmpty => faults.restart(Data::Lost),
             Self::Flushed => faults.flush_all(),
             Self::Full => faults.out_of_memory(Switch::On),
-            Self::Roomy => faults.out_of_memory(Switch::Off),
+            Self::MemoryFreed => faults.out_of_memory(Switch::Off),
             Self::ScriptsForgotten => faults.flush_scripts(),
-            Self::Calm => faults.clear(),
+            Self::Cleared => faults.clear(),
         }
     }
 
@@ -100,17 +100,17 @@ impl Weather {
             Self::Refused => Effect::Begins(Reason::Refused),
             Self::Accepted => Effect::Ends(Reason::Refused),
             Self::Full => Effect::Begins(Reason::Full),
-            Self::Roomy => Effect::Ends(Reason::Full),
+            Self::MemoryFreed => Effect::Ends(Reason::Full),
             Self::Delayed(_) => Effect::Begins(Reason::Delayed),
             Self::Delivered => Effect::Ends(Reason::Delayed),
             Self::RepliesLost(_) | Self::RepliesSilent(_) | Self::Loading(_) => {
                 Effect::Begins(Reason::Counted)
             }
-            Self::Calm => Effect::Calms,
-            Self::Cut | Self::CutListeners | Self::Restarted => Effect::Moment,
+            Self::Cleared => Effect::Clears,
+            Self::Cut | Self::CutSubscribers | Self::Restarted => Effect::Interrupts,
             Self::RestartedEmpty | Self::Flushed => Effect::DataLost,
             Self::Stepped(_) => Effect::ClockStepped,
-            Self::MessagesLost(_) => Effect::Deaf,
+            Self::MessagesLost(_) => Effect::LosesMessages,
         }
     }
 }
