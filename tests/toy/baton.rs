@@ -1,16 +1,14 @@
-//! The example primitive of CONTRIBUTING.md: one holder, no token, no re-entry.
+//! A toy primitive, written as CONTRIBUTING.md says: one holder, no token, no re-entry.
 
 use std::sync::Arc;
 
-use stanchion_client::primitive::{Call, Handle, Hold, Kind, Request, Script, Synchronizer};
-use stanchion_client::{
-    AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, WireOwner, define_guard,
-};
+use stanchion_client::primitive::{Call, Handle, Kind, Part, Request, Script, Synchronizer};
+use stanchion_client::{AcquireError, Client, Held, InvalidName, Lease, Name, WireOwner};
 
 static ACQUIRE: Script<1, 3> = Script::new("baton/acquire", include_str!("lua/acquire.lua"));
 static RELEASE: Script<1, 3> = Script::new("baton/release", include_str!("lua/release.lua"));
 
-/// Describes a baton to the core.
+/// A baton, as the core sees it.
 #[derive(Debug)]
 struct Description {
     name: Name,
@@ -55,13 +53,8 @@ impl Synchronizer for Description {
     }
 }
 
-define_guard! {
-    /// A held [`Baton`]. Release it, or drop it: the release then runs in the background.
-    pub struct BatonGuard over hold;
-
-    /// # let baton = Baton::new(&client, "baton")?;
-    example baton.acquire(), baton.acquire_with(options);
-}
+/// A held [`Baton`]. Release it, or drop it: the release then runs in the background.
+pub(crate) type BatonGuard = Held<Baton>;
 
 /// A baton that one process at a time carries.
 #[derive(Clone, Debug)]
@@ -88,11 +81,7 @@ impl Baton {
 
     /// Waits until the baton is free.
     pub(crate) async fn acquire(&self) -> Result<BatonGuard, AcquireError> {
-        let options = AcquireOptions::new();
-        let hold: Hold = self
-            .handle
-            .acquire(&self.sync, &options, Lease::default())
-            .await?;
-        Ok(BatonGuard { hold })
+        let part = Part::new(&self.handle, &self.sync, Lease::default());
+        part.acquire().await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stanchion_client::primitive::{Hold, Synchronizer};
+use stanchion_client::primitive::{Guarded as _, Hold, Synchronizer};
 use stanchion_client::{AcquireError, LostReason, Rejection};
 
 use crate::arrival::Arrived;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_client::primitive::{Hold, Resend, Synchronizer};
+use stanchion_client::primitive::{Guarded as _, Hold, Resend, Synchronizer};
 use stanchion_client::{AcquireError, Client, Lease, LostReason, Name, QueryError};
 
 use crate::arrival::Arrived;

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_client::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
+use stanchion_client::primitive::{Facts as _, Guarded as _, Handle, Hold, Reply, Synchronizer};
 use stanchion_client::{AcquireError, LeaseLost, LostReason, Name, Rejection};
 
 use crate::arrival::{Arrived, LAST_ROUND};

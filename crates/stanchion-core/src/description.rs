@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::dated::Dated;
@@ -303,6 +304,11 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
 
     /// The script that turns the exclusive hold of `from` into a shared hold of the requester, in one step.
     fn downgrade(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
+        None
+    }
+
+    /// The synchronizer of the shared hold that [`downgrade`](Synchronizer::downgrade) leaves. It uses the channel of this one.
+    fn downgraded(&self) -> Option<Arc<dyn Synchronizer>> {
         None
     }
 

@@ -37,13 +37,12 @@ mod seat;
 mod shared;
 mod timetable;
 mod token;
-mod verbs;
 mod waiting;
 mod watchdog;
 mod wire;
 mod wire_owner;
 
-pub use any::{Acquire, Acquiring, Guard};
+pub use any::{Acquire, Acquiring};
 pub use connect::ShutdownReport;
 pub use deadlock::{DeadlockEdge, DeadlockParty, InTheWay, SurveyedName, client_of};
 pub use error::{
@@ -51,6 +50,7 @@ pub use error::{
     ReleaseError, RenewError,
 };
 pub use free_by::FreeBy;
+pub use guard::{Anything, Guard, Held};
 pub use hold::ended::Ended;
 pub use hold::losses::AbandonedHold;
 pub use hold::ticket::HoldTicket;

@@ -1,29 +1,28 @@
 //! The guard of a term.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use stanchion_client::primitive::{Handle, Hold, Reply, unexpected};
+use stanchion_client::primitive::{Guarded as _, Handle, Hold, Reply, unexpected};
 use stanchion_client::{
-    FencingToken, Outage, QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError,
-    WireOwner, define_guard,
+    Ended, FencingToken, Guard, Lease, LeaseLost, LostReason, Moment, Name, Outage, Owner,
+    QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError, WireOwner,
 };
 
 use crate::options::LONGEST_VALUE;
 use crate::scripts::Campaign;
 
-define_guard! {
-    /// A term as the leader of an [`Election`](crate::Election). Step down, or drop the guard: it then resigns in the background.
-    ///
-    /// `Send + Sync + 'static`, and not `Clone`. A term is one hold: a lost term stays lost, and the next term has another guard.
-    /// Dropping never blocks, needs no runtime and never panics (P9). After the end of a term, this process lets other candidates go
-    /// first for a short time, see [`CampaignOptions::rest`](crate::CampaignOptions::rest).
-    pub struct Leadership over hold with campaign: Arc<Campaign> with handle: Handle;
-
-    /// # use std::time::Duration as Time;
-    /// # use stanchion_election::{AcquireOptions, Client, Election, Ended, Lease, LostReason, Renewal};
-    /// # let client = Client::connect("memory://election-leadership").await?;
-    /// # let indexer = Election::new(&client, "indexer")?.with_lease(Lease::new(Time::from_secs(30))?);
-    example indexer.campaign("10.0.0.7:9000"), indexer.campaign_with("10.0.0.7:9000", options);
+/// A term as the leader of an [`Election`](crate::Election). Step down, or drop the guard: it then resigns in the background.
+///
+/// `Send + Sync + 'static`, and not `Clone`. A term is one hold: a lost term stays lost, and the next term has another guard.
+/// Dropping never blocks, needs no runtime and never panics (P9). After the end of a term, this process lets other candidates go
+/// first for a short time, see [`CampaignOptions::rest`](crate::CampaignOptions::rest).
+#[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
+pub struct Leadership {
+    hold: Hold,
+    campaign: Arc<Campaign>,
+    handle: Handle,
 }
 
 /// The operations of a term other than holding it. The guard shares them with the work that [`Election::lead`](crate::Election::lead)
@@ -198,7 +197,7 @@ impl Leadership {
         let done = self.office().proclaim(value.as_ref()).await;
         if matches!(done, Err(RenewError::Lost(_))) {
             // The hold has not noticed the loss yet. A renewal ends it now, with the true reason.
-            self.hold.renew().await?;
+            self.hold.renew(None).await?;
         }
         done
     }
@@ -293,5 +292,117 @@ impl Leadership {
         // The cell is empty here, because `hand_over` consumes the term and is the only writer.
         let _ = self.campaign.heir.set(candidate.to_owned());
         self.release().await
+    }
+
+    /// The name that is held, with the client's key prefix. See [`Held::name`](stanchion_client::Held::name).
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.hold.name()
+    }
+
+    /// The owner of the hold. See [`Held::owner`](stanchion_client::Held::owner).
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        self.hold.owner()
+    }
+
+    /// The end of the time in which the holder may rely on the term (P1). See [`Held::valid_until`](stanchion_client::Held::valid_until).
+    #[must_use]
+    pub fn valid_until(&self) -> Moment {
+        self.hold.valid_until()
+    }
+
+    /// The time left until then; zero once lost. See [`Held::remaining`](stanchion_client::Held::remaining).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Returns whether the term still lasts (P5). See [`Held::is_held`](stanchion_client::Held::is_held).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.is_held()
+    }
+
+    /// Resolves when the term is lost, with the reason; never after a release (P5). See [`Held::lost`](stanchion_client::Held::lost).
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        self.hold.lost()
+    }
+
+    /// Resolves when the term is released or lost. See [`Held::ended`](stanchion_client::Held::ended).
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        self.hold.ended()
+    }
+
+    /// Resolves with the last request to give it back. See [`Held::requested`](stanchion_client::Held::requested).
+    pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
+        self.hold.requested()
+    }
+
+    /// The last request to give it back. See [`Held::request`](stanchion_client::Held::request).
+    #[must_use]
+    pub fn request(&self) -> Option<ReleaseRequest> {
+        self.hold.request()
+    }
+
+    /// Runs `work` while the term lasts; drops `work` when it is lost. See [`Held::run`](stanchion_client::Held::run).
+    ///
+    /// # Errors
+    /// [`LeaseLost`]: the work did not finish.
+    ///
+    /// # Cancel safety
+    /// As that of `work`.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
+        self.hold.run(work).await
+    }
+
+    /// Renews the lease now. Never shortens it. See [`Held::renew`](stanchion_client::Held::renew).
+    ///
+    /// # Errors
+    /// [`RenewError::Lost`] when the term has ended; the other errors leave it as it was.
+    ///
+    /// # Cancel safety
+    /// Safe: a renewal that was sent may still take effect.
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        self.hold.renew(None).await
+    }
+
+    /// Renews now, once for `lease` instead of the usual one. See [`Held::renew_for`](stanchion_client::Held::renew_for).
+    ///
+    /// # Errors
+    /// As [`renew`](Self::renew).
+    ///
+    /// # Cancel safety
+    /// As [`renew`](Self::renew).
+    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+        self.hold.renew(Some(lease)).await
+    }
+
+    /// Ends the term, and waits for the server's answer. Dropping the guard does the same in the background. See [`Held::release`](stanchion_client::Held::release).
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: the term had ended before. [`ReleaseError::Ambiguous`]: no answer within the operation timeout; the release continues in the background.
+    ///
+    /// # Cancel safety
+    /// Safe: the release continues in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.hold.release().await
+    }
+
+    /// Ends it without a release: it ends with its lease. See [`Held::leave`](stanchion_client::Held::leave).
+    pub fn leave(self) {
+        self.hold.leave();
+    }
+}
+
+impl From<Leadership> for Guard {
+    fn from(term: Leadership) -> Self {
+        term.hold.into()
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leadership").field(&self.hold).finish()
     }
 }

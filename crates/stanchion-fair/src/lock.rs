@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_client::primitive::{Handle, Resend, Synchronizer, unexpected};
+use stanchion_client::primitive::{Handle, Part, Resend, Synchronizer, unexpected};
 use stanchion_client::{
-    Client, Events, Fencing, InvalidName, Lease, Name, QueryError, define_verbs,
+    AcquireError, AcquireOptions, AdoptError, Asked, Client, Events, Fencing, HoldTicket,
+    InvalidName, Lease, Lockable, Name, QueryError,
 };
 
 use crate::guard::FairLockGuard;
@@ -190,82 +191,298 @@ impl FairLock {
     pub fn name(&self) -> &Name {
         self.description.name()
     }
-}
 
-define_verbs! {
-    impl FairLock, guarded by FairLockGuard, in FairDanger;
-
-    /// # use stanchion_fair::{AcquireError, AcquireOptions, Client, FairLock, Lease, Renewal};
+    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock, Lease};
     /// # let client = Client::connect("memory://fair-verbs").await?;
     /// # let lock = FairLock::new(&client, "tickets")?;
-    example lock;
-
-    fn acquire {
-        /// Waits in the queue until the lock is acquired.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # use stanchion_fair::{Client, FairLock};
-        /// # let client = Client::connect("memory://fair-acquire").await?;
-        /// # let tickets = FairLock::new(&client, "tickets")?;
-        /// let guard = tickets.acquire().await?;
-        /// let first = tokio::spawn(tickets.acquire());
-        /// # while tickets.queue_len().await? < 1 {}
-        /// let second = tokio::spawn(tickets.acquire());
-        /// # while tickets.queue_len().await? < 2 {}
-        /// guard.release().await?; // grants to `first`
-        /// let guard = first.await??;
-        /// assert!(!second.is_finished()); // its turn comes next
-        /// # Ok(())
-        /// # }
-        /// ```
-        ///
-        /// # Errors
-        /// [`AcquireError::Rejected`](stanchion_client::AcquireError::Rejected): the request cannot succeed as it is.
-        /// [`AcquireError::Unavailable`](stanchion_client::AcquireError::Unavailable) or
-        /// [`AcquireError::Ambiguous`](stanchion_client::AcquireError::Ambiguous): the server has been out of reach for the
-        /// outage tolerance (30 s).
-        ///
-        /// # Cancel safety
-        /// Safe at every await point: the waiter leaves the queue, and a grant on its way passes to the next one (P3). An acquire
-        /// that is dropped and called again waits at the tail.
-        ///
-        /// # On the wire
-        /// One script when the lock is free and the queue is empty. Otherwise one script to join the queue, one
-        /// message with the grant, and one renewal if the lock is held for longer than half a second. One
-        /// subscription and one script every half second for all waiters of the process. Every 75 s each waiter
-        /// repeats its request. When a Redisson client holds or is ahead, one more subscription for each waiter.
+    /// # use std::time::Duration;
+    /// let short = Lease::new(Duration::from_secs(5))?;
+    /// let lock = lock.with_lease(short);
+    /// let guard = lock.acquire().await?; // if this process dies, it ends after 5 s
+    /// assert!(guard.remaining() <= Duration::from_secs(5));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Self {
+        self.lease = lease;
+        self
     }
-    fn try_acquire {
-        /// Tries once, without joining the queue; `Ok(None)` when the lock is held or has waiters.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # use stanchion_fair::{Client, FairLock};
-        /// # let client = Client::connect("memory://fair-try_acquire").await?;
-        /// # let tickets = FairLock::new(&client, "tickets")?;
-        /// let guard = tickets.try_acquire().await?.ok_or("it is held or waited for")?;
-        /// assert!(tickets.try_acquire().await?.is_none()); // answered at once
-        /// assert_eq!(tickets.queue_len().await?, 0); // and waits for nothing
-        /// # drop(guard);
-        /// # Ok(())
-        /// # }
-        /// ```
-        ///
-        /// # Errors
-        /// [`AcquireError`](stanchion_client::AcquireError), but never for contention. Ends within the operation timeout (5 s).
-        ///
-        /// # Cancel safety
-        /// As [`FairLock::acquire`].
-        ///
-        /// # On the wire
-        /// One script. It is sent again after a lost reply, with the effect of once (P6).
-    }
-}
 
-impl FairLock {
+    /// Waits in the queue until the lock is acquired.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-acquire").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let guard = tickets.acquire().await?;
+    /// let first = tokio::spawn(tickets.acquire());
+    /// # while tickets.queue_len().await? < 1 {}
+    /// let second = tokio::spawn(tickets.acquire());
+    /// # while tickets.queue_len().await? < 2 {}
+    /// guard.release().await?; // grants to `first`
+    /// let guard = first.await??;
+    /// assert!(!second.is_finished()); // its turn comes next
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
+    ///
+    /// # Cancel safety
+    /// Safe at every await point: the waiter leaves the queue, and a grant on its way passes to the next one (P3). An acquire
+    /// that is dropped and called again waits at the tail.
+    ///
+    /// # On the wire
+    /// One script when the lock is free and the queue is empty. Otherwise one script to join the queue, one
+    /// message with the grant, and one renewal if the lock is held for longer than half a second. One
+    /// subscription and one script every half second for all waiters of the process. Every 75 s each waiter
+    /// repeats its request. When a Redisson client holds or is ahead, one more subscription for each waiter.
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
+        self.part().acquire()
+    }
+
+    /// Waits for at most `timeout`. A timeout of zero sends one request.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{AcquireError, Client, FairLock};
+    /// # let client = Client::connect("memory://fair-verbs").await?;
+    /// # let lock = FairLock::new(&client, "tickets")?;
+    /// # use std::time::Duration;
+    /// let _guard = lock.acquire().await?;
+    /// match lock.acquire_timeout(Duration::from_millis(50)).await {
+    ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
+    ///     other => panic!("somebody else holds it: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
+        self.acquire_with(AcquireOptions::new().timeout(timeout))
+    }
+
+    /// Acquires with `options`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{AcquireOptions, Client, FairLock};
+    /// # let client = Client::connect("memory://fair-verbs").await?;
+    /// # let lock = FairLock::new(&client, "tickets")?;
+    /// # use std::time::Duration;
+    /// let me = AcquireOptions::new().owner(&client.owner());
+    /// let outer = lock.acquire_with(me.clone()).await?;
+    /// let inner = lock.acquire_with(me).await?; // the same owner re-enters
+    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+    ///
+    /// let other = AcquireOptions::new().timeout(Duration::ZERO);
+    /// assert!(lock.acquire_with(other).await.is_err()); // a new owner does not
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire) and [`acquire_timeout`](Self::acquire_timeout).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
+        self.part().acquire_with(options)
+    }
+
+    /// Tries once, without joining the queue; `Ok(None)` when the lock is held or has waiters.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-try_acquire").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let guard = tickets.try_acquire().await?.ok_or("it is held or waited for")?;
+    /// assert!(tickets.try_acquire().await?.is_none()); // answered at once
+    /// assert_eq!(tickets.queue_len().await?, 0); // and waits for nothing
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
+    ///
+    /// # Cancel safety
+    /// As [`FairLock::acquire`].
+    ///
+    /// # On the wire
+    /// One script. It is sent again after a lost reply, with the effect of once (P6).
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<FairLockGuard>, AcquireError>> + Send + 'static {
+        self.try_acquire_with(AcquireOptions::new())
+    }
+
+    /// Tries once, with `options`. Their timeout limits the wait for the server's reply.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{AcquireOptions, Client, FairLock, Lease, Renewal};
+    /// # let client = Client::connect("memory://fair-verbs").await?;
+    /// # let lock = FairLock::new(&client, "tickets")?;
+    /// # use std::time::Duration;
+    /// let minute = Lease::new(Duration::from_secs(60))?;
+    /// let once_a_minute = AcquireOptions::new().lease(minute).renewal(Renewal::Manual);
+    /// let guard = lock.try_acquire_with(once_a_minute.clone()).await?.ok_or("it has run")?;
+    /// guard.leave(); // keeps others off until the lease ends
+    /// assert!(lock.try_acquire_with(once_a_minute).await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<Option<FairLockGuard>, AcquireError>> + Send + 'static {
+        self.part().try_acquire_with(options)
+    }
+
+    /// Takes over the hold of a ticket from [`detach`](FairLockGuard::detach), in any process.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-verbs").await?;
+    /// # let lock = FairLock::new(&client, "tickets")?;
+    /// let guard = lock.acquire().await?;
+    /// let token = guard.fencing_token();
+    /// let ticket = guard.detach().await?.to_string(); // into a file, a job's payload, the next release's environment
+    /// assert!(lock.try_acquire().await?.is_none()); // it is still held
+    ///
+    /// let guard = lock.adopt(&ticket.parse()?).await?;
+    /// assert!(guard.fencing_token() > token);
+    /// assert!(lock.adopt(&ticket.parse()?).await.is_err()); // once
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AdoptError`].
+    ///
+    /// # Cancel safety
+    /// A dropped call may have adopted the hold, which is then released in the background. Otherwise the ticket stays valid.
+    ///
+    /// # On the wire
+    /// One script. After a lost reply the script is sent again; repeated runs have the effect of one (P6).
+    pub fn adopt(
+        &self,
+        ticket: &HoldTicket,
+    ) -> impl Future<Output = Result<FairLockGuard, AdoptError>> + Send + 'static {
+        self.adopt_with(ticket, AcquireOptions::new())
+    }
+
+    /// As [`adopt`](Self::adopt), with the lease, the renewal and the `max_hold` of `options`. A `max_hold` of the detached hold still
+    /// counts, from its grant.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    ///
+    /// # Cancel safety
+    /// As [`adopt`](Self::adopt).
+    pub fn adopt_with(
+        &self,
+        ticket: &HoldTicket,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<FairLockGuard, AdoptError>> + Send + 'static {
+        self.part().adopt_with(ticket, options)
+    }
+
+    /// Requests that the holder gives the lock back, with a reason of at most 200 bytes. The holder decides, and need not answer: its guard
+    /// shows the [request](FairLockGuard::requested).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-verbs").await?;
+    /// # let lock = FairLock::new(&client, "tickets")?;
+    /// # use std::time::Duration;
+    /// let guard = lock.acquire().await?;
+    /// let requested = guard.requested(); // from here on this client listens
+    /// while lock.request_release("a migration waits").await?.heard == 0 {
+    ///     tokio::time::sleep(Duration::from_millis(10)).await;
+    /// }
+    /// assert_eq!(requested.await.reason, "a migration waits");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have sent the request.
+    ///
+    /// # On the wire
+    /// One script, which publishes to the holder's process. A process subscribes once it has held something for a second (in a cluster for a
+    /// third of its lease), or when `requested` is called on its guard. Before that `heard` is 0, and the caller has to send the request
+    /// again. Redisson's processes do not receive the request.
+    pub async fn request_release(&self, reason: &str) -> Result<Asked, QueryError> {
+        self.handle
+            .request_release(self.sync.name(), reason, false)
+            .await
+    }
+
+    /// Returns the operations that break guarantees.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-verbs").await?;
+    /// # let lock = FairLock::new(&client, "tickets")?;
+    /// let stuck = lock.acquire().await?; // its process hangs
+    /// let danger = lock.danger(); // a word to look for in reviews
+    /// assert!(danger.force_release().await?);
+    /// assert!(!lock.status().await?.is_held());
+    /// # drop(stuck);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn danger(&self) -> FairDanger<'_> {
+        FairDanger { lock: self }
+    }
+
     /// Returns the holder, its hold count, the rest of its lease, the last token, and the length of the queue.
     ///
     /// ```
@@ -393,6 +610,12 @@ impl FairLock {
         let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
         let ahead = reply.as_int().ok_or_else(|| unexpected(&reply))?;
         Ok(u64::try_from(ahead).ok())
+    }
+}
+
+impl Lockable for FairLock {
+    fn part(&self) -> Part {
+        Part::new(&self.handle, &self.sync, self.lease)
     }
 }
 

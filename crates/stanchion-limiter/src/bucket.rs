@@ -7,13 +7,12 @@ use stanchion_client::primitive::{Handle, unexpected};
 use stanchion_client::{AcquireError, Client, InvalidName, Name, QueryError};
 
 use crate::keys::BucketKeys;
-use crate::limited::{Answer, Attempt, Grant};
+use crate::limited::{Answer, Attempt, Grant, LimitError};
 use crate::quota::Limit;
 use crate::request::{Asking, wanted};
 use crate::scripts::bucket::{Description, look};
 use crate::scripts::{FURTHEST, horizon_of};
 use crate::status::BucketStatus;
-use crate::verbs::define_limiter_verbs;
 
 /// A bucket that refills evenly, and that processes share by its name: a long-term rate, with bursts, under one limit or several at
 /// once. Cheap to clone; handles have no state.
@@ -157,13 +156,124 @@ impl TokenBucket {
         let reply = self.handle.operate(&operation, &call).await?;
         BucketStatus::read(&reply).ok_or_else(|| unexpected(&reply))
     }
-}
 
-define_limiter_verbs! {
-    impl TokenBucket;
-
-    /// # use stanchion_limiter::{Attempt, Client, LimitError, Quota, TokenBucket};
+    /// Waits for one permit.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_limiter::{Client, Quota, TokenBucket};
     /// # let client = Client::connect("memory://tokenbucket").await?;
     /// # let api = TokenBucket::new(&client, "partner-api", "2/m".parse::<Quota>()?)?;
-    example api;
+    /// let _grant = api.acquire().await?; // now, or at a booked moment
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RateLimiter::acquire`](crate::RateLimiter::acquire). The cancel safety and the messages on the wire are the same.
+    pub fn acquire(&self) -> impl Future<Output = Result<Grant, AcquireError>> + Send + 'static {
+        self.acquire_many(1)
+    }
+
+    /// Waits for `permits` permits, all at one moment.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_limiter::{Client, Quota, TokenBucket};
+    /// # let client = Client::connect("memory://tokenbucket").await?;
+    /// # let api = TokenBucket::new(&client, "partner-api", "2/m".parse::<Quota>()?)?;
+    /// let pair = api.acquire_many(2).await?;
+    /// assert_eq!(pair.permits(), 2);
+    /// assert!(api.acquire_many(3).await.is_err()); // there are never so many
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RateLimiter::acquire_many`](crate::RateLimiter::acquire_many). The cancel safety and the messages on the wire are the same.
+    pub fn acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<Grant, AcquireError>> + Send + 'static {
+        self.asking(permits, None).wait()
+    }
+
+    /// Waits for one permit for at most `timeout`. Returns *at once* if no permit is available in that time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_limiter::{Client, LimitError, Quota, TokenBucket};
+    /// # let client = Client::connect("memory://tokenbucket").await?;
+    /// # let api = TokenBucket::new(&client, "partner-api", "2/m".parse::<Quota>()?)?;
+    /// # use std::time::Duration;
+    /// let _ = api.acquire_many(2).await?;
+    /// match api.acquire_timeout(Duration::from_secs(5)).await {
+    ///     Err(LimitError::Limited(limited)) => assert!(limited.retry_after > Duration::from_secs(5)),
+    ///     other => panic!("both are taken: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RateLimiter::acquire_timeout`](crate::RateLimiter::acquire_timeout). The cancel safety and the messages on the wire are the same.
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Grant, LimitError>> + Send + 'static {
+        self.acquire_many_timeout(1, timeout)
+    }
+
+    /// As [`acquire_timeout`](Self::acquire_timeout), for `permits` permits.
+    ///
+    /// # Errors
+    /// As [`RateLimiter::acquire_many_timeout`](crate::RateLimiter::acquire_many_timeout). The cancel safety and the messages on the wire are the same.
+    pub fn acquire_many_timeout(
+        &self,
+        permits: u32,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Grant, LimitError>> + Send + 'static {
+        self.asking(permits, Some(timeout)).acquire(Some(timeout))
+    }
+
+    /// Takes one permit if it is free now, and does not wait.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_limiter::{Attempt, Client, Quota, TokenBucket};
+    /// # let client = Client::connect("memory://tokenbucket").await?;
+    /// # let api = TokenBucket::new(&client, "partner-api", "2/m".parse::<Quota>()?)?;
+    /// for _ in 0..2 {
+    ///     assert!(matches!(api.try_acquire().await?, Attempt::Granted(_)));
+    /// }
+    /// match api.try_acquire().await? {
+    ///     Attempt::Limited(limited) => assert!(limited.retry_after_secs() > 5), // for `Retry-After`
+    ///     other => panic!("both are taken: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RateLimiter::try_acquire`](crate::RateLimiter::try_acquire). The cancel safety and the messages on the wire are the same.
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Attempt, AcquireError>> + Send + 'static {
+        self.try_acquire_many(1)
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), for `permits` permits: all of them or none.
+    ///
+    /// # Errors
+    /// As [`RateLimiter::try_acquire_many`](crate::RateLimiter::try_acquire_many). The cancel safety and the messages on the wire are the same.
+    pub fn try_acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<Attempt, AcquireError>> + Send + 'static {
+        self.asking(permits, None).try_acquire()
+    }
 }

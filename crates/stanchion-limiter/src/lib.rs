@@ -40,7 +40,6 @@ mod quota;
 mod request;
 mod scripts;
 mod status;
-mod verbs;
 
 pub use bucket::TokenBucket;
 #[cfg(feature = "tower")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Handle, Synchronizer};
-use stanchion_client::{AcquireError, AcquireOptions, Lease, Name, Rejection};
+use stanchion_client::{AcquireError, AcquireOptions, Lease, Rejection};
 
 use crate::limited::{Answer, Attempt, Facts, Grant, LimitError};
 
@@ -59,6 +59,21 @@ impl Asking {
         }
     }
 
+    /// Acquires without a deadline.
+    pub(crate) async fn wait(self) -> Result<Grant, AcquireError> {
+        let name = self.sync.name().clone();
+        self.acquire(None).await.map_err(|error| match error {
+            LimitError::Acquire(error) => error,
+            // Without a deadline, no script gives this reply.
+            LimitError::Limited(limited) => AcquireError::Rejected {
+                name,
+                rejection: Rejection::Other {
+                    detail: limited.to_string(),
+                },
+            },
+        })
+    }
+
     pub(crate) async fn try_acquire(mut self) -> Result<Attempt, AcquireError> {
         self.checked()?;
         let options = AcquireOptions::new();
@@ -72,20 +87,6 @@ impl Asking {
                 Attempt::Limited(self.facts().limited())
             }
         })
-    }
-}
-
-/// The error of an acquire without a deadline.
-pub(crate) fn without_deadline(error: LimitError, name: &Name) -> AcquireError {
-    match error {
-        LimitError::Acquire(error) => error,
-        // Without a deadline, no script gives this reply.
-        LimitError::Limited(limited) => AcquireError::Rejected {
-            name: name.clone(),
-            rejection: Rejection::Other {
-                detail: limited.to_string(),
-            },
-        },
     }
 }
 

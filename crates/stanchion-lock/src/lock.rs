@@ -1,11 +1,14 @@
 //! The lock.
+//!
+//! Long: the public verbs of one type, each with its contract and an example.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_client::primitive::{Handle, Synchronizer};
+use stanchion_client::primitive::{Handle, Part, Synchronizer};
 use stanchion_client::{
-    AcquireError, Client, Events, Fencing, InvalidName, Lease, Name, QueryError, define_verbs,
+    AcquireError, AcquireOptions, AdoptError, Asked, Client, Events, Fencing, HoldTicket,
+    InvalidName, Lease, Lockable, Name, QueryError,
 };
 
 use crate::free::Free;
@@ -122,77 +125,293 @@ impl Lock {
     pub fn name(&self) -> &Name {
         self.description.name()
     }
-}
 
-define_verbs! {
-    impl Lock, guarded by LockGuard, in Danger;
-
-    /// # use stanchion_lock::{AcquireError, AcquireOptions, Client, Lease, Lock, Renewal};
+    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lease, Lock};
     /// # let client = Client::connect("memory://lock-verbs").await?;
     /// # let lock = Lock::new(&client, "orders")?;
-    example lock;
-
-    fn acquire {
-        /// Waits until the lock is acquired.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # use stanchion_lock::{Client, Lock};
-        /// # let client = Client::connect("memory://lock-acquire").await?;
-        /// # let orders = Lock::new(&client, "orders")?;
-        /// let guard = orders.acquire().await?;
-        /// let next = tokio::spawn(orders.acquire()); // waits
-        /// guard.release().await?;
-        /// let guard = next.await??; // its turn
-        /// assert!(guard.is_held());
-        /// # Ok(())
-        /// # }
-        /// ```
-        ///
-        /// # Errors
-        /// [`AcquireError::Rejected`](stanchion_client::AcquireError::Rejected): the request cannot succeed as it is.
-        /// [`AcquireError::Unavailable`](stanchion_client::AcquireError::Unavailable) or
-        /// [`AcquireError::Ambiguous`](stanchion_client::AcquireError::Ambiguous): the server has been out of reach for the
-        /// outage tolerance (30 s).
-        ///
-        /// # Cancel safety
-        /// Safe at every await point: the waiter leaves the queue; a request already sent is awaited in the background and its
-        /// grant released (P3); a wake is passed on to the next waiter.
-        ///
-        /// # On the wire
-        /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and one script for each
-        /// wake of the process; none when the holder is in this process and hands the lock off.
+    /// # use std::time::Duration;
+    /// let short = Lease::new(Duration::from_secs(5))?;
+    /// let lock = lock.with_lease(short);
+    /// let guard = lock.acquire().await?; // if this process dies, it ends after 5 s
+    /// assert!(guard.remaining() <= Duration::from_secs(5));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Self {
+        self.lease = lease;
+        self
     }
-    fn try_acquire {
-        /// Tries once, without waiting; `Ok(None)` when another owner holds the lock.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # use stanchion_lock::{Client, Lock};
-        /// # let client = Client::connect("memory://lock-try_acquire").await?;
-        /// # let orders = Lock::new(&client, "orders")?;
-        /// let guard = orders.try_acquire().await?.ok_or("somebody else holds it")?;
-        /// assert!(orders.try_acquire().await?.is_none()); // answered at once
-        /// guard.release().await?;
-        /// assert!(orders.try_acquire().await?.is_some());
-        /// # Ok(())
-        /// # }
-        /// ```
-        ///
-        /// # Errors
-        /// [`AcquireError`](stanchion_client::AcquireError), but never for contention. Ends within the operation timeout (5 s).
-        ///
-        /// # Cancel safety
-        /// As [`Lock::acquire`].
-        ///
-        /// # On the wire
-        /// One script. It is sent again after a lost reply, with the effect of once (P6).
-    }
-}
 
-impl Lock {
+    /// Waits until the lock is acquired.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-acquire").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let guard = orders.acquire().await?;
+    /// let next = tokio::spawn(orders.acquire()); // waits
+    /// guard.release().await?;
+    /// let guard = next.await??; // its turn
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
+    ///
+    /// # Cancel safety
+    /// Safe at every await point: the waiter leaves the queue; a request already sent is awaited in the background and its
+    /// grant released (P3); a wake is passed on to the next waiter.
+    ///
+    /// # On the wire
+    /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and one script for each
+    /// wake of the process; none when the holder is in this process and hands the lock off.
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
+        self.part().acquire()
+    }
+
+    /// Waits for at most `timeout`. A timeout of zero sends one request.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{AcquireError, Client, Lock};
+    /// # let client = Client::connect("memory://lock-verbs").await?;
+    /// # let lock = Lock::new(&client, "orders")?;
+    /// # use std::time::Duration;
+    /// let _guard = lock.acquire().await?;
+    /// match lock.acquire_timeout(Duration::from_millis(50)).await {
+    ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
+    ///     other => panic!("somebody else holds it: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
+        self.acquire_with(AcquireOptions::new().timeout(timeout))
+    }
+
+    /// Acquires with `options`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{AcquireOptions, Client, Lock};
+    /// # let client = Client::connect("memory://lock-verbs").await?;
+    /// # let lock = Lock::new(&client, "orders")?;
+    /// # use std::time::Duration;
+    /// let me = AcquireOptions::new().owner(&client.owner());
+    /// let outer = lock.acquire_with(me.clone()).await?;
+    /// let inner = lock.acquire_with(me).await?; // the same owner re-enters
+    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+    ///
+    /// let other = AcquireOptions::new().timeout(Duration::ZERO);
+    /// assert!(lock.acquire_with(other).await.is_err()); // a new owner does not
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire) and [`acquire_timeout`](Self::acquire_timeout).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
+        self.part().acquire_with(options)
+    }
+
+    /// Tries once, without waiting; `Ok(None)` when another owner holds the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-try_acquire").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let guard = orders.try_acquire().await?.ok_or("somebody else holds it")?;
+    /// assert!(orders.try_acquire().await?.is_none()); // answered at once
+    /// guard.release().await?;
+    /// assert!(orders.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    ///
+    /// # On the wire
+    /// One script. It is sent again after a lost reply, with the effect of once (P6).
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, AcquireError>> + Send + 'static {
+        self.try_acquire_with(AcquireOptions::new())
+    }
+
+    /// Tries once, with `options`. Their timeout limits the wait for the server's reply.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{AcquireOptions, Client, Lease, Lock, Renewal};
+    /// # let client = Client::connect("memory://lock-verbs").await?;
+    /// # let lock = Lock::new(&client, "orders")?;
+    /// # use std::time::Duration;
+    /// let minute = Lease::new(Duration::from_secs(60))?;
+    /// let once_a_minute = AcquireOptions::new().lease(minute).renewal(Renewal::Manual);
+    /// let guard = lock.try_acquire_with(once_a_minute.clone()).await?.ok_or("it has run")?;
+    /// guard.leave(); // keeps others off until the lease ends
+    /// assert!(lock.try_acquire_with(once_a_minute).await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<Option<LockGuard>, AcquireError>> + Send + 'static {
+        self.part().try_acquire_with(options)
+    }
+
+    /// Takes over the hold of a ticket from [`detach`](LockGuard::detach), in any process.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-verbs").await?;
+    /// # let lock = Lock::new(&client, "orders")?;
+    /// let guard = lock.acquire().await?;
+    /// let token = guard.fencing_token();
+    /// let ticket = guard.detach().await?.to_string(); // into a file, a job's payload, the next release's environment
+    /// assert!(lock.try_acquire().await?.is_none()); // it is still held
+    ///
+    /// let guard = lock.adopt(&ticket.parse()?).await?;
+    /// assert!(guard.fencing_token() > token);
+    /// assert!(lock.adopt(&ticket.parse()?).await.is_err()); // once
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AdoptError`].
+    ///
+    /// # Cancel safety
+    /// A dropped call may have adopted the hold, which is then released in the background. Otherwise the ticket stays valid.
+    ///
+    /// # On the wire
+    /// One script. After a lost reply the script is sent again; repeated runs have the effect of one (P6).
+    pub fn adopt(
+        &self,
+        ticket: &HoldTicket,
+    ) -> impl Future<Output = Result<LockGuard, AdoptError>> + Send + 'static {
+        self.adopt_with(ticket, AcquireOptions::new())
+    }
+
+    /// As [`adopt`](Self::adopt), with the lease, the renewal and the `max_hold` of `options`. A `max_hold` of the detached hold still
+    /// counts, from its grant.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    ///
+    /// # Cancel safety
+    /// As [`adopt`](Self::adopt).
+    pub fn adopt_with(
+        &self,
+        ticket: &HoldTicket,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<LockGuard, AdoptError>> + Send + 'static {
+        self.part().adopt_with(ticket, options)
+    }
+
+    /// Requests that the holder gives the lock back, with a reason of at most 200 bytes. The holder decides, and need not answer: its guard
+    /// shows the [request](LockGuard::requested).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-verbs").await?;
+    /// # let lock = Lock::new(&client, "orders")?;
+    /// # use std::time::Duration;
+    /// let guard = lock.acquire().await?;
+    /// let requested = guard.requested(); // from here on this client listens
+    /// while lock.request_release("a migration waits").await?.heard == 0 {
+    ///     tokio::time::sleep(Duration::from_millis(10)).await;
+    /// }
+    /// assert_eq!(requested.await.reason, "a migration waits");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have sent the request.
+    ///
+    /// # On the wire
+    /// One script, which publishes to the holder's process. A process subscribes once it has held something for a second (in a cluster for a
+    /// third of its lease), or when `requested` is called on its guard. Before that `heard` is 0, and the caller has to send the request
+    /// again. Redisson's processes do not receive the request.
+    pub async fn request_release(&self, reason: &str) -> Result<Asked, QueryError> {
+        self.handle
+            .request_release(self.sync.name(), reason, false)
+            .await
+    }
+
+    /// Returns the operations that break guarantees.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-verbs").await?;
+    /// # let lock = Lock::new(&client, "orders")?;
+    /// let stuck = lock.acquire().await?; // its process hangs
+    /// let danger = lock.danger(); // a word to look for in reviews
+    /// assert!(danger.force_release().await?);
+    /// assert!(!lock.status().await?.is_held());
+    /// # drop(stuck);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn danger(&self) -> Danger<'_> {
+        Danger { lock: self }
+    }
+
     /// Waits until the lock is free, for at most `timeout` if there is one, and does not acquire it: another owner
     /// may acquire it right after. For programs that only wait for the end of another program's work.
     ///
@@ -299,6 +518,12 @@ impl Lock {
             status.last_token = None;
         }
         Ok(status)
+    }
+}
+
+impl Lockable for Lock {
+    fn part(&self) -> Part {
+        Part::new(&self.handle, &self.sync, self.lease)
     }
 }
 

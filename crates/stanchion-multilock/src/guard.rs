@@ -1,84 +1,24 @@
 //! The guard that an acquire returns.
 
 use std::fmt;
+use std::time::Duration;
 
-use stanchion_client::primitive::{HoldSet, Part};
-use stanchion_client::{FencingToken, Name, define_guard};
+use stanchion_client::primitive::{Guarded as _, HoldSet, Part};
+use stanchion_client::{
+    Ended, FencingToken, Guard, Lease, LeaseLost, LostReason, Moment, Name, ReleaseError,
+    ReleaseRequest, RenewError,
+};
 
-define_guard! {
-    /// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
-    ///
-    /// The guard is lost when any member is lost. `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and
-    /// never panics (P9).
-    pub struct MultiGuard over holds
-        with names: Vec<Name>
-        // For each member, whether it mints tokens.
-        with mints: Vec<bool>;
-
-    /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{AcquireOptions, Client, Ended, Lockable, LostReason, MultiLock, Renewal};
-    /// # let client = Client::connect("memory://multiguard").await?;
-    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
-    example both.acquire(), both.acquire_with(options);
-
-    fn valid_until {
-        /// Returns the time until which the holder may count on all members, on the first member's clock: the earliest of their
-        /// ends. Every renewal extends it.
-    } {
-        /// # Guarantees
-        /// P1: no other owner is granted any member before it, while the servers keep their data and their clocks are not
-        /// stepped.
-    }
-    fn is_held {
-        /// Returns whether all members are still held.
-    } {
-        /// # Guarantees
-        /// P5: false before another owner can be granted a member. Compares the clock; needs no network and no timer.
-        /// This check cannot stop code between it and its effect: for that, use the fencing tokens.
-    }
-    fn lost {
-        /// Resolves when the first member is lost, with the reason; never after a release.
-    } {
-        /// # Guarantees
-        /// P5: resolves before another owner can be granted that member, and not early while renewals succeed. The forced
-        /// release of a member is noticed at the next renewal, up to a third of the lease later.
-    }
-    fn ended {
-        /// Resolves when the hold has ended: released, or the first member lost. For tasks that watch it.
-    }
-    fn run {
-        /// Runs `work` while all members are held. When one is lost, `work` is dropped at its await point.
-    }
-    fn renew {
-        /// Renews the leases of all members now. Only needed with [`Renewal::Manual`](stanchion_client::Renewal::Manual), or to
-        /// have a whole lease ahead at a certain point. Never shortens a lease.
-    } {
-        /// # Errors
-        /// [`RenewError::Lost`](stanchion_client::RenewError::Lost) when a member is lost; the other errors leave the holds as
-        /// they were. Ends within the operation timeout.
-        ///
-        /// # Cancel safety
-        /// Safe: a renewal that was sent may still take effect.
-        ///
-        /// # On the wire
-        /// One script, or one for each member, resent after a lost reply; each takes effect once.
-    }
-    fn release {
-        /// Releases all members, and waits for the server's answer. Dropping the guard does the same in the background.
-    } {
-        /// # Errors
-        /// [`ReleaseError::Lost`](stanchion_client::ReleaseError::Lost): a member was lost before, and another owner may have held
-        /// it since; that owner's hold was not touched, and the other members are released.
-        /// [`ReleaseError::Ambiguous`](stanchion_client::ReleaseError::Ambiguous): no answer within the operation
-        /// timeout; the release continues in the background.
-        ///
-        /// # Cancel safety
-        /// Safe: the release continues in the background.
-        ///
-        /// # On the wire
-        /// One script, or one for each member. A message is published on the channel of each.
-    }
+/// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
+///
+/// The guard is lost when any member is lost. `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and
+/// never panics (P9). A forced release of a member is noticed at the next renewal, up to a third of the lease later.
+#[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
+pub struct MultiGuard {
+    holds: HoldSet,
+    names: Vec<Name>,
+    /// For each member, whether it mints tokens.
+    mints: Vec<bool>,
 }
 
 impl MultiGuard {
@@ -154,6 +94,95 @@ impl MultiGuard {
         }
         let holds = self.holds.holds();
         holds.get(i).or_else(|| holds.first())?.fencing_token()
+    }
+
+    /// The end of the time in which the holder may rely on all members: the earliest of their ends (P1). See [`Held::valid_until`](stanchion_client::Held::valid_until).
+    #[must_use]
+    pub fn valid_until(&self) -> Moment {
+        self.holds.valid_until()
+    }
+
+    /// The time left until then; zero once lost. See [`Held::remaining`](stanchion_client::Held::remaining).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.holds.remaining()
+    }
+
+    /// Returns whether all members are still held (P5). See [`Held::is_held`](stanchion_client::Held::is_held).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.holds.is_held()
+    }
+
+    /// Resolves when the first member is lost, with the reason; never after a release (P5). See [`Held::lost`](stanchion_client::Held::lost).
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        self.holds.lost()
+    }
+
+    /// Resolves when the members are released, or the first one is lost. See [`Held::ended`](stanchion_client::Held::ended).
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        self.holds.ended()
+    }
+
+    /// Resolves with the last request to give it back. See [`Held::requested`](stanchion_client::Held::requested).
+    pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
+        self.holds.requested()
+    }
+
+    /// The last request to give it back. See [`Held::request`](stanchion_client::Held::request).
+    #[must_use]
+    pub fn request(&self) -> Option<ReleaseRequest> {
+        self.holds.request()
+    }
+
+    /// Runs `work` while all members are held; drops `work` when one is lost. See [`Held::run`](stanchion_client::Held::run).
+    ///
+    /// # Errors
+    /// [`LeaseLost`]: the work did not finish.
+    ///
+    /// # Cancel safety
+    /// As that of `work`.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
+        self.holds.run(work).await
+    }
+
+    /// Renews the leases of all members now. Never shortens a lease. See [`Held::renew`](stanchion_client::Held::renew).
+    ///
+    /// # Errors
+    /// [`RenewError::Lost`] when a member is lost; the other errors leave the holds as they were.
+    ///
+    /// # Cancel safety
+    /// Safe: a renewal that was sent may still take effect.
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        self.holds.renew(None).await
+    }
+
+    /// Renews now, once for `lease` instead of the usual one. See [`Held::renew_for`](stanchion_client::Held::renew_for).
+    ///
+    /// # Errors
+    /// As [`renew`](Self::renew).
+    ///
+    /// # Cancel safety
+    /// As [`renew`](Self::renew).
+    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+        self.holds.renew(Some(lease)).await
+    }
+
+    /// Releases all members, and waits for the server's answer. Dropping the guard does the same in the background. See [`Held::release`](stanchion_client::Held::release).
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: a member was lost before; the others are released. [`ReleaseError::Ambiguous`]: no answer within the operation timeout.
+    ///
+    /// # Cancel safety
+    /// Safe: the release continues in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.holds.release().await
+    }
+}
+
+impl From<MultiGuard> for Guard {
+    fn from(guard: MultiGuard) -> Self {
+        Self::of(guard.holds)
     }
 }
 

@@ -4,7 +4,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_client::primitive::{Hold, HoldSet, Part, Synchronizer};
+use stanchion_client::primitive::{Guarded as _, Hold, HoldSet, Part, Synchronizer};
 use stanchion_client::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Guard, Lease, Lockable, Moment, Name,
     QueryError,

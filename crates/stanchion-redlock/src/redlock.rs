@@ -321,7 +321,7 @@ impl RedLock {
                 let over = deadline.is_some_and(|deadline| now >= deadline);
                 let waited = now.since(started);
                 match round {
-                    Round::Quorum(holds) => return Ok(RedGuard::new(holds)),
+                    Round::Quorum(holds) => return Ok(RedGuard::of(holds)),
                     Round::Rejected(nodes) => return Err(this.rejected(nodes)),
                     Round::Contended(nodes) if over => {
                         let name = this.name().clone();
@@ -421,7 +421,7 @@ impl RedLock {
             this.check(&options)?;
             let deadline = options.patience().map(|patience| this.now() + patience);
             match this.round(None, Ask::Once, &options, deadline).await {
-                Round::Quorum(holds) => Ok(Some(RedGuard::new(holds))),
+                Round::Quorum(holds) => Ok(Some(RedGuard::of(holds))),
                 Round::Contended(_) => Ok(None),
                 Round::Unavailable(nodes) => Err(this.no_quorum(nodes)),
                 Round::Rejected(nodes) => Err(this.rejected(nodes)),

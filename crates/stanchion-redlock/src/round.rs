@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use stanchion_client::primitive::{Hold, HoldSet, Part, timeout};
+use stanchion_client::primitive::{Guarded as _, Hold, HoldSet, Part, timeout};
 use stanchion_client::{AcquireError, AcquireOptions, Lease, Moment};
 
 use crate::error::{NodeOutcome, NodeReport};

@@ -33,7 +33,7 @@ mod rwlock;
 mod status;
 mod write;
 
-pub use guard::{ReadGuard, WriteGuard};
+pub use guard::{ReadGuard, Reading, WriteGuard, Writing};
 pub use preference::Preference;
 pub use rwlock::{RwLock, RwLockDanger, RwLockSide};
 pub use stanchion_client::{

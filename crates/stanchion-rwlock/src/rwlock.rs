@@ -387,8 +387,7 @@ impl RwLock {
         &self,
         options: AcquireOptions,
     ) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
-        let side = self.read_side().0;
-        async move { side.acquire(&options).await.map(ReadGuard::new) }
+        self.read_side().0.acquire_with(options)
     }
 
     /// Acquires for writing with `options`.
@@ -421,11 +420,7 @@ impl RwLock {
         &self,
         options: AcquireOptions,
     ) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
-        let (side, readers) = (self.write_side().0, Arc::clone(&self.readers));
-        async move {
-            let hold = side.acquire(&options).await?;
-            Ok(WriteGuard::new(hold, readers))
-        }
+        self.write_side().0.acquire_with(options)
     }
 
     /// Tries once to acquire for reading, without waiting; `Ok(None)` when another owner writes.
@@ -519,8 +514,7 @@ impl RwLock {
         &self,
         options: AcquireOptions,
     ) -> impl Future<Output = Result<Option<ReadGuard>, AcquireError>> + Send + 'static {
-        let side = self.read_side().0;
-        async move { Ok(side.try_acquire(&options).await?.map(ReadGuard::new)) }
+        self.read_side().0.try_acquire_with(options)
     }
 
     /// Tries once to acquire for writing, with `options`. Their timeout limits the wait for the server's reply.
@@ -552,11 +546,7 @@ impl RwLock {
         &self,
         options: AcquireOptions,
     ) -> impl Future<Output = Result<Option<WriteGuard>, AcquireError>> + Send + 'static {
-        let (side, readers) = (self.write_side().0, Arc::clone(&self.readers));
-        async move {
-            let hold = side.try_acquire(&options).await?;
-            Ok(hold.map(|hold| WriteGuard::new(hold, readers)))
-        }
+        self.write_side().0.try_acquire_with(options)
     }
 
     /// Returns the writer and the readers, their hold counts, the rest of the longest lease, and the last token.

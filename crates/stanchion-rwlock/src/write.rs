@@ -10,6 +10,7 @@ use stanchion_client::{Lease, Name, WireOwner, minting};
 
 use crate::layout::{Layout, in_line, with_dead, write_field};
 use crate::preference::Preference;
+use crate::read::ReadSide;
 
 static ACQUIRE: Script<8, 8> = Script::new(
     "rwlock/write_acquire",
@@ -149,6 +150,10 @@ impl Synchronizer for WriteSide {
                 to.not_after.into(),
             ],
         ))
+    }
+
+    fn downgraded(&self) -> Option<Arc<dyn Synchronizer>> {
+        Some(Arc::new(ReadSide(Arc::clone(&self.0))))
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {

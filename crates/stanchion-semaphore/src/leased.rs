@@ -17,7 +17,6 @@ use crate::permit::LeasedPermit;
 use crate::pool::{Pool, countable, wanted, within};
 use crate::scripts::leased::{Description, LISTED, set_total, status};
 use crate::status::LeasedStatus;
-use crate::verbs::define_pool_verbs;
 
 /// A number of permits that processes share by a name, each leased to its holder. Cheap to clone; handles have no state.
 ///
@@ -274,7 +273,7 @@ impl LeasedSemaphore {
             this.pool
                 .acquire(this.asking_for(permits), &options, this.lease)
                 .await
-                .map(LeasedPermit::new)
+                .map(LeasedPermit::of)
         }
     }
 
@@ -314,7 +313,7 @@ impl LeasedSemaphore {
                 .pool
                 .try_acquire(this.asking_for(permits), &options, this.lease)
                 .await?;
-            Ok(hold.map(LeasedPermit::new))
+            Ok(hold.map(LeasedPermit::of))
         }
     }
 
@@ -510,18 +509,225 @@ impl LeasedSemaphore {
             .once(|operation| set_total(&self.pool.keys, permits, operation))
             .await
     }
-}
 
-define_pool_verbs! {
-    impl LeasedSemaphore, of LeasedPermit, in LeasedDanger;
+    /// Sets the number of permits if the semaphore does not exist yet, and returns whether it did so. Redisson's `trySetPermits`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    /// assert!(semaphore.init(3).await?);
+    /// assert!(!semaphore.init(5).await?); // the first call has set the number
+    /// assert_eq!(semaphore.available().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Semaphore::init`](crate::Semaphore::init). The cancel safety and the messages on the wire are the same.
+    pub async fn init(&self, permits: u32) -> Result<bool, QueryError> {
+        self.pool.init(permits).await
+    }
 
+    /// Waits for one permit, for at most `timeout`. Zero sends one request.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_semaphore::{AcquireError, Client, LeasedSemaphore};
     /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
     /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
-    example semaphore;
+    /// # semaphore.init(1).await?;
+    /// let permit = semaphore.acquire().await?;
+    /// let late = semaphore.acquire_timeout(Duration::from_millis(20)).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
+    /// permit.release().await?;
+    /// semaphore.acquire_timeout(Duration::from_secs(5)).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire_timeout`](crate::Semaphore::acquire_timeout). The cancel safety and the messages on the wire are the same.
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
+        self.acquire_with(1, within(timeout))
+    }
 
-    fn drain {
-        /// Permits whose leases have ended stay until a request needs them.
+    /// Waits for `permits` permits, for at most `timeout`. Zero sends one request.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_semaphore::{AcquireError, Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    /// # semaphore.init(3).await?;
+    /// let pair = semaphore.acquire_many_timeout(2, Duration::from_secs(5)).await?;
+    /// assert_eq!(pair.count(), 2);
+    /// let late = semaphore.acquire_many_timeout(2, Duration::from_millis(20)).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. }))); // one is free: not enough
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire_many_timeout`](crate::Semaphore::acquire_many_timeout). The cancel safety and the messages on the wire are the same.
+    pub fn acquire_many_timeout(
+        &self,
+        permits: u32,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
+        self.acquire_with(permits, within(timeout))
+    }
+
+    /// Tries once to acquire one permit; returns `Ok(None)` when none is free, or the free ones are kept back for a big request.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    /// # semaphore.init(1).await?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert!(permit.is_some());
+    /// assert!(semaphore.try_acquire().await?.is_none()); // returns at once
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Semaphore::try_acquire`](crate::Semaphore::try_acquire). The cancel safety and the messages on the wire are the same.
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LeasedPermit>, AcquireError>> + Send + 'static {
+        self.try_acquire_many(1)
+    }
+
+    /// Tries once to acquire `permits` permits, all of them at once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    /// # semaphore.init(3).await?;
+    /// let pair = semaphore.acquire_many(2).await?;
+    /// assert!(semaphore.try_acquire_many(2).await?.is_none()); // all or none
+    /// assert_eq!(semaphore.available().await?, 1);
+    /// pair.release().await?;
+    /// assert!(semaphore.try_acquire_many(2).await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Semaphore::try_acquire_many`](crate::Semaphore::try_acquire_many). The cancel safety and the messages on the wire are the same.
+    pub fn try_acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<Option<LeasedPermit>, AcquireError>> + Send + 'static {
+        self.try_acquire_with(permits, AcquireOptions::new())
+    }
+
+    /// Adds permits, wakes waiters, and returns the number of permits that are free afterwards. Creates the semaphore if it
+    /// does not exist. A TTL on the key stays, unlike with Redisson's `addPermits`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    /// # semaphore.init(1).await?;
+    /// let permit = semaphore.acquire().await?; // the only one
+    /// let waiter = tokio::spawn(semaphore.acquire());
+    /// assert_eq!(semaphore.add(1).await?, 1);
+    /// assert_eq!(waiter.await??.count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Semaphore::add`](crate::Semaphore::add). The cancel safety and the messages on the wire are the same.
+    pub async fn add(&self, permits: u32) -> Result<i64, QueryError> {
+        self.pool.add(permits).await
+    }
+
+    /// Removes permits for good, free or held, and returns the number of permits that are free afterwards. While
+    /// that number is negative, a release wakes no waiter. Redisson's `addPermits` with a negative number.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    /// # semaphore.init(3).await?;
+    /// let pair = semaphore.acquire_many(2).await?;
+    /// assert_eq!(semaphore.reduce(2).await?, -1); // one was free
+    /// pair.release().await?;
+    /// assert_eq!(semaphore.available().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Semaphore::reduce`](crate::Semaphore::reduce). The cancel safety and the messages on the wire are the same.
+    pub async fn reduce(&self, permits: u32) -> Result<i64, QueryError> {
+        self.pool.reduce(permits).await
+    }
+
+    /// Removes all free permits for good, and returns their number.
+    /// Permits whose leases have ended stay until a request needs them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    /// # semaphore.init(3).await?;
+    /// let permit = semaphore.acquire().await?;
+    /// assert_eq!(semaphore.drain().await?, 2);
+    /// permit.release().await?;
+    /// assert_eq!(semaphore.available().await?, 1); // the one that was held
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Semaphore::drain`](crate::Semaphore::drain). The cancel safety and the messages on the wire are the same.
+    pub async fn drain(&self) -> Result<u32, QueryError> {
+        self.pool.drain().await
+    }
+
+    /// Returns the operations that take permits away from their holders.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    /// # semaphore.init(3).await?;
+    /// let operator = semaphore.danger(); // a word that shows in a review
+    /// assert!(operator.delete().await?);
+    /// assert!(!semaphore.status().await?.exists);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn danger(&self) -> LeasedDanger<'_> {
+        LeasedDanger { pool: &self.pool }
     }
 }
 

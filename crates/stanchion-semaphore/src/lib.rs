@@ -42,7 +42,6 @@ mod plain;
 mod pool;
 mod scripts;
 mod status;
-mod verbs;
 
 pub use danger::{LeasedDanger, SemaphoreDanger};
 pub use ids::{InvalidPermitId, PermitId};

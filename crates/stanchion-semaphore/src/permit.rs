@@ -2,18 +2,11 @@
 
 use std::fmt;
 
-use stanchion_client::primitive::{Hold, Sharing};
-use stanchion_client::{Name, ReleaseError, WireOwner, define_guard};
+use stanchion_client::primitive::{Guarded as _, Hold, Permits};
+use stanchion_client::{Held, Name, ReleaseError, WireOwner};
 
 use crate::ids::PermitId;
-
-fn count_of(hold: &Hold) -> u32 {
-    match hold.sharing() {
-        Sharing::Permits(count) => count,
-        // OK: the descriptions of this crate share permits.
-        _ => unreachable!("a permit that is none"),
-    }
-}
+use crate::leased::LeasedSemaphore;
 
 /// Held permits of a [`Semaphore`](crate::Semaphore). Release them, or drop this: the release then runs in the background.
 ///
@@ -73,7 +66,7 @@ impl Permit {
     /// ```
     #[must_use]
     pub fn count(&self) -> u32 {
-        count_of(&self.hold)
+        self.hold.permits()
     }
 
     /// Returns the owner as stored, as [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders) lists it.
@@ -133,68 +126,34 @@ impl fmt::Debug for Permit {
     }
 }
 
-define_guard! {
-    /// Held permits of a [`LeasedSemaphore`](crate::LeasedSemaphore). Release them, or drop this: the release then runs in
-    /// the background.
-    ///
-    /// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9).
-    /// Permits that were acquired together are held together: they are lost when one of them is.
-    pub struct LeasedPermit over hold;
+/// Held permits of a [`LeasedSemaphore`]. Release them, or drop this: the release then runs in the background.
+///
+/// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9).
+/// Permits that were acquired together are held together: they are lost when one of them is.
+///
+/// ```
+/// # use stanchion_semaphore::{Client, LeasedSemaphore};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = Client::connect("memory://leasedpermit").await?;
+/// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+/// # downloads.init(3).await?;
+/// let pair = downloads.acquire_many(2).await?;
+/// assert_eq!(pair.count(), 2);
+/// let ids = pair.ids();
+/// assert_eq!(ids.len(), 2);
+/// assert_eq!(ids[0].to_string().len(), 32); // for RPermitExpirableSemaphore.release(id)
+/// pair.release().await?; // both
+/// assert_eq!(downloads.available().await?, 3);
+/// # Ok(())
+/// # }
+/// ```
+pub type LeasedPermit = Held<LeasedSemaphore>;
 
-    /// # use stanchion_semaphore::{AcquireOptions, Client, Ended, LeasedSemaphore, LostReason, Renewal};
-    /// # let client = Client::connect("memory://leasedpermit").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(3).await?;
-    example downloads.acquire(), downloads.acquire_with(1, options);
-}
+impl Permits for LeasedSemaphore {
+    type Id = PermitId;
 
-impl LeasedPermit {
-    pub(crate) fn new(hold: Hold) -> Self {
-        Self { hold }
-    }
-
-    /// Returns the number of permits.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedpermit-count").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(3).await?;
-    /// let pair = downloads.acquire_many(2).await?;
-    /// assert_eq!(pair.count(), 2);
-    /// pair.release().await?; // both
-    /// assert_eq!(downloads.available().await?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn count(&self) -> u32 {
-        count_of(&self.hold)
-    }
-
-    /// Returns the ids as Redisson shows them; a Java process can release a permit by its id.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedpermit-ids").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(3).await?;
-    /// let pair = downloads.acquire_many(2).await?;
-    /// let ids = pair.ids();
-    /// assert_eq!(ids.len(), 2);
-    /// assert_eq!(ids[0].to_string().len(), 32); // for RPermitExpirableSemaphore.release(id)
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn ids(&self) -> Vec<PermitId> {
-        let owner = self.hold.wire_owner();
-        (0..self.count())
-            .map(|index| PermitId::of(owner, index))
-            .collect()
+    fn id(owner: &WireOwner, index: u32) -> PermitId {
+        PermitId::of(owner, index)
     }
 }

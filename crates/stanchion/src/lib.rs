@@ -43,7 +43,7 @@ pub use stanchion_client::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked,
     Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError,
     ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge,
-    DeadlockParty, Ended, Error, Event, Events, Fencing, FencingToken, FreeBy, Gauges, Guard,
+    DeadlockParty, Ended, Error, Event, Events, Fencing, FencingToken, FreeBy, Gauges, Guard, Held,
     HoldMode, HoldTicket, IdleExpiry, InTheWay, InvalidIdleExpiry, InvalidLease, InvalidName,
     InvalidTicket, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name,
     NameHolder, NameRule, NameState, Observer, OnDeadlock, Outage, Owner, Placement, Presence,

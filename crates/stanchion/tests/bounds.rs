@@ -86,6 +86,7 @@ fn core() {
     shared::<FreeBy>();
     shared::<Gauges>();
     shared::<Guard>();
+    shared::<Held<Lock>>();
     shared::<HoldMode>();
     shared::<HoldTicket>();
     shared::<IdleExpiry>();

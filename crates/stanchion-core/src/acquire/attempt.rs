@@ -8,6 +8,7 @@ use crate::dated::Dated;
 use crate::description::{Request, Sharing, Synchronizer, Verdict, now_of, rest_of};
 use crate::error::{AcquireError, Rejection};
 use crate::hint::Hint;
+use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
 use crate::hold::sweep::{Debt, Gathered, finished};

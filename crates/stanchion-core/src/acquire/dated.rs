@@ -5,6 +5,7 @@ use std::pin::pin;
 use super::{FIRST_ASK, timeout_at};
 use crate::description::code_of;
 use crate::error::AcquireError;
+use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::shared::Core;
 use stanchion_transport::{Moment, Path, sleep};

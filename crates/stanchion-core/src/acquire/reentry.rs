@@ -11,6 +11,7 @@ use super::once::once;
 use super::timeout_at;
 use crate::description::{Sharing, Synchronizer};
 use crate::error::{AcquireError, Rejection};
+use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::renew::{as_acquire_error, reenter};
 use crate::hold::state::HoldState;

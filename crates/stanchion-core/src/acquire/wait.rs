@@ -16,6 +16,7 @@ use crate::error::AcquireError;
 use crate::extension::{GiveUp, Queued};
 use crate::free_by::FreeBy;
 use crate::hint::Hint;
+use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::options::{HoldTerms, OnQueued};
 use crate::seat::Seat;

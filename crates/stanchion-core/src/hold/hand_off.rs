@@ -10,6 +10,7 @@ use super::release::{Freed, Sent, ambiguous, end, gone, publicly, was_sent};
 use super::sweep::{Debt, Gathered, finished, is_divided};
 use crate::description::{Request, Sharing, Synchronizer, Tenure, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
+use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
 use crate::line::{Approach, Placed};

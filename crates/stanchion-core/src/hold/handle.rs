@@ -7,8 +7,9 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 use crate::description::{Sharing, Synchronizer};
-use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
-use crate::hold::ended::{Ended, Watch, lost};
+use crate::error::{Rejection, ReleaseError, RenewError};
+use crate::hold::ended::{Ended, Watch};
+use crate::hold::guarded::Guarded;
 use crate::hold::renew::{bounded, reenter, renew};
 use crate::hold::spent::Spent;
 use crate::hold::state::{Grant, HoldState};
@@ -100,12 +101,6 @@ impl Hold {
         }
     }
 
-    /// The name that is held.
-    #[must_use]
-    pub fn name(&self) -> &Name {
-        self.state().sync.name()
-    }
-
     /// The owner of this hold, for re-entry.
     #[must_use]
     pub fn owner(&self) -> &Owner {
@@ -139,6 +134,15 @@ impl Hold {
         self.state().sync.sharing()
     }
 
+    /// The number of permits of this hold; one for a hold of another kind.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        match self.sharing() {
+            Sharing::Permits(count) => count,
+            _ => 1,
+        }
+    }
+
     /// The owner that Redis stores as the holder.
     #[must_use]
     pub fn wire_owner(&self) -> &WireOwner {
@@ -151,39 +155,6 @@ impl Hold {
         self.state().token
     }
 
-    /// The end of the time for which this holder may count on the hold (P1, P5). Every renewal extends that time.
-    #[must_use]
-    pub fn valid_until(&self) -> Moment {
-        self.state().valid_until()
-    }
-
-    /// The time left until [`valid_until`](Self::valid_until); zero when lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        let state = self.state();
-        if state.is_held() {
-            state.valid_until().since(state.core.clock.now())
-        } else {
-            Duration::ZERO
-        }
-    }
-
-    /// Returns whether the hold is still held, by the clock (P5).
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.state().is_held()
-    }
-
-    /// Resolves when the hold is lost (P5); never after a release. Keeps nothing alive.
-    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        lost(self.ended())
-    }
-
-    /// Resolves when the hold is released or lost (P5). Keeps nothing alive.
-    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
-        self.watch().ended()
-    }
-
     /// Returns a view of the hold that does not keep it alive.
     #[must_use]
     pub fn watch(&self) -> Watch {
@@ -191,12 +162,7 @@ impl Hold {
         Watch::new(Arc::downgrade(state), state.bell())
     }
 
-    /// Resolves when a release of the hold is requested: at once if it was requested before, never after the end. Keeps nothing alive.
-    pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
-        self.requested_as(|request| Some(request.clone()))
-    }
-
-    /// As [`Hold::requested`], for the requests that `read` understands: those that candidates send, not those of operators.
+    /// As [`requested`](Guarded::requested), for the requests that `read` understands: those that candidates send, not those of operators.
     pub fn requested_as<T: Send + 'static>(
         &self,
         read: fn(&ReleaseRequest) -> Option<T>,
@@ -221,64 +187,6 @@ impl Hold {
         }
     }
 
-    /// The last request to give the hold back.
-    #[must_use]
-    pub fn request(&self) -> Option<ReleaseRequest> {
-        self.state().last_request()
-    }
-
-    /// Runs `work` as long as the hold lasts; drops `work` when the hold is lost.
-    ///
-    /// # Errors
-    /// [`LeaseLost`]: the work was dropped at an await point, in time.
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
-        let lost = self.lost();
-        let state = self.state();
-        tokio::select! {
-            // The loss first: after a pause of the process, the work must not take another step.
-            biased;
-            reason = lost => Err(state.lease_lost(reason)),
-            output = work => Ok(output),
-        }
-    }
-
-    /// Renews now. See the guards' documentation.
-    ///
-    /// # Errors
-    /// [`RenewError`].
-    pub async fn renew(&self) -> Result<(), RenewError> {
-        self.renew_with(None).await
-    }
-
-    /// Renews now, for `lease`. See the guards' documentation.
-    ///
-    /// # Errors
-    /// [`RenewError`].
-    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
-        self.renew_with(Some(lease)).await
-    }
-
-    async fn renew_with(&self, lease: Option<Lease>) -> Result<(), RenewError> {
-        let state = Arc::clone(self.state());
-        let timeout = state.core.config.operation_timeout;
-        let unavailable = RenewError::Unavailable {
-            name: self.name().clone(),
-            outage: unanswered_in(timeout),
-        };
-        // If the caller drops the future, the work continues: the server may have renewed, and only the answer moves `valid_until`.
-        let span = span!("renew", state.sync);
-        let (recorded, hold) = (span.clone(), Arc::clone(&state));
-        let work = async move {
-            let result = renew(Arc::clone(&hold), lease).await;
-            spans::renewed(&recorded, &hold, &result);
-            result
-        };
-        let work = Persistent::new(&state.core.runner, work.instrument(span));
-        bounded(&state.core, timeout, work)
-            .await
-            .unwrap_or(Err(unavailable))
-    }
-
     /// Re-enters: adds one more hold by the same owner.
     ///
     /// # Errors
@@ -287,13 +195,21 @@ impl Hold {
         reenter(self.state(), &self.state().core).await
     }
 
-    /// Turns an exclusive hold into a hold of `to` in one step. `to` uses the channel of this hold.
+    /// Turns an exclusive hold into a shared hold in one step: see [`Synchronizer::downgraded`].
     ///
     /// # Errors
     /// [`ReleaseError`]; then this hold is being released.
-    pub async fn downgrade(mut self, to: &Arc<dyn Synchronizer>) -> Result<Self, ReleaseError> {
+    pub async fn downgrade(mut self) -> Result<Self, ReleaseError> {
         // OK: taken only by methods that consume the hold.
         let state = Arc::clone(self.state());
+        let Some(to) = state.sync.downgraded() else {
+            return Err(ReleaseError::Rejected {
+                name: state.sync.name().clone(),
+                rejection: Rejection::InvalidOption {
+                    rule: format!("a {} cannot be downgraded", state.sync.kind().name()),
+                },
+            });
+        };
         let core = Arc::clone(&state.core);
         let timeout = core.config.operation_timeout;
         let unconfirmed = ReleaseError::Ambiguous {
@@ -304,7 +220,7 @@ impl Hold {
         self.state = None;
         let owner = state.public_owner.get().cloned();
         let span = span!("downgrade", to);
-        let (recorded, to) = (span.clone(), Arc::clone(to));
+        let recorded = span.clone();
         let work = async move {
             let result = hand_off::downgrade(Arc::clone(&state), to, owner).await;
             spans::released(&recorded, &state, &result);
@@ -371,12 +287,64 @@ impl Hold {
     pub fn spend(self) -> Spent {
         Spent::new(self.into_state())
     }
+}
 
-    /// Releases and waits for the server's answer.
-    ///
-    /// # Errors
-    /// [`ReleaseError`].
-    pub async fn release(mut self) -> Result<(), ReleaseError> {
+impl Guarded for Hold {
+    fn name(&self) -> &Name {
+        self.state().sync.name()
+    }
+
+    fn valid_until(&self) -> Moment {
+        self.state().valid_until()
+    }
+
+    fn remaining(&self) -> Duration {
+        let state = self.state();
+        if state.is_held() {
+            state.valid_until().since(state.core.clock.now())
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.state().is_held()
+    }
+
+    fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        self.watch().ended()
+    }
+
+    fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
+        self.requested_as(|request| Some(request.clone()))
+    }
+
+    fn request(&self) -> Option<ReleaseRequest> {
+        self.state().last_request()
+    }
+
+    async fn renew(&self, lease: Option<Lease>) -> Result<(), RenewError> {
+        let state = Arc::clone(self.state());
+        let timeout = state.core.config.operation_timeout;
+        let unavailable = RenewError::Unavailable {
+            name: self.name().clone(),
+            outage: unanswered_in(timeout),
+        };
+        // If the caller drops the future, the work continues: the server may have renewed, and only the answer moves `valid_until`.
+        let span = span!("renew", state.sync);
+        let (recorded, hold) = (span.clone(), Arc::clone(&state));
+        let work = async move {
+            let result = renew(Arc::clone(&hold), lease).await;
+            spans::renewed(&recorded, &hold, &result);
+            result
+        };
+        let work = Persistent::new(&state.core.runner, work.instrument(span));
+        bounded(&state.core, timeout, work)
+            .await
+            .unwrap_or(Err(unavailable))
+    }
+
+    async fn release(mut self) -> Result<(), ReleaseError> {
         let Some(state) = self.state.take() else {
             return Ok(());
         };

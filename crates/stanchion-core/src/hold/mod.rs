@@ -1,7 +1,7 @@
 //! A hold, from its grant to its end.
 //!
 //! * [`state`]: the state that the guards, the watchdog and the releaser of one hold share.
-//! * [`handle`]: one count of a hold, which a guard wraps; [`set`]: several holds that count as one.
+//! * [`handle`]: one count of a hold; [`set`]: several holds that count as one; [`guarded`]: what a guard needs of either.
 //! * [`losses`]: lost holds that the server may still have.
 //! * [`renew`]: renewal and re-entry on demand; [`parked`]: a re-entry whose caller does not poll it.
 //! * [`release`]: the end; [`hand_off`]: the transfer to another owner; [`sweep`]: the clean-up in the background; [`ended`]: the
@@ -9,6 +9,7 @@
 //! * [`releases`]: the releases of the last seconds, which are sent again to a new master.
 
 pub(crate) mod ended;
+pub(crate) mod guarded;
 pub(crate) mod hand_off;
 pub(crate) mod handle;
 pub(crate) mod losses;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
-use crate::hold::ended::{Ended, lost};
+use crate::error::{ReleaseError, RenewError};
+use crate::hold::ended::Ended;
+use crate::hold::guarded::Guarded;
 use crate::hold::handle::Hold;
 use crate::lease::Lease;
 use crate::name::Name;
@@ -17,7 +18,7 @@ use stanchion_transport::Moment;
 
 /// Several holds of which at least `needed` must last: all holds of a multi-lock, a quorum of a RedLock.
 ///
-/// Has the methods of [`Hold`], so that guards can wrap it. Dropping it releases every hold in the background.
+/// Dropping it releases every hold in the background.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct HoldSet {
     holds: Vec<Hold>,
@@ -55,16 +56,14 @@ impl HoldSet {
         // OK: `some` takes at least one.
         &self.holds[0]
     }
+}
 
-    /// The name of the first hold.
-    #[must_use]
-    pub fn name(&self) -> &Name {
+impl Guarded for HoldSet {
+    fn name(&self) -> &Name {
         self.first().name()
     }
 
-    /// The end of the time for which this holder may count on enough of the holds (P1, P5).
-    #[must_use]
-    pub fn valid_until(&self) -> Moment {
+    fn valid_until(&self) -> Moment {
         let mut ends: Vec<Moment> = self
             .holds
             .iter()
@@ -78,9 +77,7 @@ impl HoldSet {
             .map_or(Moment::ZERO, |i| ends[i])
     }
 
-    /// The time left until [`valid_until`](Self::valid_until); zero when lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         let mut left: Vec<Duration> = self.holds.iter().map(Hold::remaining).collect();
         left.sort_unstable();
         left.len()
@@ -88,19 +85,11 @@ impl HoldSet {
             .map_or(Duration::ZERO, |i| left[i])
     }
 
-    /// Returns whether enough of the holds are still held, by the clock (P5).
-    #[must_use]
-    pub fn is_held(&self) -> bool {
+    fn is_held(&self) -> bool {
         self.holds.iter().filter(|hold| hold.is_held()).count() >= self.needed
     }
 
-    /// Resolves when too few of the holds are left (P5), with the last reason; never after a release. Keeps nothing alive.
-    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        lost(self.ended())
-    }
-
-    /// Resolves when the holds are released, or too few of them are left (P5). Keeps nothing alive.
-    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+    fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
         let mut ends: Vec<_> = self
             .holds
             .iter()
@@ -126,8 +115,7 @@ impl HoldSet {
         })
     }
 
-    /// Resolves when a release of any of the holds is requested. Keeps nothing alive.
-    pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
+    fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
         let each = self.holds.iter().map(|hold| Box::pin(hold.requested()));
         let mut each: FuturesUnordered<_> = each.collect();
         async move {
@@ -139,47 +127,13 @@ impl HoldSet {
         }
     }
 
-    /// A request to give one of the holds back: the last request for the first hold that has one.
-    #[must_use]
-    pub fn request(&self) -> Option<ReleaseRequest> {
+    fn request(&self) -> Option<ReleaseRequest> {
         self.holds.iter().find_map(Hold::request)
     }
 
-    /// Runs `work` as long as enough of the holds last; drops `work` when they do not.
-    ///
-    /// # Errors
-    /// [`LeaseLost`]: the work was dropped at an await point, in time.
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
-        let lost = self.lost();
-        tokio::select! {
-            // The loss first: after a pause of the process, the work must not take another step.
-            biased;
-            reason = lost => Err(LeaseLost { name: self.name().clone(), reason }),
-            output = work => Ok(output),
-        }
-    }
-
-    /// Renews all holds now, concurrently; returns when enough of them are renewed.
-    ///
-    /// # Errors
-    /// An error of one of them, when too few were renewed.
-    pub async fn renew(&self) -> Result<(), RenewError> {
-        self.renew_each(Hold::renew).await
-    }
-
-    /// As [`renew`](Self::renew), each for `lease`.
-    ///
-    /// # Errors
-    /// As [`renew`](Self::renew).
-    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
-        self.renew_each(|hold| hold.renew_for(lease)).await
-    }
-
-    async fn renew_each<'a, F>(&'a self, renew: impl Fn(&'a Hold) -> F) -> Result<(), RenewError>
-    where
-        F: Future<Output = Result<(), RenewError>> + 'a,
-    {
-        let mut renewals: FuturesUnordered<_> = self.holds.iter().map(renew).collect();
+    async fn renew(&self, lease: Option<Lease>) -> Result<(), RenewError> {
+        let mut renewals: FuturesUnordered<_> =
+            self.holds.iter().map(|hold| hold.renew(lease)).collect();
         let mut renewed = 0;
         let mut failure = None;
         while let Some(outcome) = renewals.next().await {
@@ -196,11 +150,7 @@ impl HoldSet {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Releases all holds concurrently, and waits until the needed number of releases is confirmed. The others continue in the background.
-    ///
-    /// # Errors
-    /// An error of one of them, when fewer releases than needed were confirmed.
-    pub async fn release(self) -> Result<(), ReleaseError> {
+    async fn release(self) -> Result<(), ReleaseError> {
         let needed = self.needed;
         let mut releases: FuturesUnordered<_> = self.holds.into_iter().map(Hold::release).collect();
         let mut released = 0;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::error::AcquireError;
 use crate::error::AdoptError;
+use crate::guard::Held;
 use crate::hold::ticket::HoldTicket;
 use crate::lease::Lease;
 use crate::options::AcquireOptions;
@@ -31,8 +32,10 @@ pub use crate::description::{
 pub use crate::extension::{Boxed, Extension, GiveUp, Patient, Queued};
 pub use crate::fact::{Facts, Told};
 pub use crate::field::{adopt_field, renew_field};
+pub use crate::guard::{Detachable, Downgradable, Fenced, Permits, Quorum, Reentrant};
 pub use crate::hint::{Hint, Refusal};
 pub use crate::hold::ended::Watch;
+pub use crate::hold::guarded::Guarded;
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
 pub use crate::hold::spent::Spent;
@@ -78,38 +81,70 @@ impl Part {
         }
     }
 
-    /// Acquires it, waiting as `options` say.
+    /// Acquires, and waits without a limit. For the verb `acquire` of a primitive.
     ///
     /// # Errors
-    /// [`AcquireError`].
-    pub async fn acquire(&self, options: &AcquireOptions) -> Result<Hold, AcquireError> {
-        self.handle.acquire(&self.sync, options, self.lease).await
+    /// The future returns [`AcquireError`].
+    pub fn acquire<K: 'static>(
+        self,
+    ) -> impl Future<Output = Result<Held<K>, AcquireError>> + Send + 'static {
+        // By reference: otherwise the future of every waiter would contain the options.
+        let options = AcquireOptions::none();
+        async move {
+            let acquiring = self.handle.acquire(&self.sync, options, self.lease);
+            acquiring.await.map(Held::of)
+        }
     }
 
-    /// Tries once, without waiting; `None` when another owner holds the name.
+    /// Acquires, and waits as `options` say. For the verb `acquire_with`.
     ///
     /// # Errors
-    /// [`AcquireError`].
-    pub async fn try_acquire(
-        &self,
-        options: &AcquireOptions,
-    ) -> Result<Option<Hold>, AcquireError> {
-        self.handle
-            .try_acquire(&self.sync, options, self.lease)
-            .await
+    /// The future returns [`AcquireError`].
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` would store its arguments twice"
+    )]
+    pub fn acquire_with<K: 'static>(
+        self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<Held<K>, AcquireError>> + Send + 'static {
+        async move {
+            let acquiring = self.handle.acquire(&self.sync, &options, self.lease);
+            acquiring.await.map(Held::of)
+        }
     }
 
-    /// Takes over the hold of `ticket`.
+    /// Tries once, without waiting; `None` when another owner holds the name. For the verb `try_acquire_with`.
     ///
     /// # Errors
-    /// [`AdoptError`].
-    pub async fn adopt(
-        &self,
+    /// The future returns [`AcquireError`].
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` would store its arguments twice"
+    )]
+    pub fn try_acquire_with<K: 'static>(
+        self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<Option<Held<K>>, AcquireError>> + Send + 'static {
+        async move {
+            let trying = self.handle.try_acquire(&self.sync, &options, self.lease);
+            Ok(trying.await?.map(Held::of))
+        }
+    }
+
+    /// Takes over the hold of `ticket`. For the verb `adopt_with`.
+    ///
+    /// # Errors
+    /// The future returns [`AdoptError`].
+    pub fn adopt_with<K: 'static>(
+        self,
         ticket: &HoldTicket,
-        options: &AcquireOptions,
-    ) -> Result<Hold, AdoptError> {
-        self.handle
-            .adopt(&self.sync, ticket, options, self.lease)
-            .await
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<Held<K>, AdoptError>> + Send + 'static + use<K> {
+        let ticket = ticket.clone();
+        async move {
+            let adopting = self.handle.adopt(&self.sync, &ticket, &options, self.lease);
+            adopting.await.map(Held::of)
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::grants::KEPT;
 use super::lock_entry::LockEntry;
 use super::queue::{FIRST, Queue, Room, Turn, Waiter, Wakers};
 use crate::description::{Granted, Sharing, Synchronizer};
+use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
 use crate::hold::sweep::Leftover;

@@ -15,6 +15,7 @@ use super::queue::{Queue, Room, Turn, Waiter, Wakers};
 use super::subscriptions::Ear;
 use crate::description::{Sharing, Synchronizer};
 use crate::hint::Hint;
+use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::sweep::Debt;
 use crate::line::Reason;
