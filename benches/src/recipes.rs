@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use stanchion::{Client, Election, Job, Outcome, RateLimiter, Tick};
+use stanchion::jobs::Outcome;
+use stanchion::{Client, Election, Job, RateLimiter, Tick};
 use stanchion_testkit::RedisServer;
 
 use crate::measure::{Flavor, Plan, Spread};

@@ -51,10 +51,7 @@ async fn play(seed: u64, plan: &Plan) -> (Vec<Seen>, usize) {
                         Some(Err((generation, by)))
                     }
                     // P8: without `free_by` the wait is certainly not counted.
-                    Some(Err(BarrierError::Acquire(AcquireError::TimedOut {
-                        free_by: None,
-                        ..
-                    }))) => continue,
+                    Some(Err(BarrierError::TimedOut { free_by: None, .. })) => continue,
                     Some(Err(_)) | None => None,
                 };
                 seen.lock().unwrap().push((task, end));

@@ -15,9 +15,8 @@ mod servers;
 
 use std::time::Duration;
 
-use stanchion::{
-    AcquireError, BarrierError, BrokenBy, Client, CyclicBarrier, OnLeave, Passed, WaitOptions,
-};
+use stanchion::barrier::{BrokenBy, OnLeave, Passed, WaitOptions};
+use stanchion::{AcquireError, BarrierError, Client, CyclicBarrier};
 use stanchion_testkit::eventually_async;
 use stanchion_tests::World;
 use tokio::task::JoinHandle;
@@ -100,13 +99,7 @@ fn assert_broken<T: std::fmt::Debug>(result: &Result<T, BarrierError>, why: Brok
 /// Asserts that a wait has timed out and is certainly not counted.
 #[track_caller]
 fn assert_uncounted<T: std::fmt::Debug>(result: &Result<T, BarrierError>) {
-    let uncounted = matches!(
-        result,
-        Err(BarrierError::Acquire(AcquireError::TimedOut {
-            free_by: None,
-            ..
-        }))
-    );
+    let uncounted = matches!(result, Err(BarrierError::TimedOut { free_by: None, .. }));
     assert!(uncounted, "{result:?}");
 }
 

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use stanchion::barrier::InvalidBarrier;
 use stanchion::embedded::Engine;
-use stanchion::{
-    AcquireError, BarrierError, Client, DoubleBarrier, InvalidBarrier, QueryError, Rejection,
-};
+use stanchion::{AcquireError, BarrierError, Client, DoubleBarrier, QueryError, Rejection};
 use stanchion_testkit::{RedisServer, eventually_async};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -383,10 +382,10 @@ async fn no_wait_outlives_its_deadline() {
     assert!(began.elapsed() <= ms(1050), "{:?}", began.elapsed());
     let owed = matches!(
         late,
-        Err(BarrierError::Acquire(AcquireError::TimedOut {
+        Err(BarrierError::TimedOut {
             free_by: Some(_),
             ..
-        }))
+        })
     );
     assert!(owed, "{late:?}");
     world.as_engine().faults().thaw(None);
@@ -452,7 +451,7 @@ async fn a_shutdown_ends_waits_and_returns_their_places() {
 #[tokio::test(start_paused = true)]
 async fn a_polling_waiter_backs_off_to_ten_polls_a_second() {
     let world = engine();
-    let config = world.config("polls").wake(stanchion::Wake::Poll);
+    let config = world.config("polls").wake(stanchion::client::Wake::Poll);
     let polls = Client::connect_with(config).await.unwrap();
     let first = wait(&of(&polls, 2));
     taken(&world, 1).await;

@@ -377,7 +377,7 @@ async fn a_polling_client_and_a_subscribed_client_complete_rounds() {
     let Some(server) = RedisServer::or_skip("a_polling_client") else {
         return;
     };
-    let config = ClientConfig::new(server.url()).wake(stanchion::Wake::Poll);
+    let config = ClientConfig::new(server.url()).wake(stanchion::client::Wake::Poll);
     let polls = of(&Client::connect_with(config).await.unwrap(), 2);
     let listens = of(&connect(&server).await, 2);
     let mut seen = Vec::new();

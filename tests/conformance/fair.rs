@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use stanchion::error::NameRule;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Fencing, Lease, Lock, NameRule,
+    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Fencing, Lease, Lock,
     QueryError, Rejection, Renewal,
 };
 use stanchion_testkit::eventually;

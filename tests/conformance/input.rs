@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use stanchion::error::NameRule;
 use stanchion::{
     AcquireError, AcquireOptions, Client, ClientConfig, ConfigError, ConnectError, Lease, Lock,
-    NameRule,
 };
 use stanchion_tests::World;
 

@@ -1,9 +1,13 @@
 //! Tests the count-down latch: counting, waiting, deletion, and Redisson's layout on the server.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use stanchion::error::NameRule;
 use stanchion::{
-    AcquireError, Client, ClientConfig, CountDownLatch, Lock, NameRule, QueryError, Rejection,
+    AcquireError, AcquireOptions, Client, ClientConfig, CountDownLatch, Lease, Lock, OnDeadlock,
+    QueryError, Rejection,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -27,6 +31,8 @@ suite! {
     the_key_prefix_is_part_of_a_latchs_name,
     foreign_keys_are_left_untouched,
     bad_counts_and_names_are_refused_before_anything_is_sent,
+    options_of_a_wait_apply,
+    options_of_a_hold_are_refused_for_a_wait,
     large_counts_are_exact,
 }
 
@@ -187,7 +193,7 @@ async fn deleting_a_latch_fails_its_waiters(world: &World) {
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     let started = tokio::time::Instant::now();
-    assert!(latch(&ours).delete().await.unwrap());
+    assert!(latch(&ours).danger().delete().await.unwrap());
     for waiter in waiters {
         assert_deleted(waiter.await.unwrap());
     }
@@ -197,7 +203,7 @@ async fn deleting_a_latch_fails_its_waiters(world: &World) {
         started.elapsed()
     );
     opens_soon(world, &theirs).await;
-    assert!(!latch(&ours).delete().await.unwrap());
+    assert!(!latch(&ours).danger().delete().await.unwrap());
     assert_eq!(latch(&ours).count_down().await.unwrap(), 0);
     assert!(latch(&theirs).arm(1).await.unwrap());
     assert_eq!(latch(&ours).count_down().await.unwrap(), 0);
@@ -207,7 +213,7 @@ async fn deleting_a_latch_fails_its_waiters(world: &World) {
 
 async fn deleting_an_open_latch_does_nothing(world: &World) {
     let client = world.client().await;
-    assert!(!latch(&client).delete().await.unwrap());
+    assert!(!latch(&client).danger().delete().await.unwrap());
     latch(&client).wait().await.unwrap();
     world.at_rest().await;
 }
@@ -243,7 +249,7 @@ async fn redissons_count_downs_open_a_latch(world: &World) {
 async fn redisson_can_arm_after_our_delete(world: &World) {
     let client = world.client().await;
     assert!(latch(&client).arm(2).await.unwrap());
-    assert!(latch(&client).delete().await.unwrap());
+    assert!(latch(&client).danger().delete().await.unwrap());
     // Redisson's `trySetCount` does not remove the mark of the deletion.
     let _ = world.admin(&["SET", "job", "1"]);
     let waiter = waiting(&client);
@@ -260,7 +266,7 @@ async fn a_latch_that_redisson_arms_after_a_delete_is_not_reported_as_deleted(wo
     let (ours, theirs) = (world.client().await, world.client().await);
     for opened_by_us in [false, true] {
         assert!(latch(&ours).arm(2).await.unwrap());
-        assert!(latch(&ours).delete().await.unwrap());
+        assert!(latch(&ours).danger().delete().await.unwrap());
         // Redisson arms the latch, and it opens while no client waits.
         let _ = world.admin(&["SET", "job", "1"]);
         if opened_by_us {
@@ -341,7 +347,7 @@ async fn foreign_keys_are_left_untouched(world: &World) {
         assert!(is_wrong_type(&latch.arm(1).await.unwrap_err()));
         assert!(is_wrong_type(&latch.count_down().await.unwrap_err()));
         assert!(is_wrong_type(&latch.count().await.unwrap_err()));
-        assert!(is_wrong_type(&latch.delete().await.unwrap_err()));
+        assert!(is_wrong_type(&latch.danger().delete().await.unwrap_err()));
         match latch.wait().await.unwrap_err() {
             AcquireError::Rejected {
                 rejection: Rejection::WrongType { .. },
@@ -378,6 +384,56 @@ async fn bad_counts_and_names_are_refused_before_anything_is_sent(world: &World)
     refused(latch.count_down_by(0).await.unwrap_err(), "by 0");
     let error = CountDownLatch::new(&client, "").unwrap_err();
     assert_eq!(error.rule, NameRule::Empty);
+    assert_eq!(world.scripts_run(), before);
+}
+
+async fn options_of_a_wait_apply(world: &World) {
+    let client = world.client().await;
+    let latch = latch(&client);
+    assert!(latch.arm(1).await.unwrap());
+    let queued = Arc::new(AtomicBool::new(false));
+    let options = AcquireOptions::new().timeout(Duration::from_millis(300));
+    let options = options.on_queued({
+        let queued = Arc::clone(&queued);
+        move || queued.store(true, Ordering::Relaxed)
+    });
+    let late = latch.wait_with(options.clone()).await;
+    assert!(matches!(
+        late,
+        Err(AcquireError::TimedOut { free_by: None, .. })
+    ));
+    assert!(queued.load(Ordering::Relaxed), "the wait was reported");
+    latch.count_down().await.unwrap();
+    latch.wait_with(options).await.unwrap();
+    at_rest(world).await;
+}
+
+async fn options_of_a_hold_are_refused_for_a_wait(world: &World) {
+    let client = world.client().await;
+    let latch = latch(&client);
+    let before = world.scripts_run();
+    let options = AcquireOptions::new;
+    for (options, shown) in [
+        (
+            options().lease(Lease::default()),
+            "lease 30s: a latch has no holds",
+        ),
+        (
+            options().max_hold(Duration::from_secs(7)),
+            "max_hold 7s: a latch has no holds",
+        ),
+        (
+            options().owner(&client.owner()),
+            "owner: a wait for a latch leaves no hold",
+        ),
+        (
+            options().on_deadlock(OnDeadlock::Fail),
+            "on_deadlock: Fail is for locks",
+        ),
+    ] {
+        let error = latch.wait_with(options).await.unwrap_err().to_string();
+        assert!(error.contains(shown), "{error}");
+    }
     assert_eq!(world.scripts_run(), before);
 }
 

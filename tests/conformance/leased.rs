@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+use stanchion::semaphore::PermitId;
 use stanchion::{
     AcquireError, AcquireOptions, Client, Lease, LeasedPermit, LeasedSemaphore, LostReason,
-    PermitId, QueryError, Rejection, ReleaseError, Renewal,
+    QueryError, Rejection, ReleaseError, Renewal,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::permits::{CHANNEL, Kind, LEASES, LINE, NAME};

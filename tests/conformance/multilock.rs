@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use stanchion::multilock::InvalidMembers;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, Fencing, InvalidMembers, Lease, Lock, Lockable,
-    LostReason, MultiGuard, MultiLock, Rejection, ReleaseError, Renewal, RwLock,
+    AcquireError, AcquireOptions, Client, FairLock, Fencing, Lease, Lock, Lockable, LostReason,
+    MultiGuard, MultiLock, Rejection, ReleaseError, Renewal, RwLock,
 };
 use stanchion_testkit::{eventually, eventually_async};
 use stanchion_tests::{World, kept};

@@ -106,7 +106,7 @@ async fn use_every_verb(client: &Client, kind: Kind) -> Vec<Result<(), Rejection
                 queried(latch.arm(7).await),
                 queried(latch.count_down().await),
                 tried(latch.wait_timeout(TIMEOUT).await.map(Some)),
-                queried(latch.delete().await),
+                queried(latch.danger().delete().await),
             ]
         }
     }

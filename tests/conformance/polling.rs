@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, Client, Lease, Lock, LockGuard, Wake};
+use stanchion::client::Wake;
+use stanchion::{AcquireError, Client, Lease, Lock, LockGuard};
 use stanchion_tests::World;
 
 suite! {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, Lock, Process};
+use stanchion::client::Process;
+use stanchion::{Client, Lock};
 use stanchion_tests::{JAVA, World};
 
 suite! {

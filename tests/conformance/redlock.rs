@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use stanchion::redlock::{InvalidNodes, NodeOutcome};
 use stanchion::{
-    AcquireError, AcquireOptions, Client, InvalidNodes, Lease, Lock, LostReason, NodeOutcome,
-    RedGuard, RedLock, RedLockError, Rejection, ReleaseError,
+    AcquireError, AcquireOptions, Client, Lease, Lock, LostReason, RedGuard, RedLock, RedLockError,
+    Rejection, ReleaseError,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::{World, kept};

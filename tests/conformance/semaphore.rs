@@ -3,9 +3,13 @@
 //! Long: one suite with one set-up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stanchion::{AcquireError, Client, QueryError, Rejection, ReleaseError, Semaphore};
+use stanchion::{
+    AcquireError, AcquireOptions, Client, Lease, OnDeadlock, QueryError, Rejection, ReleaseError,
+    Renewal, Semaphore,
+};
 use stanchion_testkit::{eventually, eventually_async};
 use stanchion_tests::permits::{CHANNEL, Kind, LEDGER, LINE, NAME};
 use stanchion_tests::{World, together};
@@ -34,6 +38,8 @@ suite! {
     a_big_request_that_is_dropped_reserves_no_permits,
     an_impossible_request_does_not_block_others,
     bad_numbers_are_refused_before_anything_is_sent,
+    options_of_an_acquire_apply,
+    options_that_need_a_lease_are_refused_before_anything_is_sent,
     a_shut_down_client_acquires_nothing,
 }
 
@@ -589,6 +595,59 @@ async fn bad_numbers_are_refused_before_anything_is_sent(world: &World) {
     let error = semaphore.add(1).await.unwrap_err();
     assert!(error.to_string().contains("beyond 32 bits"), "{error}");
     assert_eq!(world.admin(&["GET", NAME]), "2147483647");
+}
+
+async fn options_of_an_acquire_apply(world: &World) {
+    let client = world.client().await;
+    let semaphore = semaphore(&client, 2).await;
+    let held = semaphore.acquire().await.unwrap();
+    let queued = Arc::new(AtomicBool::new(false));
+    let options = AcquireOptions::new().timeout(Duration::from_millis(300));
+    let options = options.on_queued({
+        let queued = Arc::clone(&queued);
+        move || queued.store(true, Ordering::Relaxed)
+    });
+    let late = semaphore.acquire_with(2, options.clone()).await;
+    assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
+    assert!(queued.load(Ordering::Relaxed), "the wait was reported");
+    let none = semaphore.try_acquire_with(2, options.clone()).await;
+    assert!(none.unwrap().is_none());
+    held.release().await.unwrap();
+    let both = semaphore.acquire_with(2, options).await.unwrap();
+    assert_eq!(both.count(), 2);
+    both.release().await.unwrap();
+    at_rest(world, 2).await;
+}
+
+async fn options_that_need_a_lease_are_refused_before_anything_is_sent(world: &World) {
+    let client = world.client().await;
+    let semaphore = semaphore(&client, 9).await; // without a refusal, each call would get its permit
+    let before = world.scripts_run();
+    let lease = Lease::new(Duration::from_secs(45)).unwrap();
+    let options = AcquireOptions::new;
+    for (options, shown) in [
+        (options().lease(lease), "lease 45s"),
+        (options().first_lease(lease), "first_lease 45s"),
+        (options().max_hold(Duration::from_secs(7)), "max_hold 7s"),
+        (
+            options().rest_after_crash(Duration::from_secs(8)),
+            "rest_after_crash 8s",
+        ),
+        (options().renewal(Renewal::Manual), "renewal Manual"),
+    ] {
+        let rule = format!("invalid option: {shown}: a semaphore has holds without a lease");
+        let waits = rejection(semaphore.acquire_with(1, options.clone()).await);
+        assert_eq!(waits.to_string(), rule);
+        let tries = rejection(semaphore.try_acquire_with(1, options).await);
+        assert_eq!(tries, waits);
+    }
+    let owned = semaphore.acquire_with(1, options().owner(&client.owner()));
+    let owned = rejection(owned.await).to_string();
+    assert!(owned.contains("owner"), "{owned}");
+    let fails = semaphore.acquire_with(1, options().on_deadlock(OnDeadlock::Fail));
+    let fails = rejection(fails.await).to_string();
+    assert!(fails.contains("on_deadlock"), "{fails}");
+    assert_eq!(world.scripts_run(), before);
 }
 
 async fn a_shut_down_client_acquires_nothing(world: &World) {

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion::{
-    AcquireOptions, Actor, Certainty, Client, Deadlock, FairLock, InTheWay, Lock, LockGuard, Owner,
-    Preference, RwLock, Semaphore,
-};
+use stanchion::rwlock::Preference;
+use stanchion::survey::{Actor, Certainty, Deadlock, InTheWay};
+use stanchion::{AcquireOptions, Client, FairLock, Lock, LockGuard, Owner, RwLock, Semaphore};
 use stanchion_tests::{JAVA, World};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

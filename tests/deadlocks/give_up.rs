@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use stanchion::client::Presence;
+use stanchion::survey::Actor;
 use stanchion::{
-    AcquireError, AcquireOptions, Actor, Client, FairLock, Lock, Lockable, MultiLock, OnDeadlock,
-    Presence, RedLock, RedLockError, Rejection, RwLock, Semaphore,
+    AcquireError, AcquireOptions, Client, FairLock, Lock, Lockable, MultiLock, OnDeadlock, RedLock,
+    RedLockError, Rejection, RwLock, Semaphore,
 };
 use stanchion_tests::World;
 use tokio::task::JoinHandle;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, Client, Guard, Outage, Wake};
+use stanchion::client::Wake;
+use stanchion::{AcquireError, Client, Guard, Outage};
 use stanchion_testkit::cancel_after;
 use stanchion_tests::World;
 use tokio::time::Instant;

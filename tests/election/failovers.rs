@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, ClientConfig, Election, Lease, Observed};
+use stanchion::election::Observed;
+use stanchion::{Client, ClientConfig, Election, Lease};
 use stanchion_testkit::{SentinelSet, eventually};
 use tokio::time::timeout;
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
-use stanchion::{CampaignOptions, Client, FencingToken, Leadership};
+use stanchion::election::CampaignOptions;
+use stanchion::{Client, FencingToken, Leadership};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::{Instant, sleep, timeout};

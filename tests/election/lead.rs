@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use stanchion::{AcquireError, CampaignOptions, LostReason, Stop, Term, TermEnd};
+use stanchion::election::{CampaignOptions, Stop, Term, TermEnd};
+use stanchion::{AcquireError, LostReason};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::sync::oneshot;

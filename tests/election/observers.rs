@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use stanchion::election::{Leaders, Observed};
 use stanchion::embedded::Switch;
-use stanchion::{Election, Leaders, Observed, QueryError};
+use stanchion::{Election, QueryError};
 use stanchion_tests::World;
 use tokio::time::{Instant, timeout};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::{CampaignOptions, Challenge};
+use stanchion::election::{CampaignOptions, Challenge};
 use stanchion_tests::World;
 use tokio::time::Instant;
 

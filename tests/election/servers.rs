@@ -3,10 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use stanchion::{
-    AcquireError, CampaignOptions, Client, ClientConfig, Election, Lease, Observed, Rejection,
-    Secret, Term,
-};
+use stanchion::election::{CampaignOptions, Observed, Term};
+use stanchion::{AcquireError, Client, ClientConfig, Election, Lease, Rejection, Secret};
 use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually, eventually_async};
 use stanchion_tests::{World, rights};
 use tokio::time::{Instant, timeout};
@@ -46,7 +44,7 @@ fn worker() {
 }
 
 /// Prints a line every 20 ms, and one when it is dropped.
-async fn work(term: Term, _: stanchion::Stop) -> Result<(), String> {
+async fn work(term: Term, _: stanchion::election::Stop) -> Result<(), String> {
     println!("\nLEADS {}", term.fencing_token().unwrap());
     struct OnDrop;
     impl Drop for OnDrop {

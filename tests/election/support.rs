@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, CampaignOptions, Client, Election, Leadership};
+use stanchion::election::CampaignOptions;
+use stanchion::{AcquireError, Client, Election, Leadership};
 use stanchion_testkit::eventually_async;
 use stanchion_tests::World;
 use tokio::task::JoinHandle;
@@ -61,7 +62,7 @@ pub(crate) async fn winner(campaigns: &mut Vec<Campaign>) -> Leadership {
     campaigns.remove(won).await.unwrap().unwrap()
 }
 
-pub(crate) fn value(term: Option<stanchion::Leader>) -> String {
+pub(crate) fn value(term: Option<stanchion::election::Leader>) -> String {
     let value = term.expect("there is a leader").value.unwrap();
     String::from_utf8(value).unwrap()
 }

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
+use stanchion::election::CampaignOptions;
 use stanchion::{
-    AcquireError, AcquireOptions, CampaignOptions, Election, Fencing, Lock, LostReason, Rejection,
-    RenewError,
+    AcquireError, AcquireOptions, Election, Fencing, Lock, LostReason, Rejection, RenewError,
 };
 use stanchion_testkit::{cancel_after, eventually_async, for_each_await_point};
 use stanchion_tests::{LostReply, World};

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::poll;
+use stanchion::client::{ByteStream, Connector};
 use stanchion::embedded::{Data, Engine, Switch};
-use stanchion::{ByteStream, Client, Connector, Lease, Lock, LostReason, QueryError};
+use stanchion::{Client, Lease, Lock, LostReason, QueryError};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::Instant;

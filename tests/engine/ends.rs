@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use stanchion::client::{Clock, TokioClock};
 use stanchion::{
-    AcquireOptions, Client, Clock, Fencing, Lease, LeaseLost, Lock, Lockable, LostReason, Moment,
-    MultiLock, RedLock, ReleaseError, RwLock, TokioClock,
+    AcquireOptions, Client, Fencing, Lease, LeaseLost, Lock, Lockable, LostReason, Moment,
+    MultiLock, RedLock, ReleaseError, RwLock,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;

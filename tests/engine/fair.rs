@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stanchion::client::Wake;
 use stanchion::embedded::{Data, Reply, Switch};
 use stanchion::{
     AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, Rejection, ReleaseError,
-    Renewal, Wake,
+    Renewal,
 };
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Client, Lock, LostReason, Renewal, Wake};
+use stanchion::client::Wake;
+use stanchion::{AcquireOptions, Client, Lock, LostReason, Renewal};
 use stanchion_tests::World;
 use tokio::time::Instant;
 

@@ -30,7 +30,7 @@ async fn clients(world: &World) -> (Client, Client) {
     // The server knows the scripts, so that each request is one round trip and one EVALSHA.
     assert!(latch(&ours).arm(2).await.unwrap());
     latch(&ours).count_down().await.unwrap();
-    latch(&ours).delete().await.unwrap();
+    latch(&ours).danger().delete().await.unwrap();
     latch(&ours).arm(1).await.unwrap();
     latch(&ours).count_down().await.unwrap();
     latch(&ours).wait().await.unwrap();
@@ -118,7 +118,7 @@ async fn a_delete_whose_message_is_lost_is_noticed_at_the_next_poll() {
     let (ours, _theirs, waiter) = armed_with_a_waiter(&world).await;
     world.as_engine().faults().lose_messages(1);
     let started = Instant::now();
-    assert!(latch(&ours).delete().await.unwrap());
+    assert!(latch(&ours).danger().delete().await.unwrap());
     assert!(is_deleted(&waiter.await.unwrap()));
     assert!(started.elapsed() <= POLL, "{:?}", started.elapsed());
     at_rest(&world).await;
@@ -130,7 +130,7 @@ async fn a_latch_that_redisson_opened_after_a_delete_is_open_to_new_waiters() {
     let (ours, theirs, waiter) = armed_with_a_waiter(&world).await;
     // The waiter gets no message before its poll.
     world.as_engine().faults().lose_messages(1);
-    assert!(latch(&ours).delete().await.unwrap());
+    assert!(latch(&ours).danger().delete().await.unwrap());
     // Redisson's `trySetCount` and `countDown`, without a message.
     let _ = world.admin(&["SET", "job", "1"]);
     let _ = world.admin(&["DEL", "job"]);
@@ -178,7 +178,7 @@ async fn a_resent_operation_counts_once_and_returns_the_same_result() {
         assert_eq!(latch.count_down().await.unwrap(), 2, "{way:?}");
         assert_eq!(latch.count().await.unwrap(), 2, "{way:?}");
         world.lose_next_reply(way);
-        assert!(latch.delete().await.unwrap(), "{way:?}");
+        assert!(latch.danger().delete().await.unwrap(), "{way:?}");
         assert!(latch.arm(1).await.unwrap());
         world.lose_next_reply(way);
         assert_eq!(latch.count_down().await.unwrap(), 0, "{way:?}");
@@ -215,7 +215,7 @@ async fn a_resent_operation_does_not_affect_later_operations() {
     world.lose_next_reply(LostReply::Silent);
     let deleting = tokio::spawn({
         let latch = latch(&ours);
-        async move { latch.delete().await }
+        async move { latch.danger().delete().await }
     });
     eventually("it is deleted", || world.admin(&["EXISTS", "job"]) == "0").await;
     assert!(latch(&theirs).arm(4).await.unwrap());
@@ -239,7 +239,7 @@ async fn a_request_that_arrives_after_its_caller_gave_up_changes_nothing() {
             ),
             "{error}"
         );
-        assert!(latch(&ours).delete().await.is_err());
+        assert!(latch(&ours).danger().delete().await.is_err());
         tokio::time::sleep(Duration::from_secs(30)).await;
         faults.thaw(Some("ours"));
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -305,7 +305,7 @@ async fn at_maxmemory_a_latch_can_be_counted_down_and_deleted_but_not_armed() {
     world.subscribed(CHANNEL).await;
     world.as_engine().faults().out_of_memory(Switch::On);
     assert_eq!(latch(&ours).count_down().await.unwrap(), 2);
-    assert!(latch(&ours).delete().await.unwrap());
+    assert!(latch(&ours).danger().delete().await.unwrap());
     assert!(is_deleted(&waiter.await.unwrap()));
     let keys = world.keys();
     let error = latch(&ours).arm(1).await.unwrap_err();
@@ -466,7 +466,7 @@ async fn run(steps: Vec<(Step, Option<LostReply>)>) {
                 assert_eq!(latch.count_down_by(by).await.unwrap(), model.count);
             }
             Step::Delete => {
-                let deleted = latch.delete().await.unwrap();
+                let deleted = latch.danger().delete().await.unwrap();
                 assert_eq!(deleted, model.count > 0);
                 if deleted {
                     model.count = 0;
@@ -506,7 +506,7 @@ async fn run(steps: Vec<(Step, Option<LostReply>)>) {
         }
         assert_eq!(latch.count().await.unwrap(), model.count, "after step {i}");
     }
-    let _ = latch(&ours).delete().await.unwrap();
+    let _ = latch(&ours).danger().delete().await.unwrap();
     at_rest(&world).await;
 }
 
@@ -563,7 +563,7 @@ async fn a_late_duplicate_of_a_request_without_effect_has_no_effect() {
         // Loads the scripts.
         for latch in [&ours, &theirs] {
             assert!(latch.arm(1).await.unwrap());
-            assert!(latch.delete().await.unwrap());
+            assert!(latch.danger().delete().await.unwrap());
             assert!(latch.arm(1).await.unwrap());
             latch.count_down().await.unwrap();
         }
@@ -574,7 +574,7 @@ async fn a_late_duplicate_of_a_request_without_effect_has_no_effect() {
         match operation {
             "arm" => assert!(!ours.arm(3).await.unwrap()),
             "count down" => assert_eq!(ours.count_down().await.unwrap(), 0),
-            _ => assert!(!ours.delete().await.unwrap()),
+            _ => assert!(!ours.danger().delete().await.unwrap()),
         }
         // Another client changes the latch before the duplicate arrives.
         let left = if operation == "arm" {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use stanchion::client::Wake;
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, Client, Lock, LockGuard, Wake};
+use stanchion::{AcquireError, Client, Lock, LockGuard};
 use stanchion_testkit::eventually;
 use stanchion_tests::{JAVA, World};
 use tokio::task::{JoinHandle, JoinSet};

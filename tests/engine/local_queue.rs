@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use stanchion::client::Wake;
 use stanchion::embedded::{Engine, Switch};
 use stanchion::{
-    AcquireError, AcquireOptions, Client, ClientConfig, FairLock, Lease, Lock, LostReason, Wake,
+    AcquireError, AcquireOptions, Client, ClientConfig, FairLock, Lease, Lock, LostReason,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stanchion::client::{Gauges, Observer};
 use stanchion::embedded::Switch;
-use stanchion::{AcquireOptions, Client, CountDownLatch, Gauges, Lock, Observer};
+use stanchion::{AcquireOptions, Client, CountDownLatch, Lock};
 use stanchion_tests::World;
 
 /// Counts events by their labels.

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use stanchion::client::Wake;
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, Client, Wake};
+use stanchion::{AcquireError, Client};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use stanchion_tests::permits::{CHANNEL, CROWD, KINDS, Kind, NAME, Seat, WAKE, at_rest, free};

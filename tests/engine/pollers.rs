@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, Lock, Wake};
+use stanchion::client::Wake;
+use stanchion::{Client, Lock};
 use stanchion_testkit::expected_failure;
 use stanchion_tests::World;
 use tokio::task::JoinHandle;

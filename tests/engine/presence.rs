@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use stanchion::client::Presence;
+use stanchion::survey::SurveyedClient;
 use stanchion::{
     AcquireOptions, Client, ClientConfig, FairLock, Lease, LeasedSemaphore, Lock, Lockable,
-    MultiLock, Presence, Renewal, RwLock, Semaphore, SurveyedClient,
+    MultiLock, Renewal, RwLock, Semaphore,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::{World, is_record};

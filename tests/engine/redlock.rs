@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stanchion::embedded::{Data, Faults, Switch};
+use stanchion::redlock::NodeOutcome;
 use stanchion::{
-    AcquireOptions, Client, Lease, LostReason, NodeOutcome, RedGuard, RedLock, RedLockError,
-    Renewal,
+    AcquireOptions, Client, Lease, LostReason, RedGuard, RedLock, RedLockError, Renewal,
 };
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;

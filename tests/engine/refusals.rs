@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion::{
-    AcquireError, Client, ConnectError, Lease, Lock, Outage, Rejection, ServerRejection,
-};
+use stanchion::error::ServerRejection;
+use stanchion::{AcquireError, Client, ConnectError, Lease, Lock, Outage, Rejection};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 

@@ -11,7 +11,8 @@ mod turns;
 
 use std::time::Duration;
 
-use stanchion::{Client, Preference, RwLock};
+use stanchion::rwlock::Preference;
+use stanchion::{Client, RwLock};
 
 const CHANNEL: &str = "redisson_rwlock:{job}";
 

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, Lock, Lockable, MultiLock, RwLock, Wake};
+use stanchion::client::Wake;
+use stanchion::{Client, Lock, Lockable, MultiLock, RwLock};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use stanchion_tests::permits::{CROWD, KINDS, Kind};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use stanchion::client::Wake;
 use stanchion::embedded::{Data, Switch};
-use stanchion::{Client, Event, QueryError, Wake};
+use stanchion::{Client, Event, QueryError};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::*;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use stanchion::events::{HoldMode, NameHolder};
 use stanchion::{
-    Client, CountDownLatch, Event, FairLock, HoldMode, LeasedSemaphore, NameHolder, RwLock,
+    Client, CountDownLatch, CyclicBarrier, DoubleBarrier, Event, FairLock, LeasedSemaphore, RwLock,
     Semaphore,
 };
 use stanchion_tests::{JAVA, World};
@@ -25,6 +26,9 @@ suite! {
     leased_permits_are_free_when_their_leases_end,
     a_deleted_semaphore_is_reported_as_deleted,
     a_latch_reports_arm_count_down_open_and_delete,
+    a_barrier_reports_rounds_and_parties,
+    a_double_barrier_reports_entering_and_leaving,
+    a_party_whose_lease_ends_is_no_longer_counted,
     names_of_any_bytes_have_separate_events,
 }
 
@@ -263,12 +267,71 @@ async fn a_latch_reports_arm_count_down_open_and_delete(world: &World) {
     assert_eq!(next(&mut events).await, Event::Opened);
     latch(&theirs).arm(7).await.unwrap();
     assert_eq!(next(&mut events).await, Event::Armed(7));
-    latch(&theirs).delete().await.unwrap();
+    latch(&theirs).danger().delete().await.unwrap();
     assert_eq!(next(&mut events).await, Event::Deleted);
     latch(&theirs).arm(1).await.unwrap();
     assert_eq!(next(&mut events).await, Event::Armed(1));
     latch(&theirs).count_down().await.unwrap();
     assert_eq!(next(&mut events).await, Event::Opened);
+}
+
+async fn a_barrier_reports_rounds_and_parties(world: &World) {
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let barrier = |client| CyclicBarrier::new(client, "checkpoint", 2).unwrap();
+    let mut events = barrier(&ours).events();
+    assert_eq!(now(&mut events).await.round, None);
+    let waiting = tokio::spawn({
+        let barrier = barrier(&theirs);
+        async move { barrier.wait().await }
+    });
+    let Event::Round(round) = next(&mut events).await else {
+        panic!("a round begins with its first party")
+    };
+    assert_eq!(next(&mut events).await, Event::Parties(1));
+    let passed = barrier(&theirs).wait().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert_eq!(passed.generation(), round);
+    assert_eq!(next(&mut events).await, Event::Round(round + 1));
+    assert_eq!(next(&mut events).await, Event::Parties(0));
+    quiet(&mut events, 3 * POLL).await;
+}
+
+async fn a_double_barrier_reports_entering_and_leaving(world: &World) {
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let barrier = |client| DoubleBarrier::new(client, "phase", 1).unwrap();
+    let mut events = barrier(&ours).events();
+    assert_eq!(now(&mut events).await.round, None);
+    let inside = barrier(&theirs).enter().await.unwrap();
+    let round = inside.generation();
+    assert_eq!(next(&mut events).await, Event::Round(round));
+    assert_eq!(next(&mut events).await, Event::Parties(1));
+    inside.leave().await.unwrap();
+    assert_eq!(next(&mut events).await, Event::Round(round + 1));
+    assert_eq!(next(&mut events).await, Event::Parties(0));
+}
+
+async fn a_party_whose_lease_ends_is_no_longer_counted(world: &World) {
+    let ours = world.named("ours").await;
+    let barrier = CyclicBarrier::new(&ours, "checkpoint", 2).unwrap();
+    // A party of another process that was killed: its place is neither renewed nor removed.
+    let dies = "local time = redis.call('TIME')
+        redis.call('HSET', KEYS[1], 'n', 2, 'gen', 7)
+        redis.call('ZADD', KEYS[2], time[1] * 1000 + math.floor(time[2] / 1000) + 600, 'dead')
+        return 'OK'";
+    let keys = [
+        "stanchion_barrier:{checkpoint}",
+        "stanchion_barrier_in:{checkpoint}",
+    ];
+    drop(world.admin(&["EVAL", dies, "2", keys[0], keys[1]]));
+    let started = Instant::now();
+    let mut events = barrier.events();
+    let state = now(&mut events).await;
+    assert_eq!((state.round, state.parties), (Some(7), Some(1)));
+    assert_eq!(next(&mut events).await, Event::Parties(0));
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "no poll was needed"
+    );
 }
 
 async fn names_of_any_bytes_have_separate_events(world: &World) {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, Event, Events, Lock, NameState};
+use stanchion::events::NameState;
+use stanchion::{Client, Event, Events, Lock};
 use stanchion_tests::World;
 use tokio::time::timeout;
 
@@ -49,6 +50,8 @@ pub(crate) fn word(event: &Event) -> String {
         Event::Armed(count) => format!("armed {count}"),
         Event::Counted(count) => format!("counted {count}"),
         Event::Opened => "opened".into(),
+        Event::Round(round) => format!("round {round}"),
+        Event::Parties(parties) => format!("{parties} parties"),
         Event::Deleted => "deleted".into(),
         Event::Unknown(_) => "unknown".into(),
         other => panic!("{other:?}"),

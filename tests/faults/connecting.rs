@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use stanchion::error::ServerRejection;
 use stanchion::{
     AcquireError, AcquireOptions, Client, ClientConfig, ConfigError, ConnectError, Semaphore,
-    ServerRejection,
 };
 use stanchion_testkit::{Certificate, Proxy, RedisServer, machine_clock};
 

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stanchion::client::{Credentials, CredentialsProvider};
+use stanchion::error::ServerRejection;
 use stanchion::{
-    AcquireError, Client, ConfigError, ConnectError, Credentials, CredentialsProvider, LostReason,
-    Outage, Rejection, Secret, ServerRejection,
+    AcquireError, Client, ConfigError, ConnectError, LostReason, Outage, Rejection, Secret,
 };
 use stanchion_testkit::{RedisServer, eventually, machine_clock};
 

@@ -58,7 +58,7 @@ async fn a_latch_publishes_redissons_messages() {
     assert_eq!(latch.count_down().await.unwrap(), 0);
     assert_eq!(latch.count_down().await.unwrap(), 0);
     assert!(latch.arm(1).await.unwrap());
-    assert!(latch.delete().await.unwrap());
+    assert!(latch.danger().delete().await.unwrap());
     let published: Vec<String> = monitor
         .lines()
         .iter()
@@ -190,7 +190,7 @@ async fn a_delete_reaches_waiters_of_other_processes() {
     let (ours, theirs) = (latch_of(&server).await, latch_of(&server).await);
     assert!(ours.arm(2).await.unwrap());
     let waiter = waiting_for(&server, &theirs).await;
-    assert!(ours.delete().await.unwrap());
+    assert!(ours.danger().delete().await.unwrap());
     assert!(matches!(
         soon(SLACK, waiter).await.unwrap(),
         Err(AcquireError::Rejected {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, Moment, NodeOutcome, RedGuard, RedLock, RedLockError};
+use stanchion::redlock::NodeOutcome;
+use stanchion::{Client, Moment, RedGuard, RedLock, RedLockError};
 use stanchion_testkit::{Proxy, RedisServer, RedisServerBuilder, eventually, eventually_async};
 use tokio::time::Instant;
 

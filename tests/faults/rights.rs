@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use stanchion::limiter::{QuotaScope, Usage};
+use stanchion::rwlock::Preference;
 use stanchion::{
     AcquireError, Client, CountDownLatch, FairLock, IdleExpiry, Lease, LeasedPermit,
-    LeasedSemaphore, Lock, Lockable, MultiLock, Preference, QuotaScope, RateLimiter, Rejection,
-    RwLock, Secret, Semaphore, TokenBucket, Usage,
+    LeasedSemaphore, Lock, Lockable, MultiLock, RateLimiter, Rejection, RwLock, Secret, Semaphore,
+    TokenBucket,
 };
 use stanchion_testkit::{RedisServer, eventually};
 use stanchion_tests::rights;
@@ -125,7 +127,7 @@ async fn a_latch_and_a_multilock_need_no_more_rights_than_the_line_gives() {
     latch.count_down().await.unwrap();
     opened.await.unwrap().unwrap();
     assert!(latch.arm(1).await.unwrap());
-    assert!(latch.delete().await.unwrap());
+    assert!(latch.danger().delete().await.unwrap());
     let (one, two) = (lock(&a, "app:1", ms(600)), lock(&a, "app:2", ms(600)));
     let both = MultiLock::new([&one as &dyn Lockable, &two]).unwrap();
     both.acquire().await.unwrap().release().await.unwrap();
@@ -306,7 +308,7 @@ async fn limiters_need_no_more_rights_than_the_line_gives() {
         waiting.await.unwrap().unwrap();
         assert!(grant.refund().await.unwrap());
         assert_eq!(api.status().await.unwrap().free, 8);
-        assert!(api.delete().await.unwrap());
+        assert!(api.danger().delete().await.unwrap());
     }
     let limit: stanchion::Quota = "1/h".parse().unwrap();
     let user = TokenBucket::new(&a, "app:user", limit).unwrap();

@@ -3,8 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
+use stanchion::rwlock::Preference;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, LostReason, Preference, Rejection, ReleaseError, RwLock,
+    AcquireError, AcquireOptions, Client, LostReason, Rejection, ReleaseError, RwLock,
 };
 use stanchion_testkit::{
     Matcher, Process, Proxy, RedisServer, Signal, Then, eventually, eventually_blocking,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Certainty, Client, LeasedSemaphore, Secret};
+use stanchion::survey::Certainty;
+use stanchion::{AcquireOptions, Client, LeasedSemaphore, Secret};
 use stanchion_testkit::{RedisServer, eventually_async};
 
 use crate::rights;
@@ -11,7 +12,7 @@ use crate::support::*;
 /// Longer than a client takes to publish a new hold.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(12);
 
-async fn seen(observer: &Client, client: &Client) -> Option<stanchion::SurveyedClient> {
+async fn seen(observer: &Client, client: &Client) -> Option<stanchion::survey::SurveyedClient> {
     let survey = observer.survey().await.unwrap();
     survey
         .clients

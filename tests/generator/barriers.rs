@@ -1,10 +1,8 @@
 //! Barriers and latches with an idle expiry: their profiles, the calls that wait at or enter a barrier, and leaving a double barrier.
 
 use proptest::prelude::*;
-use stanchion::{
-    AcquireError, BarrierError, BrokenBy, Client, CyclicBarrier, DoubleBarrier, Inside, OnLeave,
-    Passed, WaitOptions,
-};
+use stanchion::barrier::{BrokenBy, Inside, OnLeave, Passed, WaitOptions};
+use stanchion::{AcquireError, BarrierError, Client, CyclicBarrier, DoubleBarrier};
 use tokio::time::Instant;
 
 use crate::calls::masked;
@@ -94,6 +92,17 @@ fn barrier_end(error: BarrierError) -> Result<Option<Acquired>, AcquireError> {
         BarrierError::Broken { generation, by, .. } => BarrierEnd::Broke(generation, by),
         BarrierError::Parties { theirs, .. } => BarrierEnd::OtherParties(theirs),
         BarrierError::Lost { generation, .. } => BarrierEnd::Lost(generation),
+        BarrierError::TimedOut {
+            name,
+            waited,
+            free_by,
+        } => {
+            return Err(AcquireError::TimedOut {
+                name,
+                waited,
+                free_by,
+            });
+        }
         BarrierError::Acquire(error) => return Err(error),
         _ => return Ok(None),
     })))
@@ -172,6 +181,18 @@ impl Shared {
                 Ok(()) => judge::barriers::all_out(&mut state, &op, round),
                 Err(BarrierError::Release(error)) => {
                     judge::truth::released(&mut state, &op, &Err(error), was_held);
+                }
+                Err(BarrierError::TimedOut {
+                    name,
+                    waited,
+                    free_by,
+                }) => {
+                    let error = AcquireError::TimedOut {
+                        name,
+                        waited,
+                        free_by,
+                    };
+                    judge::truth::acquired(&mut state, &op, &Err(error));
                 }
                 Err(BarrierError::Acquire(error)) => {
                     judge::truth::acquired(&mut state, &op, &Err(error));

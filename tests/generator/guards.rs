@@ -5,12 +5,16 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use stanchion::barrier::Inside;
+use stanchion::election::Term;
+use stanchion::jobs::JobRun;
+use stanchion::limiter::Grant;
+use stanchion::rwlock::Preference;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Fencing, Grant,
-    Inside, JobGuard, JobRun, Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard,
-    Lockable, LostReason, Moment, MultiGuard, MultiLock, OnDeadlock, Owner, Permit, Preference,
-    ReadGuard, RedGuard, RedLock, ReleaseError, RenewError, Renewal, RwLock, Semaphore, Term, Tick,
-    WriteGuard,
+    AcquireError, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Fencing,
+    JobGuard, Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable,
+    LostReason, Moment, MultiGuard, MultiLock, OnDeadlock, Owner, Permit, ReadGuard, RedGuard,
+    RedLock, ReleaseError, RenewError, Renewal, RwLock, Semaphore, Tick, WriteGuard,
 };
 
 use crate::barriers::{self, BarrierEnd};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use stanchion::limiter::Usage;
+use stanchion::semaphore::PermitId;
 use stanchion::{
-    CountDownLatch, FairLock, IdleExpiry, LeasedSemaphore, Lock, PermitId, QueryError, RwLock,
-    Semaphore, Usage,
+    CountDownLatch, FairLock, IdleExpiry, LeasedSemaphore, Lock, QueryError, RwLock, Semaphore,
 };
 
 use crate::barriers;
@@ -242,7 +243,7 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
             Change::Nothing
         }
         Manage::DeleteLatch(name) => {
-            with!(latch(name)).delete().await?;
+            with!(latch(name)).danger().delete().await?;
             Change::Nothing
         }
         Manage::ForceRelease(target) => {
@@ -337,7 +338,10 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
             Change::Nothing
         }
         Manage::DeleteLimiter(name) => {
-            with!(roles::limiter(client, name)).delete().await?;
+            with!(roles::limiter(client, name))
+                .danger()
+                .delete()
+                .await?;
             Change::Nothing
         }
     })

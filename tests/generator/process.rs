@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stanchion::Moment;
+use stanchion::client::{ByteStream, Clock, Connector, TokioClock};
 use stanchion::embedded::{Engine, EngineStream};
-use stanchion::{ByteStream, Clock, Connector, Moment, TokioClock};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Tokio's clock, and the time that suspends have added to it.

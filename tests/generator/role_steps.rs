@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion::{AdoptError, FairLock, JobRun, Lock, Outcome, Stop, Term};
+use stanchion::election::{Stop, Term};
+use stanchion::jobs::{JobRun, Outcome};
+use stanchion::{AdoptError, FairLock, Lock};
 use tokio::time::Instant;
 
 use crate::calls::{OPERATION, PendingAcquire, masked};

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use stanchion::election::CampaignOptions;
+use stanchion::jobs::Begun;
+use stanchion::limiter::{Attempt, Limit};
 use stanchion::{
-    AcquireError, AcquireOptions, Attempt, Begun, CampaignOptions, Client, Election, Job, Limit,
-    LimitError, Quota, RateLimiter, Tick, TokenBucket,
+    AcquireError, AcquireOptions, Client, Election, Job, LimitError, Quota, RateLimiter, Tick,
+    TokenBucket,
 };
 
 use crate::guards::{Acquired, Call, LEASE, lease, options};
@@ -127,12 +130,14 @@ fn granted(attempt: Attempt) -> Option<Acquired> {
 
 /// Converts the result of a limiter. A limited call gets nothing, as a try at a lock that is held.
 fn answered(
-    outcome: Result<stanchion::Grant, LimitError>,
+    outcome: Result<stanchion::limiter::Grant, LimitError>,
 ) -> Result<Option<Acquired>, AcquireError> {
     match outcome {
         Ok(grant) => Ok(Some(Acquired::Grant(grant))),
-        Err(LimitError::Acquire(error)) => Err(error),
-        Err(_) => Ok(None),
+        Err(LimitError::TimedOut {
+            limited: Some(_), ..
+        }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

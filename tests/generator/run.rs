@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use stanchion::client::Wake;
 use stanchion::embedded::Engine;
-use stanchion::{Client, ClientConfig, Wake};
+use stanchion::{Client, ClientConfig};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion::Clock as _;
+use stanchion::client::Clock as _;
 use tokio::time::Instant;
 
 use crate::calls::{OPERATION, masked};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stanchion::{BrokenBy, HoldTicket, Moment};
+use stanchion::barrier::BrokenBy;
+use stanchion::{HoldTicket, Moment};
 use tokio::time::Instant;
 
 use crate::program::Target;

@@ -83,7 +83,7 @@ async fn an_unused_latch_expires_and_leaves_nothing(world: &World) {
     sleep(Duration::from_millis(20)).await;
     plain(&ours).wait().await.unwrap();
     assert_eq!(plain(&ours).count_down().await.unwrap(), 0);
-    assert!(!plain(&ours).delete().await.unwrap());
+    assert!(!plain(&ours).danger().delete().await.unwrap());
     // The next latch is a new one, without idle expiry.
     assert!(plain(&ours).arm(1).await.unwrap());
     assert_eq!(ttl(world, "job"), -1);
@@ -119,7 +119,7 @@ async fn the_arm_that_closes_the_latch_sets_the_idle_time(world: &World) {
     assert!(ephemeral(&ours, LONG).arm(3).await.unwrap());
     assert!(!ephemeral(&ours, 2 * LONG).arm(3).await.unwrap());
     ends_in(world, "job", 1_000_000);
-    assert!(plain(&ours).delete().await.unwrap());
+    assert!(plain(&ours).danger().delete().await.unwrap());
     assert_eq!(ttl(world, IDLE), -2);
     assert!(plain(&ours).arm(3).await.unwrap());
     assert!(!ephemeral(&ours, LONG).arm(3).await.unwrap());

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use stanchion::{
-    AcquireError, AcquireOptions, Certainty, Client, FairLock, FairLockGuard, InTheWay, OnDeadlock,
-};
+use stanchion::survey::{Certainty, InTheWay};
+use stanchion::{AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, OnDeadlock};
 use stanchion_testkit::eventually;
 use tokio::task::JoinHandle;
 

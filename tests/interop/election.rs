@@ -1,7 +1,8 @@
 //! A Java process takes part in an election with `RLock`, without a value.
 
 use serde_json::json;
-use stanchion::{Election, LostReason, Observed};
+use stanchion::election::Observed;
+use stanchion::{Election, LostReason};
 use stanchion_testkit::eventually_async;
 use tokio::time::{Instant, timeout};
 

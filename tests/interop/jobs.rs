@@ -1,7 +1,8 @@
 //! A job and a Redisson `RLock` of the same name exclude each other.
 
 use serde_json::json;
-use stanchion::{Activity, Begun, Job};
+use stanchion::Job;
+use stanchion::jobs::{Activity, Begun};
 
 use crate::java::Kind;
 use crate::support::*;

@@ -121,7 +121,7 @@ async fn a_delete_strands_none_of_our_waiters() {
     assert!(java.with("init", json!({"n": 2})).await.bool());
     let us = waiting(&ours);
     fleet.waiting(CHANNEL, 1).await;
-    assert!(ours.delete().await.unwrap());
+    assert!(ours.danger().delete().await.unwrap());
     let error = within(SOON, us).await.unwrap().unwrap_err();
     assert!(
         matches!(

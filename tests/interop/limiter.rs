@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use stanchion::{Attempt, Client, RateLimiter, Usage, Waiting};
+use stanchion::limiter::{Attempt, Usage, Waiting};
+use stanchion::{Client, RateLimiter};
 use stanchion_testkit::{Value, eventually};
 
 use crate::java::Kind;

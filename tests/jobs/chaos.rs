@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use stanchion::{JobRun, Lease, Outcome};
+use stanchion::Lease;
+use stanchion::jobs::{JobRun, Outcome};
 use stanchion_tests::World;
 
 use crate::*;

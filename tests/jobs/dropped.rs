@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use stanchion::{AcquireError, Begun, Outcome};
+use stanchion::AcquireError;
+use stanchion::jobs::{Begun, Outcome};
 use stanchion_testkit::{cancel_after, for_each_await_point};
 use stanchion_tests::World;
 

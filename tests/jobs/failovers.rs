@@ -1,6 +1,7 @@
 //! Tests of jobs on real servers: Sentinel failovers, clusters and ACL rights. The claim of a tick must move with the lock.
 
-use stanchion::{Begun, Client, ClientConfig, Lease, Outcome};
+use stanchion::jobs::{Begun, Outcome};
+use stanchion::{Client, ClientConfig, Lease};
 use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually_async};
 
 use crate::*;

@@ -1,7 +1,8 @@
 //! Tests of the least time: after a short run the job rests, and others skip it, until exactly that time has passed.
 
 use stanchion::embedded::Switch;
-use stanchion::{AcquireOptions, Activity, Begun, Job, Lease, Lock, LostReason, Outcome};
+use stanchion::jobs::{Activity, Begun, Outcome};
+use stanchion::{AcquireOptions, Job, Lease, Lock, LostReason};
 use stanchion_testkit::eventually_async;
 use stanchion_tests::World;
 

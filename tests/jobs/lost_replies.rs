@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use stanchion::{Activity, Outcome};
+use stanchion::jobs::{Activity, Outcome};
 use stanchion_tests::{LostReply, World};
 
 use crate::*;

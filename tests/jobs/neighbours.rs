@@ -1,8 +1,7 @@
 //! Tests of jobs whose keys others use, too: locks of the same name, Redisson, foreign keys. Also names, tokens and commands.
 
-use stanchion::{
-    AcquireError, Activity, Begun, Fencing, Job, Lock, LostReason, Outcome, Rejection,
-};
+use stanchion::jobs::{Activity, Begun, Outcome};
+use stanchion::{AcquireError, Fencing, Job, Lock, LostReason, Rejection};
 use stanchion_tests::{JAVA, World};
 
 use crate::*;

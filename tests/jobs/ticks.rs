@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
-use stanchion::{AcquireError, Activity, Begun, LostReason, Outcome, Rejection, Tick};
+use stanchion::jobs::{Activity, Begun, Outcome};
+use stanchion::{AcquireError, LostReason, Rejection, Tick};
 use stanchion_tests::World;
 
 use crate::*;

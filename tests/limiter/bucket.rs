@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{
-    AcquireError, Attempt, Client, Grant, Limit, LimitError, Limited, Quota, Rejection, TokenBucket,
-};
+use stanchion::limiter::{Attempt, Grant, Limit, Limited};
+use stanchion::{AcquireError, Client, LimitError, Quota, Rejection, TokenBucket};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::{LostReply, World};
 use tokio::time::Instant;
@@ -149,7 +148,10 @@ async fn a_too_short_timeout_fails_at_once() {
     let _ = granted(&user, 1).await;
     let started = Instant::now();
     match user.acquire_timeout(ms(900)).await {
-        Err(LimitError::Limited(limited)) => assert_eq!(limited.retry_after, ms(1000)),
+        Err(LimitError::TimedOut {
+            limited: Some(limited),
+            ..
+        }) => assert_eq!(limited.retry_after, ms(1000)),
         other => panic!("{other:?}"),
     }
     assert!(started.elapsed() <= ms(1));

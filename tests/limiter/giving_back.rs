@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, Attempt, Waiting};
+use stanchion::AcquireError;
+use stanchion::limiter::{Attempt, Waiting};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::{LostReply, World};
 use tokio::time::Instant;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, QueryError, RateLimiter, Rejection, Usage};
+use stanchion::limiter::Usage;
+use stanchion::{AcquireError, QueryError, RateLimiter, Rejection};
 use stanchion_tests::World;
 use tokio::time::Instant;
 
@@ -28,15 +29,15 @@ async fn all_keys_have_the_same_ttl_or_none() {
     api.status().await.unwrap();
     limited(api.try_acquire().await.unwrap());
     assert_eq!(ttls(&world), ["3600000"; 3]);
-    assert!(api.delete().await.unwrap());
+    assert!(api.danger().delete().await.unwrap());
     // A long interval lengthens the TTL.
     let _ = granted(&limiter(&client, "10/1d"), 1).await;
     assert_eq!(ttls(&world), ["864000000"; 3]);
-    api.delete().await.unwrap();
+    api.danger().delete().await.unwrap();
     // The TTL is at least three intervals.
     let _ = granted(&limiter(&client, "10/s").keep_alive(ms(10)), 1).await;
     assert_eq!(ttls(&world), ["3000"; 3]);
-    api.delete().await.unwrap();
+    api.danger().delete().await.unwrap();
     let endless = limiter(&client, "10/s").keep_alive(None);
     let _ = granted(&endless, 1).await;
     assert_eq!(ttls(&world), ["-1"; 3]);
@@ -188,7 +189,7 @@ async fn foreign_keys_are_rejected_and_unchanged() {
             let all = [
                 setting.unwrap_err(),
                 api.status().await.unwrap_err(),
-                api.delete().await.unwrap_err(),
+                api.danger().delete().await.unwrap_err(),
             ];
             for error in all {
                 let rejected =
@@ -239,7 +240,7 @@ async fn names_of_any_bytes_have_separate_keys() {
         let api = RateLimiter::new(&client, name, quota("2/m")).unwrap();
         assert!(api.try_acquire_many(2).await.unwrap().granted().is_some());
         limited(api.try_acquire().await.unwrap());
-        assert!(api.delete().await.unwrap(), "{name:?}");
+        assert!(api.danger().delete().await.unwrap(), "{name:?}");
         assert_eq!(world.keys(), [""; 0], "{name:?}");
     }
     // `{api}` would share the counter of `api`, but not its quota.

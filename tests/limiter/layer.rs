@@ -4,9 +4,8 @@ use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};
 use std::task::{Context, Poll};
 
-use stanchion::{
-    AcquireError, InvalidName, LayerError, LimitLayer, LimitService, RateLimiter, Waiting,
-};
+use stanchion::limiter::{LayerError, LimitLayer, LimitService, Waiting};
+use stanchion::{AcquireError, InvalidName, RateLimiter};
 use stanchion_tests::World;
 use tower_layer::Layer as _;
 use tower_service::Service;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use stanchion::{Attempt, Waiting};
+use stanchion::limiter::{Attempt, Waiting};
 use stanchion_testkit::{RedisServer, Value, cancel_after};
 use stanchion_tests::World;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{LimitError, RateLimiter, Waiting};
+use stanchion::limiter::Waiting;
+use stanchion::{LimitError, RateLimiter};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::Instant;
@@ -85,7 +86,10 @@ async fn a_too_short_timeout_fails_at_once_and_takes_nothing() {
     let _ = granted(&api, 1).await;
     let (started, before) = (Instant::now(), log(world.as_engine()));
     match api.acquire_timeout(ms(900)).await {
-        Err(LimitError::Limited(limited)) => assert_eq!(limited.retry_after, ms(1000)),
+        Err(LimitError::TimedOut {
+            limited: Some(limited),
+            ..
+        }) => assert_eq!(limited.retry_after, ms(1000)),
         other => panic!("{other:?}"),
     }
     assert!(started.elapsed() <= ms(1), "{:?}", started.elapsed());
@@ -96,7 +100,10 @@ async fn a_too_short_timeout_fails_at_once_and_takes_nothing() {
     // A timeout of zero sends one request.
     assert!(matches!(
         api.acquire_timeout(Duration::ZERO).await,
-        Err(LimitError::Limited(_))
+        Err(LimitError::TimedOut {
+            limited: Some(_),
+            ..
+        })
     ));
     assert!(started.elapsed() <= ms(1003), "{:?}", started.elapsed());
 }

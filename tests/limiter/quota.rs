@@ -1,6 +1,7 @@
 //! Tests of quota changes, lost bookings, scopes and deletion.
 
-use stanchion::{LimitError, QuotaScope, Usage, Waiting};
+use stanchion::LimitError;
+use stanchion::limiter::{QuotaScope, Usage, Waiting};
 use stanchion_testkit::eventually;
 use stanchion_tests::{LostReply, World};
 use tokio::time::Instant;
@@ -152,12 +153,21 @@ async fn each_client_has_its_own_quota() {
 async fn a_deleted_limiter_starts_with_a_full_quota() {
     let world = World::engine();
     let api = limiter(&world.client().await, "2/m");
-    assert!(!api.delete().await.unwrap());
+    assert!(!api.danger().delete().await.unwrap());
     let _ = granted(&api, 2).await;
-    assert!(api.delete().await.unwrap());
+    assert!(api.danger().delete().await.unwrap());
     assert_eq!(world.keys(), [""; 0]);
     assert_eq!(api.status().await.unwrap().quota, None);
     let _ = granted(&api, 2).await;
     let error = api.acquire_timeout(ms(10)).await.unwrap_err();
-    assert!(matches!(error, LimitError::Limited(_)), "{error}");
+    assert!(
+        matches!(
+            error,
+            LimitError::TimedOut {
+                limited: Some(_),
+                ..
+            }
+        ),
+        "{error}"
+    );
 }

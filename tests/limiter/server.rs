@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Attempt, ClientConfig, RateLimiter, Waiting};
+use stanchion::limiter::{Attempt, Waiting};
+use stanchion::{ClientConfig, RateLimiter};
 use stanchion_testkit::{Cluster, RedisServer, Value};
 use stanchion_tests::World;
 use tokio::time::Instant;
@@ -193,7 +194,7 @@ async fn a_cluster_has_all_keys_of_a_name_in_one_slot() {
             api.try_acquire_many(2).await.unwrap(),
             Attempt::Limited(_)
         ));
-        assert!(api.delete().await.unwrap());
+        assert!(api.danger().delete().await.unwrap());
     }
 }
 

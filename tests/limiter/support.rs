@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply};
-use stanchion::{Attempt, Client, Grant, Limited, Quota, RateLimiter};
+use stanchion::limiter::{Attempt, Grant, Limited};
+use stanchion::{Client, Quota, RateLimiter};
 use stanchion_tests::World;
 use tokio::time::Instant;
 

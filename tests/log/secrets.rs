@@ -7,9 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stanchion::client::{Credentials, CredentialsProvider};
 use stanchion::{
-    Client, ClientConfig, CountDownLatch, Credentials, CredentialsProvider, FairLock, Lease,
-    LeasedSemaphore, Lock, Lockable, MultiLock, RwLock, Secret, Semaphore, ServerUrl,
+    Client, ClientConfig, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lock, Lockable,
+    MultiLock, RwLock, Secret, Semaphore, ServerUrl,
 };
 use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
 

@@ -3,8 +3,8 @@
 use std::io;
 
 use async_trait::async_trait;
+use stanchion::client::{ByteStream, Connector};
 use stanchion::embedded::Engine;
-use stanchion::{ByteStream, Connector};
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::filter::{self, Mutation};

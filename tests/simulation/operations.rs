@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::BrokenBy;
+use stanchion::barrier::BrokenBy;
 
 use crate::ledger::Ledger;
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use stanchion::election::CampaignOptions;
+use stanchion::rwlock::Preference;
 use stanchion::{
-    AcquireError, AcquireOptions, AdoptError, CampaignOptions, Client, Election, Error, FairLock,
-    FairLockGuard, FencingToken, HoldTicket, JobGuard, Leadership, Lease, LeasedPermit,
-    LeasedSemaphore, Lock, LockGuard, LostReason, Moment, Preference, ReadGuard, ReleaseError,
-    RenewError, RwLock, WriteGuard,
+    AcquireError, AcquireOptions, AdoptError, Client, Election, Error, FairLock, FairLockGuard,
+    FencingToken, HoldTicket, JobGuard, Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock,
+    LockGuard, LostReason, Moment, ReadGuard, ReleaseError, RenewError, RwLock, WriteGuard,
 };
 use stanchion_testkit::Mode;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::Preference;
+use stanchion::rwlock::Preference;
 
 use crate::filter::Mutation;
 use crate::kinds::Workload;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use stanchion::{Clock, Moment};
+use stanchion::Moment;
+use stanchion::client::Clock;
 
 /// The beginning of simulated time. Not zero, so that no event has the time zero.
 const ORIGIN: Duration = Duration::from_secs(1_000);

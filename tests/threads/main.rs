@@ -32,7 +32,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use stanchion::embedded::Engine;
-use stanchion::{Client, ClientConfig, LeasedSemaphore, Preference, Semaphore};
+use stanchion::rwlock::Preference;
+use stanchion::{Client, ClientConfig, LeasedSemaphore, Semaphore};
 use stanchion_testkit::RedisServer;
 use tokio::runtime::{Builder, Runtime};
 

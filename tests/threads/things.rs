@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use stanchion::jobs::Begun;
+use stanchion::rwlock::Preference;
 use stanchion::{
-    Acquire, AcquireError, AcquireOptions, Begun, Client, Election, FairLock, Guard, Job, JobGuard,
-    Leadership, Lease, LeasedSemaphore, Lock, Lockable, MultiLock, Permit, Preference,
-    ReleaseError, RwLock, Semaphore,
+    Acquire, AcquireError, AcquireOptions, Client, Election, FairLock, Guard, Job, JobGuard,
+    Leadership, Lease, LeasedSemaphore, Lock, Lockable, MultiLock, Permit, ReleaseError, RwLock,
+    Semaphore,
 };
 
 use crate::judge::{Inside, Judge, Kind, Need, Place, Waiting};

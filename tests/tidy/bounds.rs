@@ -9,16 +9,82 @@ const FACADE: &str = "crates/stanchion/src/lib.rs";
 const ENGINE: &str = "crates/stanchion-embedded/src/lib.rs";
 const BOUNDS: &str = "crates/stanchion/tests/bounds.rs";
 
-/// The types and traits that a crate re-exports, outside its modules.
-fn exported(tree: &Tree, lib: &str) -> BTreeSet<String> {
-    let text = tree.get(lib).unwrap_or_default();
-    text.split("\npub use ")
+/// The most names that the root of the facade may have, modules included. A reader of its page reads all of them.
+const ROOT_NAMES: usize = 90;
+
+/// The words of each `pub use` of `text` that stands behind `start`, without these two.
+fn re_exports<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = Vec<&'a str>> {
+    text.split(start)
         .skip(1)
         .filter_map(|rest| rest.split(';').next())
-        .flat_map(|names| names.split(|c: char| !c.is_alphanumeric() && c != '_'))
-        .filter(|name| name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase))
+        .map(|names| {
+            names
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .filter(|word| !word.is_empty())
+                .collect()
+        })
+}
+
+/// How a line of a root begins that re-exports, and one in any module.
+const IN_ROOT: &str = "\npub use ";
+const ANYWHERE: &str = "pub use ";
+
+fn is_type(name: &str) -> bool {
+    name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase)
+}
+
+/// The types and traits that a crate re-exports, in its root and in its modules.
+fn exported(tree: &Tree, lib: &str) -> BTreeSet<String> {
+    re_exports(tree.get(lib).unwrap_or_default(), ANYWHERE)
+        .flatten()
+        .filter(|name| is_type(name))
         .map(str::to_owned)
         .collect()
+}
+
+/// The root of the facade stays readable: names that say little without their primitive are in its module.
+fn root_is_small(tree: &Tree) -> Vec<Complaint> {
+    let text = tree.get(FACADE).unwrap_or_default();
+    let types = re_exports(text, IN_ROOT)
+        .flatten()
+        .filter(|name| is_type(name));
+    let modules = text.lines().filter(|line| line.starts_with("pub mod "));
+    let names = types.count() + modules.count();
+    if names <= ROOT_NAMES {
+        return Vec::new();
+    }
+    let what =
+        format!("{names} names in the root, more than {ROOT_NAMES}: move some into a module");
+    vec![Complaint::new(FACADE, what)]
+}
+
+/// Every type of a primitive's crate is in the module of the facade that has the others.
+fn modules_are_complete(tree: &Tree) -> Vec<Complaint> {
+    let facade = tree.get(FACADE).unwrap_or_default();
+    let mut complaints = Vec::new();
+    for (lib, text) in tree.below("crates/", "/src/lib.rs") {
+        let folder = lib.split('/').nth(1).unwrap_or_default();
+        let name = folder.replace('-', "_");
+        let of_crate: BTreeSet<&str> = re_exports(facade, ANYWHERE)
+            .filter(|words| words.first() == Some(&name.as_str()))
+            .flatten()
+            .collect();
+        if of_crate.is_empty() || lib == ENGINE {
+            continue;
+        }
+        for words in re_exports(text, IN_ROOT) {
+            let own = words
+                .first()
+                .is_some_and(|from| !from.starts_with("stanchion_"));
+            for missing in words.iter().filter(|word| own && is_type(word)) {
+                if !of_crate.contains(missing) {
+                    let what = format!("no {missing} of {name}");
+                    complaints.push(Complaint::new(FACADE, what));
+                }
+            }
+        }
+    }
+    complaints
 }
 
 /// Every public type of the facade stands in the test of bounds.
@@ -173,6 +239,30 @@ fn types() {
         types_have_their_bounds,
         &[(FACADE, facade), (BOUNDS, bounds)],
         BOUNDS,
+    );
+}
+
+#[test]
+fn root_of_the_facade() {
+    kept(root_is_small);
+    let names: Vec<String> = (0..ROOT_NAMES).map(|n| format!("T{n}x")).collect();
+    let facade = format!(
+        "\npub use lock::{{{}}};\npub mod lock {{\n",
+        names.join(", ")
+    );
+    found(root_is_small, &[(FACADE, &facade)], FACADE);
+}
+
+#[test]
+fn modules_of_the_facade() {
+    kept(modules_are_complete);
+    let facade = "pub mod lock {\n    pub use stanchion_lock::{Lock};\n}\n";
+    let lock =
+        "\npub use guard::LockGuard;\npub use lock::Lock;\npub use stanchion_client::Client;\n";
+    found(
+        modules_are_complete,
+        &[(FACADE, facade), ("crates/stanchion-lock/src/lib.rs", lock)],
+        FACADE,
     );
 }
 

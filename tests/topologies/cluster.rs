@@ -447,7 +447,10 @@ async fn one_working_seed_suffices_and_failures_give_distinct_errors() {
         let guard = lock(&client, name, LONG).acquire().await.unwrap();
         guard.release().await.unwrap();
     }
-    assert_eq!(client.server().placement, stanchion::Placement::Slots);
+    assert_eq!(
+        client.server().placement,
+        stanchion::client::Placement::Slots
+    );
     assert!(client.shutdown(ms(1000)).await.is_clean());
     at_rest(&cluster).await;
 }

@@ -1,6 +1,7 @@
 //! Sentinel: a client finds the master, follows it, and leaves an old master in time.
 
-use stanchion::{Client, ConnectError, Secret, ServerRejection};
+use stanchion::error::ServerRejection;
+use stanchion::{Client, ConnectError, Secret};
 use stanchion_testkit::{RedisServer, SentinelSet, eventually};
 
 use crate::support::*;

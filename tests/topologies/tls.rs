@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use stanchion::{Client, ConnectError, ServerRejection};
+use stanchion::error::ServerRejection;
+use stanchion::{Client, ConnectError};
 use stanchion_testkit::{Certificate, RedisServer};
 
 use crate::support::*;

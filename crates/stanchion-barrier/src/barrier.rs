@@ -1,9 +1,10 @@
 //! The cyclic barrier.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Hold, Reply, Resend, unexpected};
-use stanchion_client::{Client, Lease, Name, Outage, QueryError, Rejection};
+use stanchion_client::{Client, Events, Lease, Name, Outage, QueryError, Rejection};
 
 use crate::arrival::Arrived;
 use crate::danger::BarrierDanger;
@@ -148,19 +149,19 @@ impl CyclicBarrier {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_barrier::{AcquireError, BarrierError, Client, CyclicBarrier};
+    /// # use stanchion_barrier::{BarrierError, Client, CyclicBarrier};
     /// # let client = Client::connect("memory://barrier-wait-timeout").await?;
     /// # let checkpoint = CyclicBarrier::new(&client, "checkpoint", 2)?;
     /// use std::time::Duration;
     ///
     /// let alone = checkpoint.wait_timeout(Duration::from_millis(20)).await;
-    /// assert!(matches!(alone, Err(BarrierError::Acquire(AcquireError::TimedOut { .. }))));
+    /// assert!(matches!(alone, Err(BarrierError::TimedOut { .. })));
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); [`AcquireError::TimedOut`](stanchion_client::AcquireError::TimedOut) at most 50 ms after the deadline (P9).
+    /// As [`wait`](Self::wait); [`BarrierError::TimedOut`] at most 50 ms after the deadline (P9).
     /// Without `free_by` the place does not count; with it, a round may count the place until then.
     ///
     /// # Cancel safety
@@ -272,6 +273,35 @@ impl CyclicBarrier {
             }),
             reply => Err(unexpected(&reply)),
         }
+    }
+
+    /// Returns the events of the barrier from now on: rounds, and the number of parties that wait.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, CyclicBarrier, Event};
+    /// # let client = Client::connect("memory://barrier-events").await?;
+    /// let checkpoint = CyclicBarrier::new(&client, "checkpoint", 2)?;
+    /// let mut events = checkpoint.events();
+    /// assert!(matches!(events.next().await, Some(Event::Now(state)) if state.round.is_none())); // no party has come yet
+    /// let first = tokio::spawn({ let checkpoint = checkpoint.clone(); async move { checkpoint.wait().await } });
+    /// assert!(matches!(events.next().await, Some(Event::Round(_))));
+    /// assert_eq!(events.next().await, Some(Event::Parties(1)));
+    /// checkpoint.wait().await?;
+    /// assert_eq!(events.next().await, Some(Event::Round(first.await??.generation() + 1)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream stops the reads.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages. A script reads the state after each change and each renewal of a place, and once in each poll interval.
+    pub fn events(&self) -> Events {
+        Events::of(&self.site.handle, Arc::clone(&self.site.keys) as _)
     }
 
     /// Returns the operations that end the waits of others.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Guarded as _, Hold, Resend, Synchronizer};
-use stanchion_client::{AcquireError, Client, Lease, LostReason, Name, QueryError};
+use stanchion_client::{AcquireError, Client, Events, Lease, LostReason, Name, QueryError};
 
 use crate::arrival::Arrived;
 use crate::error::{BarrierError, BrokenBy, InvalidBarrier};
@@ -124,7 +124,7 @@ impl DoubleBarrier {
     /// ```
     ///
     /// # Errors
-    /// As [`enter`](Self::enter); [`AcquireError::TimedOut`] at most 50 ms after the deadline (P9). Without `free_by` the place does
+    /// As [`enter`](Self::enter); [`BarrierError::TimedOut`] at most 50 ms after the deadline (P9). Without `free_by` the place does
     /// not count; with it, a round may count the place until then.
     ///
     /// # Cancel safety
@@ -161,6 +161,36 @@ impl DoubleBarrier {
         let call = self.site.keys.status();
         let reply = self.site.handle.query(&call, Resend::UntilAnswered).await?;
         DoubleStatus::read(&reply)
+    }
+
+    /// Returns the events of the barrier from now on: rounds, and the number of parties that wait to enter or are inside.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, DoubleBarrier, Event};
+    /// # let client = Client::connect("memory://double-events").await?;
+    /// let alone = DoubleBarrier::new(&client, "load-test", 1)?;
+    /// let mut events = alone.events();
+    /// assert!(matches!(events.next().await, Some(Event::Now(state)) if state.round.is_none())); // no party has come yet
+    /// let inside = alone.enter().await?;
+    /// assert_eq!(events.next().await, Some(Event::Round(inside.generation())));
+    /// assert_eq!(events.next().await, Some(Event::Parties(1)));
+    /// let next = inside.generation() + 1;
+    /// inside.leave().await?;
+    /// assert_eq!(events.next().await, Some(Event::Round(next)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream stops the reads.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages. A script reads the state after each change and each renewal of a place, and once in each poll interval.
+    pub fn events(&self) -> Events {
+        Events::of(&self.site.handle, Arc::clone(&self.site.keys) as _)
     }
 
     async fn enter_within(&self, timeout: Option<Duration>) -> Result<Inside, BarrierError> {

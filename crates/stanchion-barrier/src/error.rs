@@ -1,6 +1,9 @@
 //! Errors of a wait at a barrier.
 
-use stanchion_client::{AcquireError, InvalidName, Name, ReleaseError};
+use std::time::Duration;
+
+use stanchion_client::primitive::{Brief, Leftover};
+use stanchion_client::{AcquireError, FreeBy, InvalidName, Name, ReleaseError};
 
 use crate::meeting::MOST;
 
@@ -23,6 +26,16 @@ pub enum InvalidBarrier {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarrierError {
+    /// The deadline passed first.
+    #[error("timed out after {} waiting for {name}{}", Brief(*.waited), Leftover(*.free_by))]
+    TimedOut {
+        /// The barrier.
+        name: Name,
+        /// The time that the call waited.
+        waited: Duration,
+        /// `None`: the place does not count. Otherwise a round may count the place until then.
+        free_by: Option<FreeBy>,
+    },
     /// The round broke for all of its waiters: by the rule [`OnLeave::Break`](crate::OnLeave::Break), or by force. The next round has
     /// begun.
     #[error("round {generation} of the barrier {name} broke: {by}")]
@@ -58,9 +71,26 @@ pub enum BarrierError {
     /// A place inside a [`DoubleBarrier`](crate::DoubleBarrier) was lost before the party left, or the server did not confirm that it left.
     #[error(transparent)]
     Release(#[from] ReleaseError),
-    /// The error of an acquire.
+    /// Another error of the acquire of a place, or of the wait: never [`AcquireError::TimedOut`].
     #[error(transparent)]
-    Acquire(#[from] AcquireError),
+    Acquire(AcquireError),
+}
+
+impl From<AcquireError> for BarrierError {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::TimedOut {
+                name,
+                waited,
+                free_by,
+            } => Self::TimedOut {
+                name,
+                waited,
+                free_by,
+            },
+            error => Self::Acquire(error),
+        }
+    }
 }
 
 /// The cause that broke a round.

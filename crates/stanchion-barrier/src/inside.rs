@@ -150,7 +150,7 @@ impl Inside {
     /// ```
     ///
     /// # Errors
-    /// As [`leave`](Self::leave); [`AcquireError::TimedOut`] at most 50 ms after the deadline (P9).
+    /// As [`leave`](Self::leave); [`BarrierError::TimedOut`] at most 50 ms after the deadline (P9).
     ///
     /// # Cancel safety
     /// As [`leave`](Self::leave).

@@ -126,7 +126,7 @@ impl Keys {
         }
     }
 
-    fn both(&self) -> [&[u8]; 2] {
+    pub(crate) fn both(&self) -> [&[u8]; 2] {
         [&self.barrier, &self.places]
     }
 

@@ -38,9 +38,10 @@ pub use error::{BarrierError, BrokenBy, InvalidBarrier};
 pub use inside::Inside;
 pub use options::{OnLeave, WaitOptions};
 pub use stanchion_client::{
-    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FreeBy,
-    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Name, NameRule, Outage, QueryError,
-    Rejection, ReleaseError, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
+    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, Event,
+    Events, FreeBy, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Name, NameRule,
+    NameState, Outage, QueryError, Rejection, ReleaseError, Secret, ServerInfo, ServerRejection,
+    ServerUrl, ShutdownReport,
 };
 pub use status::{BarrierStatus, DoubleStatus};
 

@@ -180,12 +180,11 @@ impl Meeting<'_> {
     }
 
     pub(crate) fn timed_out(&self, free_by: Option<FreeBy>) -> BarrierError {
-        AcquireError::TimedOut {
+        BarrierError::TimedOut {
             name: self.site.keys.name.clone(),
             waited: self.waited(),
             free_by,
         }
-        .into()
     }
 
     pub(crate) fn shut_down(&self) -> BarrierError {

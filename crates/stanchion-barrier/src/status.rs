@@ -3,10 +3,39 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_client::QueryError;
-use stanchion_client::primitive::{Reply, as_millis, unexpected};
+use stanchion_client::primitive::{Call, Kind, Reply, Visible, as_millis, unexpected};
+use stanchion_client::{Name, NameState, QueryError};
 
+use crate::keys::Keys;
 use crate::options::OnLeave;
+
+impl Visible for Keys {
+    fn subject(&self) -> (Kind, &Name) {
+        (self.family.arrival, &self.name)
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        self.both().map(<[u8]>::to_vec).to_vec()
+    }
+
+    fn look(&self) -> Call {
+        self.status()
+    }
+
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
+        let Some(status) = BarrierStatus::read(reply)? else {
+            return Ok(NameState::default());
+        };
+        // A round of a double barrier has two halves: to enter, and to leave.
+        let halves = if self.family.double { 2 } else { 1 };
+        let round = status.generation / halves;
+        Ok(NameState::barrier(
+            round,
+            status.waiting,
+            status.first_lease,
+        ))
+    }
+}
 
 /// A snapshot of a [`DoubleBarrier`](crate::DoubleBarrier), as the server replied. The state may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,7 +2,8 @@
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Asked, FairLock, Lock, RwLock};
+use stanchion::hold::Asked;
+use stanchion::{FairLock, Lock, RwLock};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};

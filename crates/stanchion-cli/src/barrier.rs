@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use stanchion::{
-    BarrierError, Client, CyclicBarrier, InvalidBarrier, OnLeave, Passed, WaitOptions,
-};
+use stanchion::barrier::{InvalidBarrier, OnLeave, Passed, WaitOptions};
+use stanchion::{BarrierError, Client, CyclicBarrier};
 
 use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
@@ -134,6 +133,16 @@ pub(crate) fn invalid(error: InvalidBarrier) -> Failure {
 
 fn failure(error: BarrierError) -> Failure {
     match error {
+        BarrierError::TimedOut {
+            name,
+            waited,
+            free_by,
+        } => Library(stanchion::AcquireError::TimedOut {
+            name,
+            waited,
+            free_by,
+        })
+        .into(),
         BarrierError::Acquire(error) => Library(error).into(),
         BarrierError::Release(error) => Library(error).into(),
         BarrierError::Broken { .. } | BarrierError::Lost { .. } => Failure::new(exit::LOST, error),

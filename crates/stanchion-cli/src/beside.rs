@@ -244,7 +244,7 @@ pub(crate) fn channel_of(name: &Name, kind: Kind) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stanchion::Placement;
+    use stanchion::client::Placement;
 
     #[test]
     fn every_key_beside_a_name_is_told_to_be_its_own() {

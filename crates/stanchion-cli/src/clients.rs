@@ -1,7 +1,7 @@
 //! `stanchion clients`: the processes that use stanchion on this server.
 
 use clap::Args;
-use stanchion::Process;
+use stanchion::client::Process;
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion::{Client, LeasedStatus, Placement, SemaphoreStatus};
+use stanchion::Client;
+use stanchion::client::Placement;
+use stanchion::semaphore::{LeasedStatus, SemaphoreStatus};
 
 use crate::beside::{self, Part};
 use crate::look::{Kind, Seen};

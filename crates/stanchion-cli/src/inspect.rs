@@ -4,7 +4,8 @@
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Client, Console, Name, Reply};
+use stanchion::console::{Console, Reply};
+use stanchion::{Client, Name};
 
 use crate::beside::{self, Part};
 use crate::connect::ServerArgs;
@@ -189,7 +190,8 @@ fn waiters(name: &Name, people: &People) -> Vec<WaiterLine> {
     let clients = people.survey.iter().flat_map(|told| &told.clients);
     let mut waiters: Vec<WaiterLine> = clients
         .filter_map(|it| {
-            let of_name = |wait: &&stanchion::SurveyedWait| wait.name.as_bytes() == name.as_bytes();
+            let of_name =
+                |wait: &&stanchion::survey::SurveyedWait| wait.name.as_bytes() == name.as_bytes();
             let mine = it.waits.iter().filter(of_name);
             let longest = mine.clone().map(|wait| wait.waiting).max()?;
             let client = it.client.to_string();
@@ -234,7 +236,7 @@ fn holders(seen: &Seen, people: &People) -> Vec<HolderLine> {
     match seen {
         Seen::Lock(status) | Seen::Fair(status) => {
             let holders = status.holder.iter();
-            let of = |holder: &stanchion::FairHolder| {
+            let of = |holder: &stanchion::fair::FairHolder| {
                 line(
                     &holder.owner,
                     holder.hold_count.into(),
@@ -260,7 +262,7 @@ fn holders(seen: &Seen, people: &People) -> Vec<HolderLine> {
         }
         Seen::Semaphore(status) => {
             let holders = status.holders.iter();
-            let of = |holder: &stanchion::PermitHolder| {
+            let of = |holder: &stanchion::semaphore::PermitHolder| {
                 let what = format!("{} permits", holder.permits);
                 line(&holder.owner, 1, Some(&what), None)
             };
@@ -268,7 +270,7 @@ fn holders(seen: &Seen, people: &People) -> Vec<HolderLine> {
         }
         Seen::Leased(status) => {
             let permits = status.permits.iter();
-            let of = |permit: &stanchion::HeldPermit| {
+            let of = |permit: &stanchion::semaphore::HeldPermit| {
                 let id = permit.id.to_string();
                 line(&id, 1, Some("permit"), permit.remaining)
             };

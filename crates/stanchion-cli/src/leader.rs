@@ -2,7 +2,8 @@
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Candidate, Election, Leader, Observed};
+use stanchion::Election;
+use stanchion::election::{Candidate, Leader, Observed};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};

@@ -6,9 +6,8 @@ use std::process::Command;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{
-    Attempt, Client, Grant, Limit, LimitError, Limited, Quota, RateLimiter, TokenBucket,
-};
+use stanchion::limiter::{Attempt, Grant, Limit, Limited};
+use stanchion::{Client, LimitError, Quota, RateLimiter, TokenBucket};
 
 use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
@@ -103,13 +102,20 @@ pub(crate) async fn limit(args: LimitArgs) -> Result<u8, Failure> {
 
 async fn ask(client: &Client, args: &LimitArgs) -> Result<Result<Grant, Limited>, Failure> {
     let (name, permits) = (&args.name, args.permits);
-    let asked = match args.burst {
+    let asked: Result<Attempt, LimitError> = match args.burst {
         None => {
             let api = RateLimiter::new(client, name, args.rate).map_err(Library)?;
             match args.wait {
-                Wait::No => decided(api.try_acquire_many(permits).await),
-                Wait::AtMost(most) => api.acquire_many_timeout(permits, most).await,
-                Wait::Forever => api.acquire_many(permits).await.map_err(LimitError::Acquire),
+                Wait::No => api.try_acquire_many(permits).await.map_err(Into::into),
+                Wait::AtMost(most) => api
+                    .acquire_many_timeout(permits, most)
+                    .await
+                    .map(Attempt::Granted),
+                Wait::Forever => api
+                    .acquire_many(permits)
+                    .await
+                    .map(Attempt::Granted)
+                    .map_err(Into::into),
             }
         }
         Some(burst) => {
@@ -117,27 +123,27 @@ async fn ask(client: &Client, args: &LimitArgs) -> Result<Result<Grant, Limited>
             let limit = limit.map_err(|error| Failure::new(exit::USAGE, error))?;
             let bucket = TokenBucket::new(client, name, limit).map_err(Library)?;
             match args.wait {
-                Wait::No => decided(bucket.try_acquire_many(permits).await),
-                Wait::AtMost(most) => bucket.acquire_many_timeout(permits, most).await,
+                Wait::No => bucket.try_acquire_many(permits).await.map_err(Into::into),
+                Wait::AtMost(most) => bucket
+                    .acquire_many_timeout(permits, most)
+                    .await
+                    .map(Attempt::Granted),
                 Wait::Forever => bucket
                     .acquire_many(permits)
                     .await
-                    .map_err(LimitError::Acquire),
+                    .map(Attempt::Granted)
+                    .map_err(Into::into),
             }
         }
     };
     match asked {
-        Ok(grant) => Ok(Ok(grant)),
-        Err(LimitError::Limited(limited)) => Ok(Err(limited)),
-        Err(LimitError::Acquire(error)) => Err(Library(error).into()),
-        Err(error) => Err(Failure::new(exit::CONFIG, error)),
-    }
-}
-
-fn decided(attempt: Result<Attempt, stanchion::AcquireError>) -> Result<Grant, LimitError> {
-    match attempt? {
-        Attempt::Granted(grant) => Ok(grant),
-        Attempt::Limited(limited) => Err(limited.into()),
+        Ok(Attempt::Granted(grant)) => Ok(Ok(grant)),
+        Ok(Attempt::Limited(limited))
+        | Err(LimitError::TimedOut {
+            limited: Some(limited),
+            ..
+        }) => Ok(Err(limited)),
+        Err(error) => Err(Library(stanchion::AcquireError::from(error)).into()),
     }
 }
 

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use stanchion::fair::{FairHolder, FairLockStatus};
+use stanchion::rwlock::RwLockStatus;
+use stanchion::semaphore::{LeasedStatus, SemaphoreStatus};
 use stanchion::{
-    Client, CountDownLatch, FairHolder, FairLock, FairLockStatus, LeasedSemaphore, LeasedStatus,
-    Lock, QueryError, Rejection, RwLock, RwLockStatus, Semaphore, SemaphoreStatus,
+    Client, CountDownLatch, FairLock, LeasedSemaphore, Lock, QueryError, Rejection, RwLock,
+    Semaphore,
 };
 use tokio::task::JoinSet;
 

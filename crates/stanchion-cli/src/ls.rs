@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Client, Survey};
+use stanchion::Client;
+use stanchion::survey::Survey;
 
 use crate::connect::ServerArgs;
 use crate::entry::{self, Entry};

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stanchion::{Client, Process, QueryError, Survey};
+use stanchion::client::Process;
+use stanchion::survey::Survey;
+use stanchion::{Client, QueryError};
 
 use crate::wording::{Origin, Owner};
 

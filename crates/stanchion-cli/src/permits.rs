@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use stanchion::{LeasedSemaphore, PermitId};
+use stanchion::LeasedSemaphore;
+use stanchion::semaphore::PermitId;
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};

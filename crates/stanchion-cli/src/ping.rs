@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Client, Console, QueryError};
+use stanchion::console::Console;
+use stanchion::{Client, QueryError};
 use tokio::time::Instant;
 
 use crate::connect::ServerArgs;

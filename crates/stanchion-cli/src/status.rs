@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{
-    Client, FairHolder, FairLockStatus, FencingToken, HeldPermit, LeasedStatus, PermitHolder,
-    RwLockHolder, RwLockStatus, SemaphoreStatus,
-};
+use stanchion::fair::{FairHolder, FairLockStatus};
+use stanchion::rwlock::{RwLockHolder, RwLockStatus};
+use stanchion::semaphore::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStatus};
+use stanchion::{Client, FencingToken};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure};
@@ -174,7 +174,7 @@ pub(crate) struct HolderLine<'a> {
 
 #[derive(Debug, Serialize)]
 struct PermitLine<'a> {
-    id: &'a stanchion::PermitId,
+    id: &'a stanchion::semaphore::PermitId,
     remaining_ms: Option<u64>,
 }
 

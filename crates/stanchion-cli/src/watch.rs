@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Client, Name, Tracked};
+use stanchion::console::Tracked;
+use stanchion::{Client, Name};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout_at};
 

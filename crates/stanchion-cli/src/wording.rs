@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion::{Name, Printable};
+use stanchion::Name;
+use stanchion::console::Printable;
 
 /// A name or another text of the server for the terminal, as [`Printable`] shows it.
 pub(crate) fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> String {

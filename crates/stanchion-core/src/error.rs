@@ -208,8 +208,9 @@ impl std::fmt::Display for Cycle<'_> {
     }
 }
 
-/// The second half of the time-out message.
-struct Leftover(Option<FreeBy>);
+/// The second half of the message of a timeout: the leftover of the call.
+#[derive(Debug)]
+pub struct Leftover(pub Option<FreeBy>);
 
 impl std::fmt::Display for Leftover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

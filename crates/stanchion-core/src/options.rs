@@ -72,6 +72,9 @@ pub enum OnDeadlock {
 }
 
 /// Options of one acquire. The defaults: a new owner, no timeout, the synchronizer's lease (30 s), watchdog on.
+///
+/// An option that can have no effect is refused ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)): what belongs to a lease where
+/// there is none, as for the permits of a plain semaphore and the wait for a latch.
 #[derive(Clone, Debug, Default)]
 pub struct AcquireOptions {
     pub(crate) owner: Option<Owner>,
@@ -188,7 +191,7 @@ impl AcquireOptions {
     ///
     /// The server's TTL is the lease plus `rest`, at most 30 days together; the holder relies on the lease alone. The option delays other owners,
     /// but does not exclude them for certain: for that, use the fencing token. A fair lock, or a lock that was acquired after a wait, has the rest
-    /// from its first renewal on, at most a second after the grant. The option has no effect without a lease.
+    /// from its first renewal on, at most a second after the grant.
     #[must_use]
     pub fn rest_after_crash(mut self, rest: Duration) -> Self {
         self.rest_after_crash = rest;
@@ -217,6 +220,19 @@ impl AcquireOptions {
     #[must_use]
     pub fn fails_on_deadlock(&self) -> bool {
         self.on_deadlock == OnDeadlock::Fail
+    }
+
+    /// Returns the first of these options, with its value, that only a lease gives an effect.
+    pub(crate) fn of_a_lease(&self) -> Option<String> {
+        let shown = |option, length| format!("{option} {}", humantime::format_duration(length));
+        let rest = Some(self.rest_after_crash).filter(|rest| !rest.is_zero());
+        None.or(self.lease.map(|lease| shown("lease", lease.length())))
+            .or(self
+                .first_lease
+                .map(|lease| shown("first_lease", lease.length())))
+            .or(self.max_hold.map(|most| shown("max_hold", most)))
+            .or(rest.map(|rest| shown("rest_after_crash", rest)))
+            .or((self.renewal == Renewal::Manual).then(|| "renewal Manual".to_owned()))
     }
 
     /// Sets the longest hold: after it the watchdog stops and the guard is lost, so a leaked guard cannot block indefinitely.

@@ -46,7 +46,11 @@ pub enum Event {
     Counted(u64),
     /// The count of the latch has reached zero.
     Opened,
-    /// A latch was deleted while it was closed, or a semaphore was deleted.
+    /// A new round of the barrier has begun: the one before is complete, or broken.
+    Round(u64),
+    /// The number of parties that wait at the barrier has changed to this; for a double barrier, of those that wait or are inside.
+    Parties(u32),
+    /// A latch was deleted while it was closed, a semaphore was deleted, or a barrier ended because it was not used.
     Deleted,
     /// The state is unknown: the server cannot be reached, or refuses. [`Event::Now`] follows an outage; no event follows a refusal.
     Unknown(QueryError),
@@ -64,6 +68,13 @@ pub struct NameState {
     pub available: Option<i64>,
     /// The count of a latch; 0 when it is open.
     pub count: Option<u64>,
+    /// The present round of a barrier that exists.
+    pub round: Option<u64>,
+    /// The number of places that are taken in this round.
+    pub parties: Option<u32>,
+    /// The time until one of these places ends, unless its lease is renewed.
+    #[serde(skip)]
+    first_lease: Option<Duration>,
     /// The time of the last deletion, where the server keeps it. The time distinguishes a deleted latch from one that was counted down.
     #[serde(skip)]
     deleted: Option<u64>,
@@ -169,12 +180,21 @@ impl NameState {
         }
     }
 
+    /// Makes the state of a barrier in round `round` with `parties` places taken, of which the first ends after `first_lease`.
+    #[must_use]
+    pub fn barrier(round: u64, parties: u32, first_lease: Option<Duration>) -> Self {
+        Self {
+            round: Some(round),
+            parties: Some(parties),
+            first_lease,
+            ..Self::default()
+        }
+    }
+
     /// Returns the remaining time of the lease that ends first.
     fn soonest(&self) -> Option<Duration> {
-        self.holders
-            .iter()
-            .filter_map(|holder| holder.remaining)
-            .min()
+        let leases = self.holders.iter().map(|holder| holder.remaining);
+        leases.chain([self.first_lease]).flatten().min()
     }
 
     fn is_complete(&self) -> bool {
@@ -230,6 +250,16 @@ impl NameState {
             }
             (_, 0) => events.push(Event::Opened),
             (_, new) => events.push(Event::Counted(new)),
+        }
+        match (before.round, self.round) {
+            (old, Some(new)) if old != Some(new) => events.push(Event::Round(new)),
+            (Some(_), None) => events.push(Event::Deleted),
+            _ => {}
+        }
+        if let Some(parties) = self.parties
+            && parties != before.parties.unwrap_or(0)
+        {
+            events.push(Event::Parties(parties));
         }
         events
     }
@@ -303,6 +333,21 @@ mod tests {
         check(&many(&["a"]), &many(&["b"]), LEASE, &[]);
         check(&many(&["a"]), &by(&["b"]), LEASE, &[]);
         check(&many(&["a"]), &by(&[]), LEASE, &[Event::Free]);
+    }
+
+    #[test]
+    fn a_barrier_reports_its_rounds_and_the_parties_that_wait() {
+        let barrier = |round, parties| NameState::barrier(round, parties, None);
+        let none = Duration::ZERO;
+        let first = [Event::Round(1), Event::Parties(1)];
+        check(&NameState::default(), &barrier(1, 1), none, &first);
+        let came = [Event::Parties(2)];
+        check(&barrier(1, 1), &barrier(1, 2), none, &came);
+        let complete = [Event::Round(2), Event::Parties(0)];
+        check(&barrier(1, 2), &barrier(2, 0), none, &complete);
+        check(&barrier(1, 2), &barrier(2, 2), none, &[Event::Round(2)]);
+        let ended = [Event::Deleted];
+        check(&barrier(2, 0), &NameState::default(), none, &ended);
     }
 
     #[test]

@@ -16,9 +16,10 @@ use stanchion_core::primitive::Handle;
 use crate::lookout::{Look, Lookouts, View};
 use crate::{Event, NameState, Visible};
 
-/// A stream of the events of a name: acquires and releases, ended leases, the number of free permits, the opening of a latch.
+/// A stream of the events of a name: acquires and releases, ended leases, the number of free permits, the opening of a latch,
+/// the rounds of a barrier.
 ///
-/// Made by the `events` method of a lock, a semaphore or a latch. Like every [`Stream`](futures_util::Stream), it does nothing unless
+/// Made by the `events` method of a lock, a semaphore, a latch or a barrier. Like every [`Stream`](futures_util::Stream), it does nothing unless
 /// polled.
 ///
 /// # Guarantees

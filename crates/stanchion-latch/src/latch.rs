@@ -7,9 +7,11 @@ use stanchion_client::primitive::{
     Call, Handle, Operation, Reply, Resend, Synchronizer, natural, unexpected,
 };
 use stanchion_client::{
-    AcquireError, Client, Events, IdleExpiry, InvalidName, Name, Outage, QueryError, Rejection,
+    AcquireError, AcquireOptions, Client, Events, IdleExpiry, InvalidName, Lease, Name, Outage,
+    QueryError, Rejection,
 };
 
+use crate::danger::LatchDanger;
 use crate::scripts::Description;
 
 /// The largest count: above it, Lua's numbers are not exact, and the scripts count with them.
@@ -23,7 +25,7 @@ const MAX_COUNT: u64 = (1 << 53) - 1;
 /// * P4: the count-down that opens the latch ends the wait of every waiter in every process within about a round trip, in
 ///   order of arrival; a lost message delays them until the next poll (5 s). All waiters of a process share one subscription
 ///   and, when the latch opens, one request.
-/// * P6: [`arm`](Self::arm), [`count_down`](Self::count_down) and [`delete`](Self::delete) take effect once, even when they
+/// * P6: [`arm`](Self::arm), [`count_down`](Self::count_down) and [`delete`](LatchDanger::delete) take effect once, even when they
 ///   were resent.
 /// * The message that opens the latch is sent once, with the last count-down.
 /// * A latch that is armed again at once may be closed before a waiter of another process sends its request. That
@@ -33,12 +35,12 @@ const MAX_COUNT: u64 = (1 << 53) - 1;
 /// Redisson's `RCountDownLatch`: the string `name` with the count, without TTL unless it is [ephemeral](Self::ephemeral), and the channel
 /// `redisson_countdownlatch__channel__{name}`. Stanchion's own: `stanchion_once:{name}:<operation>` for as long as a
 /// resent operation could still run (about 10 s), and `stanchion_latch_deleted:{name}` for 60 s after
-/// [`delete`](Self::delete). A plain semaphore is also a string with a number and looks the same: do not give a latch and a
+/// [`delete`](LatchDanger::delete). A plain semaphore is also a string with a number and looks the same: do not give a latch and a
 /// semaphore one name.
 #[derive(Clone, Debug)]
 pub struct CountDownLatch {
-    handle: Handle,
-    description: Arc<Description>,
+    pub(crate) handle: Handle,
+    pub(crate) description: Arc<Description>,
     sync: Arc<dyn Synchronizer>,
     expiry: Option<IdleExpiry>,
 }
@@ -321,7 +323,7 @@ impl CountDownLatch {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: it was [deleted](Self::delete), or has [ended](Self::ephemeral), during the
+    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: it was [deleted](LatchDanger::delete), or has [ended](Self::ephemeral), during the
     /// wait.
     /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance
     /// (30 s).
@@ -364,46 +366,61 @@ impl CountDownLatch {
         self.handle.wait(&self.sync, Some(timeout)).await
     }
 
-    /// Removes a closed latch, and returns whether there was one. Its waiters get [`Rejection::Deleted`] at once. Later waits
-    /// find it open, as any latch that is not armed. Redisson's waiters are not woken, as by Redisson's own `delete`. A latch
-    /// that Redisson deleted is open.
+    /// Waits until the latch is open, with `options`: a timeout, or a function to call when the call has to wait.
     ///
     /// ```
-    /// # use stanchion_latch::{AcquireError, Client, CountDownLatch, Rejection};
+    /// # use std::time::Duration;
+    /// # use stanchion_latch::{AcquireError, AcquireOptions, Client, CountDownLatch};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://countdownlatch-delete").await?;
+    /// # let client = Client::connect("memory://countdownlatch-wait-with").await?;
     /// # let imported = CountDownLatch::new(&client, "import")?;
-    /// imported.arm(3).await?; // and no worker is left that could count down
-    /// let (waited, deleted) = tokio::join!(imported.wait(), imported.delete());
-    /// assert!(deleted?);
-    /// assert!(matches!(
-    ///     waited,
-    ///     Err(AcquireError::Rejected { rejection: Rejection::Deleted, .. })
-    /// ));
+    /// imported.arm(1).await?;
+    /// let options = AcquireOptions::new()
+    ///     .timeout(Duration::from_millis(20))
+    ///     .on_queued(|| println!("waiting for the import"));
+    /// let late = imported.wait_with(options).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else. After
-    /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been deleted.
+    /// As [`CountDownLatch::wait_timeout`]. [`Rejection::InvalidOption`], and nothing is sent, for options that could have no effect: a wait
+    /// leaves no hold, so it has no owner, no lease, and blocks nobody in a deadlock.
     ///
     /// # Cancel safety
-    /// A dropped call may or may not have deleted it.
+    /// As [`CountDownLatch::wait`].
+    pub async fn wait_with(&self, options: AcquireOptions) -> Result<(), AcquireError> {
+        let waited = self.handle.acquire(&self.sync, &options, Lease::default());
+        waited.await.map(drop)
+    }
+
+    /// Returns the operations that end the waits of others.
     ///
-    /// # On the wire
-    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6). Publishes `1`, as Redisson
-    /// does.
-    pub async fn delete(&self) -> Result<bool, QueryError> {
-        let operation = self.handle.operation().await?;
-        let call = self.description.delete(&operation);
-        let answer = self.operate(&operation, &call).await?;
-        Ok(answer == 1)
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-danger").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// imported.arm(3).await?;
+    /// let operator = imported.danger(); // a word that shows in a review
+    /// assert!(operator.delete().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn danger(&self) -> LatchDanger<'_> {
+        LatchDanger { latch: self }
     }
 
     /// Sends `call` until it is answered. Its scripts take effect once and repeat their answer.
-    async fn operate(&self, operation: &Operation, call: &Call) -> Result<u64, QueryError> {
+    pub(crate) async fn operate(
+        &self,
+        operation: &Operation,
+        call: &Call,
+    ) -> Result<u64, QueryError> {
         answer(&self.handle.operate(operation, call).await?)
     }
 }

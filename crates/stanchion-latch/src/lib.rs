@@ -30,15 +30,17 @@
 //! [ephemeral](CountDownLatch::ephemeral): wait with
 //! [`CountDownLatch::wait_timeout`], or have an operator who can [delete](CountDownLatch::delete) the latch.
 
+mod danger;
 mod latch;
 mod scripts;
 
+pub use danger::LatchDanger;
 pub use latch::CountDownLatch;
 pub use stanchion_client::{
-    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, Event,
-    Events, FreeBy, HoldMode, IdleExpiry, InvalidIdleExpiry, InvalidName, Name, NameHolder,
-    NameRule, NameState, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection,
-    ServerUrl, ShutdownReport,
+    AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
+    Error, Event, Events, FreeBy, HoldMode, IdleExpiry, InvalidIdleExpiry, InvalidName, Name,
+    NameHolder, NameRule, NameState, Outage, QueryError, Rejection, Secret, ServerInfo,
+    ServerRejection, ServerUrl, ShutdownReport,
 };
 
 /// The program of the README, as a doc test.

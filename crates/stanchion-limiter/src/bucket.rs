@@ -30,6 +30,11 @@ use crate::status::BucketStatus;
 /// * P3: an acquire that returns no [`Grant`] gives its booking back if it was the last one; otherwise the booking stays unused.
 /// * Order: as for a [`RateLimiter`](crate::RateLimiter).
 ///
+/// # Events
+/// There is no `events` method: permits come back by the passage of time, without a write that the server could report, and each grant would
+/// cost every listener a read of the state. Use [`status`](Self::status) for a view of now, the `retry_after` of
+/// [`Limited`](crate::Limited) for the time of the next permit, and the metric `stanchion_limited_total` for refusals.
+///
 /// # On the wire
 /// The string `stanchion_bucket:{name}`, which expires one second after the bucket is full. A grant is one command.
 #[derive(Clone, Debug)]
@@ -211,7 +216,7 @@ impl TokenBucket {
     /// # use std::time::Duration;
     /// let _ = api.acquire_many(2).await?;
     /// match api.acquire_timeout(Duration::from_secs(5)).await {
-    ///     Err(LimitError::Limited(limited)) => assert!(limited.retry_after > Duration::from_secs(5)),
+    ///     Err(LimitError::TimedOut { limited: Some(limited), .. }) => assert!(limited.retry_after > Duration::from_secs(5)),
     ///     other => panic!("both are taken: {other:?}"),
     /// }
     /// # Ok(())

@@ -53,11 +53,17 @@ limiting!(RateLimiter, TokenBucket);
 
 async fn let_through(asking: Asking, wait: Option<Duration>) -> Result<Grant, NotLet> {
     let (client, answer) = (asking.handle.clone(), Arc::clone(&asking.answer));
+    let name = asking.sync.name().clone();
     let asked = match wait {
         Some(wait) => asking.acquire(Some(wait)).await,
         None => match asking.try_acquire().await {
             Ok(Attempt::Granted(grant)) => Ok(grant),
-            Ok(Attempt::Limited(limited)) => Err(limited.into()),
+            Ok(Attempt::Limited(limited)) => Err(LimitError::TimedOut {
+                name,
+                waited: Duration::ZERO,
+                limited: Some(limited),
+                free_by: None,
+            }),
             Err(error) => Err(error.into()),
         },
     };
@@ -67,10 +73,12 @@ async fn let_through(asking: Asking, wait: Option<Duration>) -> Result<Grant, No
                 AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. },
             ) => true,
             // Not an outage: a call that only waited behind others of its process sent nothing, and a call with a reply was not cut off.
-            LimitError::Acquire(AcquireError::TimedOut { free_by, .. }) => {
-                !client.is_connected() || free_by.is_some() && answer.last().is_none()
-            }
-            LimitError::Acquire(_) | LimitError::Limited(_) => false,
+            LimitError::TimedOut {
+                limited: None,
+                free_by,
+                ..
+            } => !client.is_connected() || free_by.is_some() && answer.last().is_none(),
+            LimitError::Acquire(_) | LimitError::TimedOut { .. } => false,
         };
         NotLet { error, outage }
     })
@@ -267,8 +275,11 @@ where
                     }
                     Err(NotLet { error, .. }) => {
                         return Err(match error {
-                            LimitError::Limited(limited) => LayerError::Limited(limited),
-                            LimitError::Acquire(error) => LayerError::Acquire(error),
+                            LimitError::TimedOut {
+                                limited: Some(limited),
+                                ..
+                            } => LayerError::Limited(limited),
+                            error => LayerError::Acquire(error.into()),
                         });
                     }
                 }

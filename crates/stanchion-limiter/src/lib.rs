@@ -31,6 +31,7 @@
 //! not used can be [refunded](Grant::refund).
 
 mod bucket;
+mod danger;
 mod keys;
 #[cfg(feature = "tower")]
 mod layer;
@@ -42,6 +43,7 @@ mod scripts;
 mod status;
 
 pub use bucket::TokenBucket;
+pub use danger::LimiterDanger;
 #[cfg(feature = "tower")]
 pub use layer::{LayerError, LimitLayer, LimitService, Limiting};
 pub use limited::{Attempt, Grant, LimitError, Limited};

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_client::primitive::{Dated, Hint, Hold, Reply, Spent};
-use stanchion_client::{AcquireError, LostReason, Moment, Name, ReleaseError};
+use stanchion_client::primitive::{Brief, Dated, Hint, Hold, Leftover, Reply, Spent};
+use stanchion_client::{AcquireError, FreeBy, LostReason, Moment, Name, ReleaseError};
 
 /// The outcome of a try.
 #[must_use = "it may be limited"]
@@ -63,12 +63,67 @@ impl Limited {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// The permits are not available before the deadline. Nothing was taken.
+    /// No permits before the deadline. If the server has decided so, the call returns at once.
+    #[error("timed out after {} waiting for {name}{}{}", Brief(*.waited), Decision(.limited.as_ref()), Leftover(*.free_by))]
+    TimedOut {
+        /// The name of the limiter.
+        name: Name,
+        /// The time that the call waited.
+        waited: Duration,
+        /// The decision of the server: nothing was taken. `None`: the deadline passed behind other calls of this process, or before the reply.
+        limited: Option<Limited>,
+        /// As for [`AcquireError::TimedOut`]; `None` after a decision of the server.
+        free_by: Option<FreeBy>,
+    },
+    /// Another error of the acquire: never [`AcquireError::TimedOut`].
     #[error(transparent)]
-    Limited(#[from] Limited),
-    /// The server did not decide. [`AcquireError::TimedOut`]: the deadline passed behind other calls of this process, or before the reply.
-    #[error(transparent)]
-    Acquire(#[from] AcquireError),
+    Acquire(AcquireError),
+}
+
+impl From<AcquireError> for LimitError {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::TimedOut {
+                name,
+                waited,
+                free_by,
+            } => Self::TimedOut {
+                name,
+                waited,
+                limited: None,
+                free_by,
+            },
+            error => Self::Acquire(error),
+        }
+    }
+}
+
+impl From<LimitError> for AcquireError {
+    /// The decision of the server is lost: [`AcquireError::TimedOut`] says only that there was no permit in time.
+    fn from(error: LimitError) -> Self {
+        match error {
+            LimitError::TimedOut {
+                name,
+                waited,
+                free_by,
+                ..
+            } => Self::TimedOut {
+                name,
+                waited,
+                free_by,
+            },
+            LimitError::Acquire(error) => error,
+        }
+    }
+}
+
+/// The decision of the server in the message of a timeout.
+struct Decision<'a>(Option<&'a Limited>);
+
+impl fmt::Display for Decision<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |limited| write!(f, ": {limited}"))
+    }
 }
 
 /// Permits that were taken. A drop does nothing: the permits count as used, and are free again after their interval.

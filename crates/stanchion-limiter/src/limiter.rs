@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_client::primitive::{Handle, Reply, Resend, natural, unexpected};
+use stanchion_client::primitive::{Handle, Reply, Resend, unexpected};
 use stanchion_client::{AcquireError, Client, InvalidName, Name, Outage, QueryError};
 
+use crate::danger::LimiterDanger;
 use crate::keys::Keys;
 use crate::limited::{Answer, Attempt, Grant, LimitError};
 use crate::quota::Quota;
 use crate::request::{Asking, wanted};
-use crate::scripts::limiter::{Description, Terms, delete, set_quota, status};
+use crate::scripts::limiter::{Description, Terms, set_quota, status};
 use crate::scripts::{FURTHEST, horizon_of};
 use crate::status::LimiterStatus;
 
@@ -78,6 +79,11 @@ pub enum Usage {
 ///   beyond it, the first request after the permits come back gets them.
 /// * A dead process delays others by one horizon at most, because its bookings reach no further.
 ///
+/// # Events
+/// There is no `events` method: permits come back by the passage of time, without a write that the server could report, and each grant would
+/// cost every listener a read of the state. Use [`status`](Self::status) for a view of now, the `retry_after` of
+/// [`Limited`](crate::Limited) for the time of the next permit, and the metric `stanchion_limited_total` for refusals.
+///
 /// # On the wire
 /// Redisson's `RRateLimiter`: the hash `name`, the counter `{name}:value` and the log `{name}:permits`; both with `:<client uuid>`
 /// for [`QuotaScope::PerClient`]. A grant is one command, whatever the number of waiters. Only stanchion uses the channel
@@ -87,8 +93,8 @@ pub enum Usage {
 /// ([`RateLimiter::status`] shows it, [`RateLimiter::set_quota`] changes it).
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
-    handle: Handle,
-    keys: Arc<Keys>,
+    pub(crate) handle: Handle,
+    pub(crate) keys: Arc<Keys>,
     terms: Terms,
     waiting: Option<Waiting>,
 }
@@ -287,33 +293,22 @@ impl RateLimiter {
         }
     }
 
-    /// Deletes the limiter with all its grants and bookings, and returns whether it existed. The next request creates it again. With
-    /// [`QuotaScope::PerClient`], the state of other clients stays until its TTL ends.
+    /// Returns the operations that take the quota's protection away from others.
     ///
     /// ```
     /// # use stanchion_limiter::{Client, RateLimiter};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://ratelimiter-delete").await?;
+    /// # let client = Client::connect("memory://ratelimiter-danger").await?;
     /// let api = RateLimiter::new(&client, "partner-api", "10/m".parse()?)?;
-    /// let _ = api.try_acquire_many(10).await?;
-    /// assert!(api.delete().await?);
-    /// assert!(api.try_acquire_many(10).await?.granted().is_some());
+    /// let operator = api.danger(); // a word that shows in a review
+    /// assert!(!operator.delete().await?); // no request has created it
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. It is not resent, because a second run could delete a
-    /// limiter that was created in between.
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have deleted it.
-    pub async fn delete(&self) -> Result<bool, QueryError> {
-        let call = delete(&self.keys);
-        let reply = self.handle.query(&call, Resend::Never).await?;
-        let deleted = natural(&reply).ok_or_else(|| unexpected(&reply))?;
-        Ok(deleted == 1)
+    #[must_use]
+    pub const fn danger(&self) -> LimiterDanger<'_> {
+        LimiterDanger { limiter: self }
     }
 
     /// Waits for one permit.
@@ -380,7 +375,7 @@ impl RateLimiter {
     /// # use std::time::Duration;
     /// let _ = api.acquire_many(2).await?;
     /// match api.acquire_timeout(Duration::from_secs(5)).await {
-    ///     Err(LimitError::Limited(limited)) => assert!(limited.retry_after > Duration::from_secs(5)),
+    ///     Err(LimitError::TimedOut { limited: Some(limited), .. }) => assert!(limited.retry_after > Duration::from_secs(5)),
     ///     other => panic!("both are taken: {other:?}"),
     /// }
     /// # Ok(())
@@ -388,7 +383,7 @@ impl RateLimiter {
     /// ```
     ///
     /// # Errors
-    /// [`LimitError::Limited`]: nothing was taken. At once if the moment is within the horizon, or if no
+    /// [`LimitError::TimedOut`]: nothing was taken. At once if the moment is within the horizon, or if no
     /// other call of this process waits before it; at the deadline at the latest (P9). Otherwise as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety

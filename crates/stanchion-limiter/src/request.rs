@@ -51,27 +51,39 @@ impl Asking {
         match waited.await {
             Ok(hold) => Ok(Grant::new(hold, self.permits, self.facts())),
             // P8: the server has decided, and no request is in flight.
-            Err(AcquireError::TimedOut { free_by: None, .. }) if self.answer.was_refused() => {
+            Err(AcquireError::TimedOut {
+                name,
+                waited,
+                free_by: None,
+            }) if self.answer.was_refused() => {
                 self.tell_limited();
-                Err(self.facts().limited().into())
+                Err(LimitError::TimedOut {
+                    name,
+                    waited,
+                    limited: Some(self.facts().limited()),
+                    free_by: None,
+                })
             }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Acquires without a deadline.
-    pub(crate) async fn wait(self) -> Result<Grant, AcquireError> {
+    pub(crate) fn wait(self) -> impl Future<Output = Result<Grant, AcquireError>> + Send + 'static {
         let name = self.sync.name().clone();
-        self.acquire(None).await.map_err(|error| match error {
-            LimitError::Acquire(error) => error,
-            // Without a deadline, no script gives this reply.
-            LimitError::Limited(limited) => AcquireError::Rejected {
-                name,
-                rejection: Rejection::Other {
-                    detail: limited.to_string(),
+        // Not an `async fn`: every waiter would store the request twice.
+        async move {
+            self.acquire(None).await.map_err(|error| match error {
+                LimitError::Acquire(error) => error,
+                // Without a deadline, no script gives this reply.
+                error @ LimitError::TimedOut { .. } => AcquireError::Rejected {
+                    name,
+                    rejection: Rejection::Other {
+                        detail: error.to_string(),
+                    },
                 },
-            },
-        })
+            })
+        }
     }
 
     pub(crate) async fn try_acquire(mut self) -> Result<Attempt, AcquireError> {

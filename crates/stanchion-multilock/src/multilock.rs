@@ -35,6 +35,10 @@ use crate::scripts::Joint;
 /// * Any other mix is acquired **one after the other**, with a command for each, and released again when one cannot
 ///   be acquired. Members already acquired stay held, and renewed, during the wait for the rest.
 ///
+/// # Events
+/// There is no `events` method: a multi-lock has no state of its own on any server, and its members may be on several servers without a common
+/// order of events. Listen to the members (`Lock::events`), or wait for the whole with [`acquire`](Self::acquire).
+///
 /// # On the wire
 /// No format of its own: each member looks as if acquired alone, so holders and waiters of single members, also Redisson's,
 /// interoperate. Redisson's multi-lock does not sort: give it the names in byte order, or it can deadlock with others.

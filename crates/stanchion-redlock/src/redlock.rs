@@ -36,6 +36,10 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 /// * P8: errors have the outcome at each node.
 /// * Every acquire is a new owner, and there is no re-entry. There is no order between waiters, and no fencing token.
 ///
+/// # Events
+/// There is no `events` method: what one node reports says nothing about the quorum, and the nodes have no common order of events. Read the
+/// error of an acquire, which has the outcome at each node, or listen to a `Lock` of this name on one node.
+///
 /// # The algorithm
 /// Redlock, <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>: send a request to all nodes
 /// at once; the lock is held when more than half granted and the lease, counted from before the request was sent and

@@ -221,7 +221,35 @@ impl Semaphore {
         self.acquire_with(permits, AcquireOptions::new())
     }
 
-    fn acquire_with(
+    /// Waits for `permits` permits, with `options`: a timeout, or a function to call when the acquire has to wait.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{AcquireError, AcquireOptions, Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-acquire-with").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(1).await?;
+    /// let _held = licences.acquire().await?;
+    /// let options = AcquireOptions::new()
+    ///     .timeout(Duration::from_millis(20))
+    ///     .on_queued(|| println!("waiting for a licence"));
+    /// let late = licences.acquire_with(1, options).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire_many_timeout`](Self::acquire_many_timeout). [`Rejection::InvalidOption`], and nothing is sent, for options that could have
+    /// no effect: those of a lease (`lease`, `first_lease`, `renewal`, `max_hold`, `rest_after_crash`), because these permits have none; an
+    /// owner, because permits are not re-entered; `on_deadlock`. [`LeasedSemaphore::acquire_with`](crate::LeasedSemaphore::acquire_with)
+    /// takes those of a lease.
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub fn acquire_with(
         &self,
         permits: u32,
         options: AcquireOptions,
@@ -235,7 +263,28 @@ impl Semaphore {
         }
     }
 
-    fn try_acquire_with(
+    /// Tries once to acquire `permits` permits, with `options`. Their timeout bounds the wait for the server's answer.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{AcquireOptions, Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-try-acquire-with").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(1).await?;
+    /// let soon = AcquireOptions::new().timeout(Duration::from_millis(200));
+    /// assert!(licences.try_acquire_with(1, soon).await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire) and [`acquire_with`](Self::acquire_with).
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub fn try_acquire_with(
         &self,
         permits: u32,
         options: AcquireOptions,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use stanchion::{Client, ClientConfig, Gauges, Lock, Observer};
+use stanchion::client::{Gauges, Observer};
+use stanchion::{Client, ClientConfig, Lock};
 
 /// The totals, by what happened. Another telemetry has its own instruments here.
 #[derive(Debug, Default)]

@@ -31,68 +31,193 @@
 //! * `metrics`: counters and histograms through the `metrics` facade.
 //! * `tower`: a layer that lets requests through at the rate of a limiter.
 //!
+//! # Names
+//!
+//! The root has what most programs write: the synchronizers, their guards, the client, options and errors. Each primitive has a module with
+//! all of its names, also those of the root: its status, its options, its operations for operators. [`client`], [`hold`], [`error`],
+//! [`events`], [`survey`] and [`console`] have the names that the primitives share.
+//!
 //! This crate only re-exports: each primitive is a crate of its own over `stanchion-core` and can be used alone.
 
 #[doc(inline)]
-pub use stanchion_barrier::{
-    BarrierDanger, BarrierError, BarrierStatus, BrokenBy, CyclicBarrier, DoubleBarrier,
-    DoubleStatus, Inside, InvalidBarrier, OnLeave, Passed, WaitOptions,
+pub use barrier::{BarrierError, CyclicBarrier, DoubleBarrier};
+#[doc(inline)]
+pub use client::{Background, Client, ClientConfig, Moment, Secret, ServerUrl, ShutdownReport};
+#[doc(inline)]
+pub use election::{Election, Leadership};
+#[doc(inline)]
+pub use error::{
+    AcquireError, AdoptError, ConfigError, ConnectError, Error, FreeBy, InvalidLease, InvalidName,
+    LeaseLost, LostReason, Outage, QueryError, Rejection, ReleaseError, RenewError,
 };
 #[doc(inline)]
-pub use stanchion_client::{
-    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked,
-    Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError,
-    ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge,
-    DeadlockParty, Ended, Error, Event, Events, Fencing, FencingToken, FreeBy, Gauges, Guard, Held,
-    HoldMode, HoldTicket, IdleExpiry, InTheWay, InvalidIdleExpiry, InvalidLease, InvalidName,
-    InvalidTicket, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name,
-    NameHolder, NameRule, NameState, Observer, OnDeadlock, Outage, Owner, Placement, Presence,
-    Printable, Process, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError,
-    Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey,
-    SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
+pub use events::{Event, Events};
+#[doc(inline)]
+pub use fair::{FairLock, FairLockGuard};
+#[doc(inline)]
+pub use hold::{
+    Acquire, AcquireOptions, Ended, Fencing, FencingToken, Guard, HoldTicket, IdleExpiry, Lease,
+    Lockable, Name, OnDeadlock, Owner, Reentry, Renewal,
 };
 #[doc(inline)]
-pub use stanchion_election::{
-    CampaignOptions, Candidate, Challenge, Election, ElectionDanger, Lead, LeadEnd, Leader,
-    Leaders, Leadership, Observed, Stop, Term, TermEnd,
-};
+pub use jobs::{Job, JobGuard, Tick};
+#[doc(inline)]
+pub use latch::CountDownLatch;
+#[doc(inline)]
+pub use limiter::{LimitError, Quota, RateLimiter, TokenBucket};
+#[doc(inline)]
+pub use lock::{Lock, LockGuard};
+#[doc(inline)]
+pub use multilock::{MultiGuard, MultiLock};
+#[doc(inline)]
+pub use redlock::{RedGuard, RedLock, RedLockError};
+#[doc(inline)]
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+#[doc(inline)]
+pub use semaphore::{LeasedPermit, LeasedSemaphore, Permit, Semaphore};
 #[cfg(feature = "embedded")]
 #[doc(inline)]
 pub use stanchion_embedded as embedded;
-#[doc(inline)]
-pub use stanchion_fair::{FairDanger, FairHolder, FairLock, FairLockGuard, FairLockStatus};
-#[doc(inline)]
-pub use stanchion_jobs::{
-    Activity, Begun, InvalidTick, Job, JobGuard, JobHolder, JobRun, JobStatus, LastRun, Outcome,
-    Tick,
-};
-#[doc(inline)]
-pub use stanchion_latch::CountDownLatch;
-#[doc(inline)]
-pub use stanchion_limiter::{
-    Attempt, BucketStatus, Grant, InvalidQuota, Limit, LimitError, Limited, LimiterStatus, Quota,
-    QuotaScope, RateLimiter, TokenBucket, Usage, Waiting,
-};
-#[cfg(feature = "tower")]
-#[doc(inline)]
-pub use stanchion_limiter::{LayerError, LimitLayer, LimitService, Limiting};
-#[doc(inline)]
-pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
-#[doc(inline)]
-pub use stanchion_multilock::{InvalidMembers, MultiDanger, MultiGuard, MultiLock};
-#[doc(inline)]
-pub use stanchion_redlock::{
-    InvalidNodes, NodeOutcome, NodeReport, RedGuard, RedLock, RedLockError,
-};
-#[doc(inline)]
-pub use stanchion_rwlock::{
-    Preference, ReadGuard, RwLock, RwLockDanger, RwLockHolder, RwLockSide, RwLockStatus, WriteGuard,
-};
-#[doc(inline)]
-pub use stanchion_semaphore::{
-    HeldPermit, InvalidPermitId, LeasedDanger, LeasedPermit, LeasedSemaphore, LeasedStatus, Permit,
-    PermitHolder, PermitId, Semaphore, SemaphoreDanger, SemaphoreStatus,
-};
+
+/// Barriers: parties that wait for each other, once or in rounds.
+pub mod barrier {
+    #[doc(inline)]
+    pub use stanchion_barrier::{
+        BarrierDanger, BarrierError, BarrierStatus, BrokenBy, CyclicBarrier, DoubleBarrier,
+        DoubleStatus, Inside, InvalidBarrier, OnLeave, Passed, WaitOptions,
+    };
+}
+
+/// The client, its settings, and the parts of it that a program can replace: clock, connections, observer.
+pub mod client {
+    #[doc(inline)]
+    pub use stanchion_client::{
+        AbandonedHold, Background, BootClock, ByteStream, Client, ClientConfig, Clock, Connector,
+        Credentials, CredentialsProvider, Gauges, Moment, Observer, Placement, Presence, Process,
+        Secret, ServerInfo, ServerUrl, ShutdownReport, TokioClock, Wake,
+    };
+}
+
+/// Plain commands to the servers of a client, for operators' tools.
+pub mod console {
+    #[doc(inline)]
+    pub use stanchion_client::{Console, Printable, Reply, Tracked};
+}
+
+/// Leader election: candidates, terms, and the work of a leader.
+pub mod election {
+    #[doc(inline)]
+    pub use stanchion_election::{
+        CampaignOptions, Candidate, Challenge, Election, ElectionDanger, Lead, LeadEnd, Leader,
+        Leaders, Leadership, Observed, Stop, Term, TermEnd,
+    };
+}
+
+/// The errors that primitives share. An error of one primitive is in the module of the primitive.
+pub mod error {
+    #[doc(inline)]
+    pub use stanchion_client::{
+        AcquireError, AdoptError, ConfigError, ConnectError, Error, FreeBy, InvalidIdleExpiry,
+        InvalidLease, InvalidName, InvalidTicket, LeaseLost, LostReason, NameRule, Outage,
+        QueryError, Rejection, ReleaseError, RenewError, ServerRejection,
+    };
+}
+
+/// The events of a name, in any process.
+pub mod events {
+    #[doc(inline)]
+    pub use stanchion_client::{Event, Events, HoldMode, NameHolder, NameState};
+}
+
+/// The fair lock: one queue over all processes.
+pub mod fair {
+    #[doc(inline)]
+    pub use stanchion_fair::{FairDanger, FairHolder, FairLock, FairLockGuard, FairLockStatus};
+}
+
+/// The parts that acquires and holds of all primitives share: names, owners, options, leases, tokens, tickets.
+pub mod hold {
+    #[doc(inline)]
+    pub use stanchion_client::{
+        Acquire, AcquireOptions, Acquiring, Asked, Ended, Fencing, FencingToken, Guard, Held,
+        HoldTicket, IdleExpiry, Lease, Lockable, MAX_NAME_BYTES, Name, OnDeadlock, Owner, Reentry,
+        ReleaseRequest, Renewal, WireOwner,
+    };
+}
+
+/// Scheduled jobs that run once, although many machines have the schedule.
+pub mod jobs {
+    #[doc(inline)]
+    pub use stanchion_jobs::{
+        Activity, Begun, InvalidTick, Job, JobGuard, JobHolder, JobRun, JobStatus, LastRun,
+        Outcome, Tick,
+    };
+}
+
+/// The count-down latch.
+pub mod latch {
+    #[doc(inline)]
+    pub use stanchion_latch::{CountDownLatch, LatchDanger};
+}
+
+/// Rate limiters.
+pub mod limiter {
+    #[doc(inline)]
+    pub use stanchion_limiter::{
+        Attempt, BucketStatus, Grant, InvalidQuota, Limit, LimitError, Limited, LimiterDanger,
+        LimiterStatus, Quota, QuotaScope, RateLimiter, TokenBucket, Usage, Waiting,
+    };
+    #[cfg(feature = "tower")]
+    #[doc(inline)]
+    pub use stanchion_limiter::{LayerError, LimitLayer, LimitService, Limiting};
+}
+
+/// The reentrant lock.
+pub mod lock {
+    #[doc(inline)]
+    pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
+}
+
+/// Several locks as one, all or nothing.
+pub mod multilock {
+    #[doc(inline)]
+    pub use stanchion_multilock::{InvalidMembers, MultiDanger, MultiGuard, MultiLock};
+}
+
+/// One lock on a quorum of independent servers.
+pub mod redlock {
+    #[doc(inline)]
+    pub use stanchion_redlock::{
+        InvalidNodes, NodeOutcome, NodeReport, RedGuard, RedLock, RedLockError,
+    };
+}
+
+/// The read-write lock: many readers or one writer.
+pub mod rwlock {
+    #[doc(inline)]
+    pub use stanchion_rwlock::{
+        Preference, ReadGuard, RwLock, RwLockDanger, RwLockHolder, RwLockSide, RwLockStatus,
+        WriteGuard,
+    };
+}
+
+/// Semaphores: at most n permits, with or without a lease.
+pub mod semaphore {
+    #[doc(inline)]
+    pub use stanchion_semaphore::{
+        HeldPermit, InvalidPermitId, LeasedDanger, LeasedPermit, LeasedSemaphore, LeasedStatus,
+        Permit, PermitHolder, PermitId, Semaphore, SemaphoreDanger, SemaphoreStatus,
+    };
+}
+
+/// Holds and waits of all clients, and deadlocks among them.
+pub mod survey {
+    #[doc(inline)]
+    pub use stanchion_client::{
+        Actor, Certainty, Deadlock, DeadlockEdge, DeadlockParty, InTheWay, OnDeadlock, Survey,
+        SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait,
+    };
+}
 
 /// The items that most programs need.
 pub mod prelude {

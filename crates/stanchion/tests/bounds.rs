@@ -4,7 +4,10 @@
 //!
 //! Long: a line for each type and each verb.
 
-use stanchion::*;
+use stanchion::{
+    barrier::*, client::*, console::*, election::*, error::*, events::*, fair::*, hold::*, jobs::*,
+    latch::*, limiter::*, lock::*, multilock::*, redlock::*, rwlock::*, semaphore::*, survey::*,
+};
 
 fn shared<T: Send + Sync + 'static>() {}
 
@@ -191,6 +194,7 @@ fn primitives() {
     shared::<InvalidNodes>();
     shared::<InvalidPermitId>();
     shared::<InvalidQuota>();
+    shared::<LatchDanger<'static>>();
     shared::<LeasedDanger<'static>>();
     shared::<LeasedPermit>();
     shared::<LeasedSemaphore>();
@@ -198,6 +202,7 @@ fn primitives() {
     shared::<Limit>();
     shared::<LimitError>();
     shared::<Limited>();
+    shared::<LimiterDanger<'static>>();
     shared::<LimiterStatus>();
     shared::<Lock>();
     shared::<LockGuard>();
@@ -449,6 +454,8 @@ fn semaphores() {
     spawned(Semaphore::acquire(&any()));
     spawned(Semaphore::acquire_many(&any(), any()));
     spawned(Semaphore::acquire_timeout(&any(), any()));
+    spawned(Semaphore::acquire_with(&any(), any(), any()));
+    spawned(Semaphore::try_acquire_with(&any(), any(), any()));
     spawned(Semaphore::acquire_many_timeout(&any(), any(), any()));
     spawned(Semaphore::try_acquire(&any()));
     spawned(Semaphore::try_acquire_many(&any(), any()));
@@ -490,7 +497,7 @@ fn limiters() {
     spawned(RateLimiter::try_acquire_many(&any(), 1));
     awaited(RateLimiter::status(&any()));
     awaited(RateLimiter::set_quota(&any(), any(), any()));
-    awaited(RateLimiter::delete(&any()));
+    awaited(LimiterDanger::delete(&any()));
     spawned(TokenBucket::acquire(&any()));
     spawned(TokenBucket::acquire_many(&any(), 1));
     spawned(TokenBucket::acquire_timeout(&any(), any()));
@@ -519,7 +526,8 @@ fn latches() {
     awaited(CountDownLatch::waiting_processes(&any()));
     awaited(CountDownLatch::wait(&any()));
     awaited(CountDownLatch::wait_timeout(&any(), any()));
-    awaited(CountDownLatch::delete(&any()));
+    awaited(CountDownLatch::wait_with(&any(), any()));
+    awaited(LatchDanger::delete(&any()));
 }
 
 /// Of the locks that are made of others.

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use stanchion::{AcquireOptions, Client, Election, Job, Lease, Lock, Outcome, RateLimiter, Tick};
+use stanchion::jobs::Outcome;
+use stanchion::{AcquireOptions, Client, Election, Job, Lease, Lock, RateLimiter, Tick};
 
 /// The value of the series that begins with `series`.
 fn value(text: &str, series: &str) -> Option<f64> {

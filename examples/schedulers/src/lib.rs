@@ -5,7 +5,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use stanchion::{Job, JobRun, Outcome, Tick};
+use stanchion::jobs::{JobRun, Outcome};
+use stanchion::{Job, Tick};
 
 /// The work: here it says for which tick it ran.
 pub type Ran = tokio::sync::mpsc::UnboundedSender<Tick>;

@@ -84,8 +84,8 @@ async fn assert_all_refuse(lock: &RwLock) {
 async fn a_foreign_key_is_left_untouched(world: &World) {
     let client = world.client().await;
     for preference in [
-        stanchion::Preference::Redisson,
-        stanchion::Preference::Writer,
+        stanchion::rwlock::Preference::Redisson,
+        stanchion::rwlock::Preference::Writer,
     ] {
         let lock = rwlock(&client).with_preference(preference);
         let _ = world.admin(&["SET", "job", "precious"]);
@@ -158,7 +158,7 @@ async fn odd_names_work_and_leave_nothing(world: &World) {
     for name in odd {
         let lock = RwLock::new(&client, name)
             .unwrap()
-            .with_preference(stanchion::Preference::Writer);
+            .with_preference(stanchion::rwlock::Preference::Writer);
         let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
         first.reenter().await.unwrap().release().await.unwrap();
         assert!(lock.try_write().await.unwrap().is_none());

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use stanchion::{Client, Preference, RwLock};
+use stanchion::rwlock::Preference;
+use stanchion::{Client, RwLock};
 use stanchion_testkit::eventually_async;
 use stanchion_tests::World;
 

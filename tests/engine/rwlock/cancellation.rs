@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Client, Preference};
+use stanchion::rwlock::Preference;
+use stanchion::{AcquireOptions, Client};
 use stanchion_testkit::{cancel_after, eventually, eventually_async, for_each_await_point};
 use stanchion_tests::World;
 use tokio::time::Instant;

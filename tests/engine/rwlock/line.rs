@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use stanchion::client::Wake;
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, Client, Preference, ReadGuard, RwLock, Wake, WriteGuard};
+use stanchion::rwlock::Preference;
+use stanchion::{AcquireError, Client, ReadGuard, RwLock, WriteGuard};
 use stanchion_testkit::eventually;
 use stanchion_tests::{JAVA, World};
 use tokio::task::{JoinHandle, JoinSet};

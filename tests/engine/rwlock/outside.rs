@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use stanchion::{Client, Preference, RwLock, Wake};
+use stanchion::client::Wake;
+use stanchion::rwlock::Preference;
+use stanchion::{Client, RwLock};
 use stanchion_tests::World;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use stanchion::{Client, Preference, ReadGuard, RwLock};
+use stanchion::rwlock::Preference;
+use stanchion::{Client, ReadGuard, RwLock};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::task::{JoinHandle, JoinSet};

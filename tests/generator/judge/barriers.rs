@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, BrokenBy, Rejection};
+use stanchion::barrier::BrokenBy;
+use stanchion::{AcquireError, Rejection};
 use tokio::time::Instant;
 
 use crate::barriers::BarrierEnd;
@@ -351,7 +352,7 @@ fn broke(state: &mut State, op: &Op, round: u64, by: BrokenBy) {
     }
 }
 
-fn inside(held: &Held) -> Option<&stanchion::Inside> {
+fn inside(held: &Held) -> Option<&stanchion::barrier::Inside> {
     match &*held.acquired {
         Acquired::Inside(inside) => Some(inside),
         _ => None,

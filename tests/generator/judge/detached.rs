@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Clock as _, Moment};
+use stanchion::Moment;
+use stanchion::client::Clock as _;
 use tokio::time::Instant;
 
 use crate::resource::{Family, Side};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use stanchion::election::{Leader, Observed};
 use stanchion::embedded::Reply;
-use stanchion::{Leader, Observed};
 use tokio::time::Instant;
 
 use crate::keys::{self, key_for, run};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stanchion::{AcquireError, BarrierError, BrokenBy, CyclicBarrier, Lease, OnLeave, WaitOptions};
+use stanchion::barrier::{BrokenBy, OnLeave, WaitOptions};
+use stanchion::{AcquireError, BarrierError, CyclicBarrier, Lease};
 use tokio::time::{sleep, timeout};
 
 use super::{Work, Workload, explain, may_act_until, progress};
@@ -87,7 +88,7 @@ fn work(mut worker: Worker) -> Work {
 /// Returns the result that an error stands for, and counts it.
 pub(crate) fn failed(ledger: &crate::ledger::Ledger, error: &BarrierError) -> CallResult {
     match error {
-        BarrierError::Acquire(AcquireError::TimedOut { free_by: None, .. }) => {
+        BarrierError::TimedOut { free_by: None, .. } => {
             ledger.count("timed out");
             CallResult::Nothing
         }
@@ -95,7 +96,7 @@ pub(crate) fn failed(ledger: &crate::ledger::Ledger, error: &BarrierError) -> Ca
             ledger.count("unavailable");
             CallResult::Unknown
         }
-        BarrierError::Acquire(AcquireError::TimedOut { .. } | AcquireError::Ambiguous { .. }) => {
+        BarrierError::TimedOut { .. } | BarrierError::Acquire(AcquireError::Ambiguous { .. }) => {
             ledger.count("ambiguous");
             CallResult::Unknown
         }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, BarrierError, DoubleBarrier, Inside, Lease};
+use stanchion::barrier::Inside;
+use stanchion::{BarrierError, DoubleBarrier, Lease};
 use tokio::time::{sleep, timeout};
 
 use super::barrier::{failed, judge_rounds, rounds, stalls};
@@ -103,9 +104,7 @@ async fn be_inside(worker: &mut Worker, ledger: &Ledger, caller: (u32, u32), ins
     };
     leaving.end(match left {
         Some(Ok(())) => CallResult::Done,
-        None | Some(Err(BarrierError::Acquire(AcquireError::TimedOut { .. }))) => {
-            CallResult::Nothing
-        }
+        None | Some(Err(BarrierError::TimedOut { .. })) => CallResult::Nothing,
         Some(Err(error)) => failed(ledger, &error),
     });
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stanchion::{Election, FencingToken, Observed};
+use stanchion::election::Observed;
+use stanchion::{Election, FencingToken};
 use stanchion_testkit::{Event, Kind};
 
 use super::holds::HOLDS;

@@ -22,9 +22,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stanchion::rwlock::Preference;
 use stanchion::{
-    Client, ClientConfig, FencingToken, Lease, Lock, LockGuard, LostReason, Preference,
-    ReleaseError, RwLock,
+    Client, ClientConfig, FencingToken, Lease, Lock, LockGuard, LostReason, ReleaseError, RwLock,
 };
 use stanchion_testkit::{History, Kind, Mode};
 use stanchion_tests::permits;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, Reply};
+use stanchion::Client;
+use stanchion::console::Reply;
 
 use crate::beside;
 use crate::entry::Entry;
@@ -38,7 +39,7 @@ pub(super) async fn check(client: &Client, entries: &mut [Entry]) {
 /// The time by which Redisson's last entry is ahead of the server.
 async fn ahead(client: &Client, key: &[u8]) -> Option<Duration> {
     let console = client.console_of(key)?;
-    let name = stanchion::Name::new("", key, stanchion::Placement::Anywhere).ok()?;
+    let name = stanchion::Name::new("", key, stanchion::client::Placement::Anywhere).ok()?;
     let now = server_micros(&console).await? / 1000;
     let (log, from) = (beside::log_of(&name), (now + TOLERATED).to_string());
     let asked = [

@@ -1,6 +1,7 @@
 //! Calls that wait for each other.
 
-use stanchion::{Certainty, Client, Deadlock, DeadlockEdge, DeadlockParty, InTheWay, QueryError};
+use stanchion::survey::{Certainty, Deadlock, DeadlockEdge, DeadlockParty, InTheWay};
+use stanchion::{Client, QueryError};
 
 use super::finding::Finding;
 use crate::wording::{age, printable};

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use stanchion::{Client, Console, Name, Placement, QueryError, Rejection};
+use stanchion::client::Placement;
+use stanchion::console::Console;
+use stanchion::{Client, Name, QueryError, Rejection};
 
 use super::finding::Finding;
 use crate::beside;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use stanchion::{Console, QueryError};
+use stanchion::QueryError;
+use stanchion::console::Console;
 
 use super::finding::Finding;
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use stanchion::console::Console;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Console, Fencing, Lease, Lock, QueryError, Rejection,
+    AcquireError, AcquireOptions, Client, Fencing, Lease, Lock, QueryError, Rejection,
 };
 use tokio::time::Instant;
 
@@ -75,7 +76,8 @@ async fn clock(console: &Console) -> Result<Finding, QueryError> {
                 "is this Redis or Valkey?",
             ));
         };
-        let part = |reply: &stanchion::Reply| reply.as_int().and_then(|n| u64::try_from(n).ok());
+        let part =
+            |reply: &stanchion::console::Reply| reply.as_int().and_then(|n| u64::try_from(n).ok());
         let theirs = Duration::from_secs(part(seconds).unwrap_or(0))
             + Duration::from_micros(part(micros).unwrap_or(0));
         if best.is_none_or(|(least, ..)| trip < least) {

@@ -1,6 +1,7 @@
 //! The facts that are shown of barriers, cyclic and double.
 
-use stanchion::{Client, CyclicBarrier, DoubleBarrier, OnLeave};
+use stanchion::barrier::OnLeave;
+use stanchion::{Client, CyclicBarrier, DoubleBarrier};
 
 use super::Facts;
 use crate::barrier::invalid;

@@ -1,6 +1,7 @@
 //! The facts that are shown of an election.
 
-use stanchion::{Candidate, Client, Election, Leader};
+use stanchion::election::{Candidate, Leader};
+use stanchion::{Client, Election};
 
 use super::{Facts, Held, Standing};
 use crate::exit::{Failure, Library};

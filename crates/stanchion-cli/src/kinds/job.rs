@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use stanchion::{Activity, Client, Job, JobStatus, LastRun, Lock};
+use stanchion::jobs::{Activity, JobStatus, LastRun};
+use stanchion::{Client, Job, Lock};
 
 use super::{Facts, Held, time_at};
 use crate::exit::{Failure, Library};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, LimiterStatus, Quota, QuotaScope, RateLimiter};
+use stanchion::limiter::{LimiterStatus, QuotaScope};
+use stanchion::{Client, Quota, RateLimiter};
 
 use super::Facts;
 use crate::exit::{self, Failure, Library};

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use stanchion::{Client, Console, FencingToken, Name};
+use stanchion::console::Console;
+use stanchion::{Client, FencingToken, Name};
 
 use crate::beside;
 use crate::exit::{Failure, Library};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use stanchion::{AcquireError, Activity, Begun, Client, Job, Lease, Tick};
+use stanchion::jobs::{Activity, Begun};
+use stanchion::{AcquireError, Client, Job, Lease, Tick};
 use tokio::time::Instant;
 
 use super::RunArgs;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::Serialize;
-use stanchion::{FencingToken, LostReason, Printable, ReleaseRequest};
+use stanchion::console::Printable;
+use stanchion::hold::ReleaseRequest;
+use stanchion::{FencingToken, LostReason};
 
 use super::RunArgs;
 use super::child::Ended;

@@ -3,10 +3,12 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use stanchion::election::CampaignOptions;
+use stanchion::hold::ReleaseRequest;
 use stanchion::{
-    AcquireError, AcquireOptions, CampaignOptions, Client, Election, FairLock, FairLockGuard,
-    FencingToken, JobGuard, Leadership, LeasedPermit, LeasedSemaphore, Lock, LockGuard, LostReason,
-    Name, QueryError, ReadGuard, ReleaseError, ReleaseRequest, RwLock, Tick, WriteGuard,
+    AcquireError, AcquireOptions, Client, Election, FairLock, FairLockGuard, FencingToken,
+    JobGuard, Leadership, LeasedPermit, LeasedSemaphore, Lock, LockGuard, LostReason, Name,
+    QueryError, ReadGuard, ReleaseError, RwLock, Tick, WriteGuard,
 };
 
 use super::{Kind, RunArgs};

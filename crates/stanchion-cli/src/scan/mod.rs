@@ -6,7 +6,8 @@ mod progress;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stanchion::{Client, Console, QueryError, Rejection, Reply};
+use stanchion::console::{Console, Reply};
+use stanchion::{Client, QueryError, Rejection};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 

@@ -42,7 +42,10 @@ pub(super) async fn show(
 ) -> Result<(), Failure> {
     let mut screen = Screen::whole()?;
     let consoles = looker.client.consoles();
-    let servers: Vec<&str> = consoles.iter().map(stanchion::Console::server).collect();
+    let servers: Vec<&str> = consoles
+        .iter()
+        .map(stanchion::console::Console::server)
+        .collect();
     let server = printable(servers.join(" ").as_bytes());
     let colour = output::may_colour(&std::io::stdout());
     let mut state = State::new(first);

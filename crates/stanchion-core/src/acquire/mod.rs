@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actor::ActorId;
-use crate::description::{Subject, Synchronizer};
+use crate::description::{Subject, Synchronizer, Tenure};
 use crate::error::{AcquireError, Rejection};
 use crate::extension::{GiveUp, Patient};
 use crate::free_by::FreeBy;
@@ -245,6 +245,12 @@ fn check(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<HoldTerms, AcquireError> {
+    if let Some(rule) = needs_a_hold(sync, options) {
+        return Err(AcquireError::Rejected {
+            name: sync.name().clone(),
+            rejection: Rejection::InvalidOption { rule },
+        });
+    }
     if let Some(max_hold) = options.max_hold
         && max_hold < Lease::MIN.length()
     {
@@ -282,6 +288,21 @@ fn check(
         actor,
         on_deadlock: options.on_deadlock,
     })
+}
+
+/// Returns the rule that an option for leases or holds breaks where there is none: it would do nothing.
+fn needs_a_hold(sync: &dyn Synchronizer, options: &AcquireOptions) -> Option<String> {
+    let kind = sync.kind().name();
+    let without = match sync.tenure() {
+        Tenure::Leased => return None,
+        Tenure::Unleased => "holds without a lease",
+        Tenure::Nothing if options.owner.is_some() => {
+            return Some(format!("owner: a wait for a {kind} leaves no hold"));
+        }
+        Tenure::Nothing => "no holds",
+    };
+    let option = options.of_a_lease()?;
+    Some(format!("{option}: a {kind} has {without}"))
 }
 
 /// Returns the search for a deadlock that [`OnDeadlock::Fail`] demands; it begins when it is first polled. An option that could never have an

@@ -4,7 +4,8 @@ mod judge;
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Begun, Job, Lease, Outcome, Tick};
+use stanchion::jobs::{Begun, Outcome};
+use stanchion::{AcquireError, AcquireOptions, Job, Lease, Tick};
 use stanchion_testkit::{Kind, Mode};
 use tokio::time::{sleep, timeout};
 

@@ -5,7 +5,8 @@ mod judge;
 use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply};
-use stanchion::{AcquireError, Attempt, Grant, Limit, LimitError, Quota, RateLimiter, TokenBucket};
+use stanchion::limiter::{Attempt, Grant, Limit};
+use stanchion::{AcquireError, LimitError, Quota, RateLimiter, TokenBucket};
 use tokio::time::{sleep, timeout};
 
 use super::Workload;
@@ -87,7 +88,7 @@ async fn use_it(mut worker: Worker, api: Api) {
         let began = call.began;
         let answer: Option<Result<Grant, LimitError>> = match way {
             0..4 => Some(
-                either!(&api, api => api.acquire_many(permits).await).map_err(LimitError::Acquire),
+                either!(&api, api => api.acquire_many(permits).await).map_err(LimitError::from),
             ),
             4..6 => {
                 let got = either!(&api, api => api.acquire_many_timeout(permits, limit).await);
@@ -99,13 +100,18 @@ async fn use_it(mut worker: Worker, api: Api) {
                 ledger.check_bound("try_acquire", began, OPERATION_TIMEOUT);
                 Some(match got {
                     Ok(Attempt::Granted(grant)) => Ok(grant),
-                    Ok(Attempt::Limited(limited)) => Err(limited.into()),
+                    Ok(Attempt::Limited(limited)) => Err(LimitError::TimedOut {
+                        name: either!(&api, api => api.name().clone()),
+                        waited: Duration::ZERO,
+                        limited: Some(limited),
+                        free_by: None,
+                    }),
                     Err(error) => Err(error.into()),
                 })
             }
             _ => {
                 let called = either!(&api, api => timeout(limit, api.acquire_many(permits)).await);
-                called.ok().map(|got| got.map_err(LimitError::Acquire))
+                called.ok().map(|got| got.map_err(LimitError::from))
             }
         };
         let (now, refunds) = (ledger.time.now(), worker.rng.u8(..8) == 0);
@@ -149,19 +155,18 @@ async fn give_back(ledger: &Ledger, caller: (u32, u32), grant: Grant) {
 
 fn refused(ledger: &Ledger, error: &LimitError) -> CallResult {
     match error {
-        LimitError::Limited(_) => {
+        LimitError::TimedOut {
+            limited: Some(_), ..
+        } => {
             ledger.count("limited");
             CallResult::Nothing
         }
-        LimitError::Acquire(AcquireError::TimedOut { free_by: None, .. }) => {
+        LimitError::TimedOut { free_by: None, .. } => {
             ledger.count("timed out");
             CallResult::Nothing
         }
-        LimitError::Acquire(
-            AcquireError::Unavailable { .. }
-            | AcquireError::TimedOut { .. }
-            | AcquireError::Ambiguous { .. },
-        ) => {
+        LimitError::TimedOut { .. }
+        | LimitError::Acquire(AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }) => {
             ledger.count("ambiguous");
             CallResult::Unknown
         }
