@@ -61,7 +61,7 @@ async fn a_hand_off_costs_one_command(world: &World) {
                 stanchion_testkit::eventually("the waiter retries", || {
                     world.scripts_run() > before_wait
                 })
-                .await
+                .await;
             }
             // By now the client has removed its queue entry, which hand-offs do not need, and the hand-off script is loaded.
             2 => {

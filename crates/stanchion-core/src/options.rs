@@ -224,15 +224,18 @@ impl AcquireOptions {
 
     /// Returns the first of these options, with its value, that only a lease gives an effect.
     pub(crate) fn of_a_lease(&self) -> Option<String> {
-        let shown = |option, length| format!("{option} {}", humantime::format_duration(length));
         let rest = Some(self.rest_after_crash).filter(|rest| !rest.is_zero());
-        None.or(self.lease.map(|lease| shown("lease", lease.length())))
-            .or(self
-                .first_lease
-                .map(|lease| shown("first_lease", lease.length())))
-            .or(self.max_hold.map(|most| shown("max_hold", most)))
-            .or(rest.map(|rest| shown("rest_after_crash", rest)))
-            .or((self.renewal == Renewal::Manual).then(|| "renewal Manual".to_owned()))
+        let lengths = [
+            ("lease", self.lease.map(Lease::length)),
+            ("first_lease", self.first_lease.map(Lease::length)),
+            ("max_hold", self.max_hold),
+            ("rest_after_crash", rest),
+        ];
+        let mut set = lengths.into_iter().filter_map(|(option, length)| {
+            Some(format!("{option} {}", humantime::format_duration(length?)))
+        });
+        let manual = || (self.renewal == Renewal::Manual).then(|| "renewal Manual".to_owned());
+        set.next().or_else(manual)
     }
 
     /// Sets the longest hold: after it the watchdog stops and the guard is lost, so a leaked guard cannot block indefinitely.

@@ -28,7 +28,7 @@
 //!
 //! A latch has no owner and no lease. If a worker dies before it counts down, the count stays where it is, unless the latch is
 //! [ephemeral](CountDownLatch::ephemeral): wait with
-//! [`CountDownLatch::wait_timeout`], or have an operator who can [delete](CountDownLatch::delete) the latch.
+//! [`CountDownLatch::wait_timeout`], or have an operator who can [delete](LatchDanger::delete) the latch.
 
 mod danger;
 mod latch;

@@ -196,8 +196,8 @@ pub mod redlock {
 pub mod rwlock {
     #[doc(inline)]
     pub use stanchion_rwlock::{
-        Preference, ReadGuard, RwLock, RwLockDanger, RwLockHolder, RwLockSide, RwLockStatus,
-        WriteGuard,
+        Preference, ReadGuard, Reading, RwLock, RwLockDanger, RwLockHolder, RwLockSide,
+        RwLockStatus, WriteGuard, Writing,
     };
 }
 
