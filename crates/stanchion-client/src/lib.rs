@@ -4,12 +4,20 @@
 //! `stanchion` facade or on one primitive's crate; both re-export the parts that users need. Authors of a primitive depend on this crate and start
 //! at [`primitive`].
 
+mod any;
 mod client;
+mod guard;
+mod part;
 
+pub use any::{Acquire, Acquiring};
 pub use client::Client;
+pub use guard::{Anything, Guard, Held};
+pub use part::Lockable;
 
 /// The interface for the crates of the primitives: a synchronizer describes itself to the core.
 pub mod primitive {
+    pub use crate::guard::{Detachable, Downgradable, Fenced, Permits, Quorum, Reentrant};
+    pub use crate::part::{Lockable, Part};
     pub use stanchion_core::primitive::*;
     pub use stanchion_events::Visible;
 }

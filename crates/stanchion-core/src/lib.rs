@@ -6,7 +6,6 @@
 mod acquire;
 mod actor;
 mod agenda;
-mod any;
 mod connect;
 mod dated;
 mod deadlock;
@@ -16,7 +15,6 @@ mod extension;
 mod fact;
 mod field;
 mod free_by;
-mod guard;
 mod hint;
 mod hold;
 mod holders;
@@ -42,7 +40,6 @@ mod watchdog;
 mod wire;
 mod wire_owner;
 
-pub use any::{Acquire, Acquiring};
 pub use connect::ShutdownReport;
 pub use deadlock::{DeadlockEdge, DeadlockParty, InTheWay, SurveyedName, client_of};
 pub use error::{
@@ -50,7 +47,6 @@ pub use error::{
     ReleaseError, RenewError,
 };
 pub use free_by::FreeBy;
-pub use guard::{Anything, Guard, Held};
 pub use hold::ended::Ended;
 pub use hold::losses::AbandonedHold;
 pub use hold::ticket::HoldTicket;
@@ -60,7 +56,6 @@ pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
 pub use notice::{Asked, ReleaseRequest};
 pub use options::{AcquireOptions, OnDeadlock, Reentry, Renewal};
 pub use owner::Owner;
-pub use primitive::Lockable;
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;
 

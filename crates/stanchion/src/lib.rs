@@ -139,9 +139,9 @@ pub mod fair {
 pub mod hold {
     #[doc(inline)]
     pub use stanchion_client::{
-        Acquire, AcquireOptions, Acquiring, Asked, Ended, Fencing, FencingToken, Guard, Held,
-        HoldTicket, IdleExpiry, Lease, Lockable, MAX_NAME_BYTES, Name, OnDeadlock, Owner, Reentry,
-        ReleaseRequest, Renewal, WireOwner,
+        Acquire, AcquireOptions, Acquiring, Anything, Asked, Ended, Fencing, FencingToken, Guard,
+        Held, HoldTicket, IdleExpiry, Lease, Lockable, MAX_NAME_BYTES, Name, OnDeadlock, Owner,
+        Reentry, ReleaseRequest, Renewal, WireOwner,
     };
 }
 

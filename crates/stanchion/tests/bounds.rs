@@ -60,6 +60,7 @@ fn core() {
     shared::<AcquireError>();
     shared::<AcquireOptions>();
     shared::<AdoptError>();
+    shared::<Anything>();
     shared::<Asked>();
     shared::<Background>();
     shared::<BootClock>();
@@ -220,6 +221,7 @@ fn primitives() {
     shared::<QuotaScope>();
     shared::<RateLimiter>();
     shared::<ReadGuard>();
+    shared::<Reading>();
     shared::<RedGuard>();
     shared::<RedLock>();
     shared::<RedLockError>();
@@ -235,6 +237,7 @@ fn primitives() {
     shared::<Usage>();
     shared::<Waiting>();
     shared::<WriteGuard>();
+    shared::<Writing>();
     member::<Lock>();
     member::<FairLock>();
     member::<RwLockSide>();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::plan::Plan;
 use super::timeout_at;
 use crate::dated::Dated;
 use crate::description::{Request, Sharing, Synchronizer, Verdict, now_of, rest_of};
@@ -13,11 +14,9 @@ use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
 use crate::hold::sweep::{Debt, Gathered, finished};
 use crate::line::{Approach, Reason, Sign};
-use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::waiting::{Applicant, LockEntry, Position, Stay, Ticket};
-use crate::wire_owner::WireOwner;
 use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, Wake, micros};
 
 /// The outcome of one request.
@@ -35,33 +34,12 @@ pub(super) enum Attempt {
     Rejected(Rejection),
 }
 
-/// The settings of an acquire, which all its requests share.
-#[derive(Clone, Debug)]
-pub(super) struct Manner {
-    pub(super) terms: HoldTerms,
-    /// The start of the call.
-    pub(super) began: Moment,
-    /// True if the acquire waits after a refusal.
-    pub(super) waits: bool,
-    /// Boxed: rare.
-    pub(super) other: Option<Box<Other>>,
-}
-
-/// Another owner that an acquire concerns.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Other {
-    /// The owner of the exclusive hold that this acquire shares: a writer that also reads.
-    pub(super) within: Option<WireOwner>,
-    /// The owner of the detached hold that this acquire takes over.
-    pub(super) from: Option<WireOwner>,
-}
-
 /// One logical acquire: the owner of its requests, with the debt of that owner.
 #[derive(Debug)]
 pub(super) struct Asking {
     /// Swept when this is dropped, or when the request under way has ended, whichever is later (P3).
     pub(super) debt: Arc<Debt>,
-    manner: Manner,
+    plan: Plan,
     /// The reason of the next request, if the server keeps a line.
     reason: Reason,
     /// Delays a shutdown until the outcome of the last request is handled (P3). Dropped after the clean-up has begun.
@@ -69,14 +47,14 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    pub(super) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, manner: Manner) -> Self {
+    pub(super) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, plan: Plan) -> Self {
         Self {
             debt: Arc::new(Debt::new(
                 core,
                 sync,
-                manner.terms.first_asked(core.clock.now()),
+                plan.terms.first_asked(core.clock.now()),
             )),
-            manner,
+            plan,
             reason: Reason::Turn,
             busy: None,
         }
@@ -104,7 +82,7 @@ impl Asking {
 
     /// Makes the same acquire again, with a fresh owner.
     pub(super) fn anew(&self) -> Self {
-        Self::new(&self.debt.core, &self.debt.sync, self.manner.clone())
+        Self::new(&self.debt.core, &self.debt.sync, self.plan.clone())
     }
 
     /// Records that the outcome of the last request is handled.
@@ -117,7 +95,7 @@ impl Asking {
         let grant = Grant {
             owner: self.debt.owner.clone(),
             token: None,
-            terms: self.manner.terms,
+            terms: self.plan.terms,
             sent: self.debt.core.clock.now(),
             first: None,
             unanswered_until: Moment::ZERO,
@@ -134,10 +112,10 @@ impl Asking {
         }
     }
 
-    pub(super) const fn stay(&self, deadline: Moment) -> Stay {
+    pub(super) const fn stay(&self) -> Stay {
         Stay {
-            began: self.manner.began,
-            deadline,
+            began: self.plan.began,
+            deadline: self.plan.deadline,
         }
     }
 
@@ -158,9 +136,9 @@ impl Asking {
     ) -> Option<Attempt> {
         // P3: the request owns all data that it needs, because it may outlive this future and its caller.
         let (debt, entry) = (Arc::clone(&self.debt), Arc::clone(entry));
-        let (manner, reason) = (self.manner.clone(), self.reason);
+        let (plan, reason) = (self.plan.clone(), self.reason);
         let mut work = Persistent::new(&self.debt.core.runner, async move {
-            ask(&debt, &manner, &entry, position, reason).await
+            ask(&debt, &plan, &entry, position, reason).await
         });
         let core = &self.debt.core;
         // If this future is dropped here, or the deadline passes, `work` continues in the background. A grant is released there, and the
@@ -177,7 +155,7 @@ impl Asking {
             }
             // R1: a release of this owner is under way, so the next request needs a fresh owner.
             Attempt::Stale => {
-                let lease = self.manner.terms.first_asked(core.clock.now());
+                let lease = self.plan.terms.first_asked(core.clock.now());
                 self.debt = Arc::new(Debt::new(core, &self.debt.sync, lease));
             }
             Attempt::Granted(..)
@@ -237,7 +215,7 @@ fn dates(core: &Core, Dated { due, next }: Dated) -> (Moment, Option<Moment>) {
 /// Sends one request and reads its reply.
 async fn ask(
     debt: &Debt,
-    manner: &Manner,
+    plan: &Plan,
     entry: &Arc<LockEntry>,
     position: Position,
     reason: Reason,
@@ -246,10 +224,10 @@ async fn ask(
     // P1: read before the request is sent. The lease counts from here.
     let sent = core.clock.now();
     let limit = core.limit(sync.name(), sent);
-    let other = manner.other.as_deref();
+    let other = plan.other.as_deref();
     let request = Request {
-        since: limit.sent.saturating_sub(micros(sent.since(manner.began))),
-        waits: manner.waits,
+        since: limit.sent.saturating_sub(micros(sent.since(plan.began))),
+        waits: plan.waits(),
         first: position.first,
         queued: debt.is_queued(),
         approach: Approach {
@@ -263,10 +241,10 @@ async fn ask(
         },
         within: other.and_then(|it| it.within.as_ref()),
         from: other.and_then(|it| it.from.as_ref()),
-        ..limit.request(&debt.owner, manner.terms.first_asked(sent))
+        ..limit.request(&debt.owner, plan.terms.first_asked(sent))
     };
     let call = sync.acquire(&request);
-    let is_newcomer = request.waits && !request.queued && manner.other.is_none();
+    let is_newcomer = request.waits && !request.queued && plan.other.is_none();
     let answer = if is_newcomer && entry.may_release(&**sync) {
         // Boxed: rare.
         Box::pin(entry.ask_with_release(debt, limit, request.lease, &call)).await
@@ -298,7 +276,7 @@ async fn ask(
                 let grant = Grant {
                     owner: debt.owner.clone(),
                     token,
-                    terms: manner.terms,
+                    terms: plan.terms,
                     sent,
                     first: None,
                     // R2: the hold takes over the debt. Its release is followed by a sweep after the earlier requests.
@@ -322,7 +300,7 @@ async fn ask(
                 // Recorded by the request, not by its caller: the caller may be gone, but the place or mark is on the server (P3).
                 if let Some(placed) = hint.placed() {
                     debt.placed(placed.arrived);
-                } else if manner.waits && (sync.leaves_sign() || hint.sign() == Sign::InLine) {
+                } else if plan.waits() && (sync.leaves_sign() || hint.sign() == Sign::InLine) {
                     debt.queued();
                 }
                 if matches!(hint, Hint::Waits { .. }) {

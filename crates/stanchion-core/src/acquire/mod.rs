@@ -2,6 +2,7 @@
 //!
 //! * [`attempt`]: one acquire and its requests. Each runs inside a [`Persistent`](stanchion_transport::Persistent): when the caller
 //!   drops its future, the request is awaited in the background, and a grant is released there.
+//! * [`plan`]: the options of an acquire, checked and resolved. One type from the verb to the request.
 //! * [`wait`](mod@wait): the loop of an acquire that waits, in the local queue. [`once`](mod@once): an acquire that does not.
 //! * [`dated`]: the wait for a grant that takes effect at a later moment.
 //! * [`stand_by`]: a wait that begins before the awaited event can happen.
@@ -14,6 +15,7 @@
 mod attempt;
 mod dated;
 mod once;
+mod plan;
 mod reentry;
 mod stand_by;
 mod wait;
@@ -22,23 +24,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actor::ActorId;
-use crate::description::{Subject, Synchronizer, Tenure};
-use crate::error::{AcquireError, Rejection};
-use crate::extension::{GiveUp, Patient};
-use crate::free_by::FreeBy;
+use crate::description::{Subject, Synchronizer};
+use crate::error::AcquireError;
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::lease::Lease;
 use crate::millis::whole_millis;
-use crate::options::{AcquireOptions, HoldTerms, OnDeadlock};
+use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::seat::Seat;
 use crate::shared::Core;
 use crate::wire_owner::WireOwner;
-use attempt::Other;
 use dated::{Awaited, until_due};
 use once::once;
+use plan::{Other, Plan, give_up};
 use reentry::{Sitting, as_owner};
 use stanchion_transport::{Moment, Outage, timeout};
 use wait::{Wishes, wait};
@@ -56,33 +55,24 @@ pub(crate) async fn acquire(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Hold, AcquireError> {
-    let terms = check(core, &**sync, options, lease)?;
-    let started = core.clock.now();
-    let mut give_up = give_up(core, &**sync, options, terms.actor, started)?;
+    let plan = Plan::of_wait(core, &**sync, options, lease)?;
+    let mut give_up = give_up(core, &**sync, options, plan.terms.actor, plan.began)?;
     let wishes = Wishes {
         on_queued: options.on_queued.as_ref(),
         give_up: give_up.as_mut(),
         begun: None,
     };
-    let deadline = options
-        .timeout
-        .map_or(Moment::FAR, |timeout| started + timeout);
     match &options.owner {
         None => {
-            let hold = wait(core, sync, &terms, started, deadline, None, wishes).await?;
+            let hold = wait(core, sync, &plan, None, wishes).await?;
             if hold.due() == Moment::ZERO {
                 return Ok(hold);
             }
             // Boxed: few primitives date their grants, and every waiter would carry the size of this future.
-            Box::pin(when_due(core, sync, &terms, started, deadline, hold)).await
+            Box::pin(when_due(core, sync, &plan, hold)).await
         }
         // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
-        Some(owner) => {
-            Box::pin(acquire_as(
-                core, sync, owner, options, terms, started, deadline, wishes,
-            ))
-            .await
-        }
+        Some(owner) => Box::pin(acquire_as(core, sync, owner, options, &plan, wishes)).await,
     }
 }
 
@@ -90,9 +80,7 @@ pub(crate) async fn acquire(
 async fn when_due(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
-    terms: &HoldTerms,
-    started: Moment,
-    deadline: Moment,
+    plan: &Plan,
     mut hold: Hold,
 ) -> Result<Hold, AcquireError> {
     while hold.due() != Moment::ZERO {
@@ -102,17 +90,16 @@ async fn when_due(
             tracing::Span::current().record("booked_ms", whole_millis(ahead));
             core.tell(|sink| sink.booked(sync.kind().name(), ahead));
         }
-        match until_due(core, hold, granted, deadline).await? {
+        match until_due(core, hold, granted, plan.deadline).await? {
             Awaited::Due(hold) => return Ok(hold),
             Awaited::TimedOut => {
                 // P8: the release of the grant is under way.
-                let free_by = core.free_by(sync.tenure(), terms.first_lease);
-                return Err(timed_out(core, sync, started, Some(free_by)));
+                let free_by = core.free_by(sync.tenure(), plan.terms.first_lease);
+                return Err(plan.timed_out(core, sync, Some(free_by)));
             }
             // The server has lost the grant, so the acquire starts again.
             Awaited::Forgotten => {
-                let wishes = Wishes::default();
-                hold = wait(core, sync, terms, started, deadline, None, wishes).await?;
+                hold = wait(core, sync, plan, None, Wishes::default()).await?;
             }
         }
     }
@@ -120,35 +107,32 @@ async fn when_due(
 }
 
 /// Acquires as `owner`.
-#[expect(clippy::too_many_arguments, reason = "what an acquire is made of")]
 async fn acquire_as(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
     owner: &Owner,
     options: &AcquireOptions,
-    terms: HoldTerms,
-    started: Moment,
-    deadline: Moment,
+    plan: &Plan,
     wishes: Wishes<'_>,
 ) -> Result<Hold, AcquireError> {
     let anew = async |seat: &Seat| {
-        let hold = wait(core, sync, &terms, started, deadline, Some(seat), wishes).await;
+        let hold = wait(core, sync, plan, Some(seat), wishes).await;
         hold.map(Some)
     };
     let seat = owner.seat(&core.realm, Subject::of(&**sync));
     // Another task of the owner may keep the seat for as long as it waits for the name, so only the deadline bounds this wait.
-    let Some(seated) = timeout_at(core, deadline, pin!(seat.take())).await else {
-        return Err(timed_out(core, sync, started, None));
+    let Some(seated) = timeout_at(core, plan.deadline, pin!(seat.take())).await else {
+        return Err(plan.timed_out(core, sync, None));
     };
     let sitting = Sitting {
         seat: &seat,
         seated,
     };
     // Even with no time left, one request is sent to re-enter a hold of this owner.
-    let patience = deadline.max(started + FIRST_ASK);
-    as_owner(core, sync, owner, options, terms, patience, sitting, anew)
+    let patience = plan.deadline.max(plan.began + FIRST_ASK);
+    as_owner(core, sync, owner, options, plan, patience, sitting, anew)
         .await?
-        .ok_or_else(|| timed_out(core, sync, started, None))
+        .ok_or_else(|| plan.timed_out(core, sync, None))
 }
 
 /// Tries once, without waiting; `None` when another owner holds the name.
@@ -158,15 +142,13 @@ pub(crate) async fn try_acquire(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
-    let terms = check(core, &**sync, options, lease)?;
+    let plan = Plan::of_try(core, &**sync, options, lease)?;
     let deadline = deadline_of_try(core, options);
     match &options.owner {
-        None => once(core, sync, terms, deadline, None)
-            .await
-            .map(Result::ok),
+        None => once(core, sync, &plan, deadline).await.map(Result::ok),
         Some(owner) => {
             let anew = async |_: &Seat| {
-                let answer = once(core, sync, terms, deadline, None).await;
+                let answer = once(core, sync, &plan, deadline).await;
                 answer.map(Result::ok)
             };
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
@@ -187,7 +169,7 @@ pub(crate) async fn try_acquire(
                 seated,
             };
             Box::pin(as_owner(
-                core, sync, owner, options, terms, deadline, sitting, anew,
+                core, sync, owner, options, &plan, deadline, sitting, anew,
             ))
             .await
         }
@@ -203,17 +185,14 @@ pub(crate) async fn adopt(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
-    let mut terms = check(core, &**sync, options, lease)?;
-    // P10: `max_hold` counts from the start of the ticket's hold.
-    terms.until = until;
-    let deadline = core.clock.now() + core.config.operation_timeout;
-    let other = Box::new(Other {
+    let mut plan = Plan::of_try(core, &**sync, options, lease)?.with(Other {
         from: Some(from),
         ..Other::default()
     });
-    once(core, sync, terms, deadline, Some(other))
-        .await
-        .map(Result::ok)
+    // P10: `max_hold` counts from the start of the ticket's hold.
+    plan.terms.until = until;
+    let deadline = core.clock.now() + core.config.operation_timeout;
+    once(core, sync, &plan, deadline).await.map(Result::ok)
 }
 
 /// Tries once, as a new owner, and returns the content of a refusal.
@@ -223,9 +202,9 @@ pub(crate) async fn ask(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Result<Hold, Refusal>, AcquireError> {
-    let terms = check(core, &**sync, options, lease)?;
+    let plan = Plan::of_try(core, &**sync, options, lease)?;
     let deadline = deadline_of_try(core, options);
-    once(core, sync, terms, deadline, None).await
+    once(core, sync, &plan, deadline).await
 }
 
 /// P9: a try always has a bound, even if its options have none. With no time at all it sends one request.
@@ -236,110 +215,6 @@ fn deadline_of_try(core: &Core, options: &AcquireOptions) -> Moment {
         None => core.config.operation_timeout,
     };
     core.clock.now() + timeout
-}
-
-/// Checks the options, and resolves their defaults.
-fn check(
-    core: &Core,
-    sync: &dyn Synchronizer,
-    options: &AcquireOptions,
-    lease: Lease,
-) -> Result<HoldTerms, AcquireError> {
-    if let Some(rule) = needs_a_hold(sync, options) {
-        return Err(AcquireError::Rejected {
-            name: sync.name().clone(),
-            rejection: Rejection::InvalidOption { rule },
-        });
-    }
-    if let Some(max_hold) = options.max_hold
-        && max_hold < Lease::MIN.length()
-    {
-        let rule = format!(
-            "max_hold {} is shorter than the shortest lease, 10ms",
-            humantime::format_duration(max_hold)
-        );
-        return Err(AcquireError::Rejected {
-            name: sync.name().clone(),
-            rejection: Rejection::InvalidOption { rule },
-        });
-    }
-    // The scope first: a scope declares which acquires belong together, an owner only which acquires re-enter each other.
-    let scope = core.extensions.iter().find_map(|it| it.actor());
-    let actor = scope.or_else(|| ActorId::of(options.owner.as_ref()));
-    give_up(core, sync, options, actor, core.clock.now())?;
-    let lease = options.lease_or(lease);
-    let first_lease = options.first_lease.unwrap_or(lease);
-    if first_lease < lease {
-        let rule = format!(
-            "first_lease {first_lease} is shorter than the lease, {lease}, which would hide it"
-        );
-        return Err(AcquireError::Rejected {
-            name: sync.name().clone(),
-            rejection: Rejection::InvalidOption { rule },
-        });
-    }
-    Ok(HoldTerms {
-        lease,
-        first_lease,
-        renewal: options.renewal,
-        max_hold: options.max_hold,
-        until: Moment::FAR,
-        rest_ms: u32::try_from(whole_millis(options.rest_after_crash)).unwrap_or(u32::MAX),
-        actor,
-        on_deadlock: options.on_deadlock,
-    })
-}
-
-/// Returns the rule that an option for leases or holds breaks where there is none: it would do nothing.
-fn needs_a_hold(sync: &dyn Synchronizer, options: &AcquireOptions) -> Option<String> {
-    let kind = sync.kind().name();
-    let without = match sync.tenure() {
-        Tenure::Leased => return None,
-        Tenure::Unleased => "holds without a lease",
-        Tenure::Nothing if options.owner.is_some() => {
-            return Some(format!("owner: a wait for a {kind} leaves no hold"));
-        }
-        Tenure::Nothing => "no holds",
-    };
-    let option = options.of_a_lease()?;
-    Some(format!("{option}: a {kind} has {without}"))
-}
-
-/// Returns the search for a deadlock that [`OnDeadlock::Fail`] demands; it begins when it is first polled. An option that could never have an
-/// effect is refused.
-fn give_up(
-    core: &Core,
-    sync: &dyn Synchronizer,
-    options: &AcquireOptions,
-    actor: Option<ActorId>,
-    began: Moment,
-) -> Result<Option<GiveUp>, AcquireError> {
-    if options.on_deadlock == OnDeadlock::Wait {
-        return Ok(None);
-    }
-    let wait = Patient { sync, actor, began };
-    let begun = core.extensions.iter().find_map(|it| it.give_up(&wait));
-    let begun = begun.unwrap_or(Err(
-        "on_deadlock: Fail needs stanchion-survey, which is missing",
-    ));
-    begun.map(Some).map_err(|rule| AcquireError::Rejected {
-        name: sync.name().clone(),
-        rejection: Rejection::InvalidOption { rule: rule.into() },
-    })
-}
-
-/// The error of a call that began at `started`. `free_by`: the time by which a request that the call left is certainly undone.
-fn timed_out(
-    core: &Core,
-    sync: &Arc<dyn Synchronizer>,
-    started: Moment,
-    free_by: Option<FreeBy>,
-) -> AcquireError {
-    AcquireError::TimedOut {
-        name: sync.name().clone(),
-        waited: core.clock.now().since(started),
-        free_by,
-    }
 }
 
 /// Runs `work`; `None` when `deadline` passes first. The caller pins `work`: if passed by value, every waiter would carry it twice.

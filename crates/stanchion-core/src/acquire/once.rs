@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::attempt::{Asking, Attempt, Manner, Other};
+use super::attempt::{Asking, Attempt};
+use super::plan::Plan;
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::millis::Brief;
-use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::waiting::{LockEntries, Position};
 use stanchion_transport::{Moment, Outage};
@@ -17,20 +17,18 @@ use stanchion_transport::{Moment, Outage};
 pub(super) async fn once(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
-    terms: HoldTerms,
+    plan: &Plan,
     deadline: Moment,
-    other: Option<Box<Other>>,
 ) -> Result<Result<Hold, Refusal>, AcquireError> {
     // Kept to the end: the entry must still be in the table when the new holder is recorded in it.
     let visit = LockEntries::visit(core, &**sync);
     let asked = core.clock.now();
-    let manner = Manner {
-        terms,
+    let plan = Plan {
         began: asked,
-        waits: false,
-        other,
+        deadline: asked,
+        ..plan.clone()
     };
-    let mut asking = Asking::new(core, sync, manner);
+    let mut asking = Asking::new(core, sync, plan);
     loop {
         let outage = match asking
             .attempt(visit.entry(), Position::default(), deadline)

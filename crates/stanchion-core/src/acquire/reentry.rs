@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::MutexGuard;
 
-use super::attempt::Other;
 use super::once::once;
+use super::plan::{Other, Plan};
 use super::timeout_at;
 use crate::description::{Sharing, Synchronizer};
 use crate::error::{AcquireError, Rejection};
@@ -15,7 +15,7 @@ use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::renew::{as_acquire_error, reenter};
 use crate::hold::state::HoldState;
-use crate::options::{AcquireOptions, HoldTerms, Reentry};
+use crate::options::{AcquireOptions, Reentry};
 use crate::owner::Owner;
 use crate::seat::{Seat, Seated, live};
 use crate::shared::Core;
@@ -36,7 +36,7 @@ pub(super) async fn as_owner(
     sync: &Arc<dyn Synchronizer>,
     owner: &Owner,
     options: &AcquireOptions,
-    terms: HoldTerms,
+    plan: &Plan,
     deadline: Moment,
     sitting: Sitting<'_>,
     anew: impl AsyncFnOnce(&Seat) -> Result<Option<Hold>, AcquireError>,
@@ -89,11 +89,11 @@ pub(super) async fn as_owner(
     let mut hold = None;
     if let Some(state) = live(&seat.exclusive).filter(|_| shares) {
         // This owner excludes all others already, so one attempt is enough.
-        let other = Some(Box::new(Other {
+        let plan = plan.with(Other {
             within: Some(state.owner.clone()),
             ..Other::default()
-        }));
-        hold = once(core, sync, terms, deadline, other).await?.ok();
+        });
+        hold = once(core, sync, &plan, deadline).await?.ok();
     }
     // Also when the server refused that attempt: the exclusive hold has ended there, so this owner waits like any other.
     if hold.is_none() {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{Asking, Manner};
+use super::attempt::Asking;
+use super::plan::Plan;
 use super::wait::{Begun, Wishes, wait};
-use super::{check, timed_out};
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::hold::handle::Hold;
 use crate::lease::Lease;
-use crate::options::{AcquireOptions, HoldTerms};
+use crate::options::AcquireOptions;
 use crate::shared::Core;
 use crate::waiting::LockEntries;
 use stanchion_transport::Moment;
@@ -20,8 +20,7 @@ use stanchion_transport::Moment;
 pub(crate) struct StandingBy {
     core: Arc<Core>,
     sync: Arc<dyn Synchronizer>,
-    terms: HoldTerms,
-    began: Moment,
+    plan: Plan,
     begun: Box<Begun>,
 }
 
@@ -30,24 +29,16 @@ impl StandingBy {
         core: &Arc<Core>,
         sync: &Arc<dyn Synchronizer>,
     ) -> Result<Self, AcquireError> {
-        let terms = check(core, &**sync, &AcquireOptions::new(), Lease::default())?;
-        let began = core.clock.now();
-        let manner = Manner {
-            terms,
-            began,
-            waits: true,
-            other: None,
-        };
-        let asking = Asking::new(core, sync, manner);
-        let stay = asking.stay(Moment::FAR);
-        let ticket = LockEntries::join(core, asking.applicant(), stay, &terms);
+        let plan = Plan::of_wait(core, &**sync, &AcquireOptions::new(), Lease::default())?;
+        let asking = Asking::new(core, sync, plan.clone());
+        let stay = asking.stay();
+        let ticket = LockEntries::join(core, asking.applicant(), stay, &plan.terms);
         ticket.stand_by();
         let begun = Box::new(Begun { asking, ticket });
         Ok(Self {
             core: Arc::clone(core),
             sync: Arc::clone(sync),
-            terms,
-            began,
+            plan,
             begun,
         })
     }
@@ -66,23 +57,22 @@ impl StandingBy {
         let Self {
             core,
             sync,
-            terms,
-            began,
+            mut plan,
             begun,
         } = self;
         let now = core.clock.now();
         // With no time left, no request is sent: the caller already has a fact that has arrived by now.
         if timeout == Some(Duration::ZERO) {
-            return Err(timed_out(&core, &sync, began, None));
+            return Err(plan.timed_out(&core, &sync, None));
         }
         if look {
             begun.ticket.look();
         }
-        let deadline = timeout.map_or(Moment::FAR, |timeout| now + timeout);
+        plan.deadline = timeout.map_or(Moment::FAR, |timeout| now + timeout);
         let wishes = Wishes {
             begun: Some(begun),
             ..Wishes::default()
         };
-        wait(&core, &sync, &terms, began, deadline, None, wishes).await
+        wait(&core, &sync, &plan, None, wishes).await
     }
 }

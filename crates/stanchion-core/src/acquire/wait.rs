@@ -8,8 +8,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{Asking, Attempt, Manner};
-use super::{FIRST_ASK, timed_out, timeout_at};
+use super::attempt::{Asking, Attempt};
+use super::plan::Plan;
+use super::{FIRST_ASK, timeout_at};
 use crate::deadlock::DeadlockEdge;
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
@@ -53,9 +54,7 @@ pub(super) struct Begun {
 pub(super) fn wait(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
-    terms: &HoldTerms,
-    started: Moment,
-    deadline: Moment,
+    plan: &Plan,
     seat: Option<&Seat>,
     wishes: Wishes<'_>,
 ) -> impl Future<Output = Result<Hold, AcquireError>> + Send {
@@ -65,6 +64,7 @@ pub(super) fn wait(
             mut give_up,
             begun,
         } = wishes;
+        let (started, deadline, terms) = (plan.began, plan.deadline, &plan.terms);
         let mut in_line = None;
         // Even with no time left, one request is sent, unless a local holder is known.
         let patience = deadline.max(started + FIRST_ASK);
@@ -73,15 +73,8 @@ pub(super) fn wait(
         let (mut asking, mut ticket) = match begun {
             Some(begun) => (begun.asking, begun.ticket),
             None => {
-                let manner = Manner {
-                    terms: *terms,
-                    began: started,
-                    // With no time left, the request is a try, which leaves no place in a queue.
-                    waits: deadline > started,
-                    other: None,
-                };
-                let asking = Asking::new(core, sync, manner);
-                let stay = asking.stay(deadline);
+                let asking = Asking::new(core, sync, plan.clone());
+                let stay = asking.stay();
                 let ticket = LockEntries::join(core, asking.applicant(), stay, terms);
                 (asking, ticket)
             }
@@ -104,7 +97,7 @@ pub(super) fn wait(
                 Next::Turn(turn) => turn,
                 Next::TimedOut => {
                     let free_by = Box::pin(leave(core, &asking, ticket, deadline)).await;
-                    return Err(timed_out(core, sync, started, free_by));
+                    return Err(plan.timed_out(core, sync, free_by));
                 }
                 Next::Closing => return Err(asking.shut_down()),
                 // P3: handled like a time-out. A hold that is granted before the ticket is dropped is released with the ticket.
@@ -129,8 +122,7 @@ pub(super) fn wait(
                 // old `Asking` cleans up on the server; a fresh owner joins again.
                 Turn::Take(_) | Turn::Missed => {
                     asking = asking.anew();
-                    ticket =
-                        LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
+                    ticket = LockEntries::join(core, asking.applicant(), asking.stay(), terms);
                     continue;
                 }
                 Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
@@ -143,7 +135,7 @@ pub(super) fn wait(
                 .await
             else {
                 // P8: the request is under way, and may be granted before its sweep.
-                return Err(timed_out(core, sync, started, asking.debt.under_way()));
+                return Err(plan.timed_out(core, sync, asking.debt.under_way()));
             };
             match attempt {
                 Attempt::Granted(hold, left) => {
@@ -156,7 +148,7 @@ pub(super) fn wait(
                 Attempt::Busy(ttl, hint) => match &*hint {
                     // P8: this refusal is final. Only earlier unanswered requests may have left something.
                     Hint::TooLate => {
-                        return Err(timed_out(core, sync, started, asking.debt.leftover()));
+                        return Err(plan.timed_out(core, sync, asking.debt.leftover()));
                     }
                     Hint::Elsewhere { name, channel, .. }
                         if !ticket.entry().is_for(&**sync, name) =>
@@ -167,7 +159,7 @@ pub(super) fn wait(
                             name,
                             channel,
                             asking.applicant(),
-                            asking.stay(deadline),
+                            asking.stay(),
                             terms,
                         );
                     }
@@ -188,8 +180,7 @@ pub(super) fn wait(
                 Attempt::Late => ticket.again(),
                 // R1: the owner is a fresh one, so it needs a fresh place.
                 Attempt::Stale => {
-                    ticket =
-                        LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
+                    ticket = LockEntries::join(core, asking.applicant(), asking.stay(), terms);
                 }
                 Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                     let now = core.clock.now();

@@ -12,7 +12,7 @@ use crate::notice::ReleaseRequest;
 use stanchion_transport::Moment;
 
 /// What a guard holds: one [`Hold`](crate::primitive::Hold), or several that count as one, a [`HoldSet`](crate::primitive::HoldSet). The methods are documented at
-/// [`Held`](crate::Held).
+/// `Held`.
 pub trait Guarded: Debug + Send + Sync + Sized + 'static {
     /// The name that is held; of a set the first.
     fn name(&self) -> &Name;

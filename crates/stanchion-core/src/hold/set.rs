@@ -34,7 +34,7 @@ impl HoldSet {
     }
 
     /// Makes a set of one hold.
-    pub(crate) fn one(hold: Hold) -> Self {
+    pub fn one(hold: Hold) -> Self {
         Self {
             holds: vec![hold],
             needed: 1,

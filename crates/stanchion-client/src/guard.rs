@@ -7,19 +7,11 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use crate::description::Sharing;
-use crate::error::{LeaseLost, LostReason, Rejection, ReleaseError, RenewError};
-use crate::hold::ended::Ended;
-use crate::hold::guarded::Guarded;
-use crate::hold::handle::Hold;
-use crate::hold::set::HoldSet;
-use crate::hold::ticket::HoldTicket;
-use crate::lease::Lease;
-use crate::name::Name;
-use crate::notice::ReleaseRequest;
-use crate::owner::Owner;
-use crate::token::FencingToken;
-use crate::wire_owner::WireOwner;
+use stanchion_core::primitive::{Guarded, Hold, HoldSet, Sharing};
+use stanchion_core::{
+    Ended, FencingToken, HoldTicket, Lease, LeaseLost, LostReason, Name, Owner, Rejection,
+    ReleaseError, ReleaseRequest, RenewError, WireOwner,
+};
 use stanchion_transport::Moment;
 
 /// The guard of all primitives. Each names its own: `LockGuard` is `Held<Lock>`. Release it, or drop it: the release then runs in the background.

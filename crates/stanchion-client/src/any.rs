@@ -5,11 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::error::AcquireError;
+use stanchion_core::{AcquireError, AcquireOptions, Name};
+
 use crate::guard::{Anything, Guard};
-use crate::name::Name;
-use crate::options::AcquireOptions;
-use crate::primitive::Lockable;
+use crate::part::Lockable;
 
 /// An acquire under way. `'static`: it can be spawned, and outlives the handle it came from.
 pub type Acquiring<T> = Pin<Box<dyn Future<Output = Result<T, AcquireError>> + Send>>;
@@ -21,7 +20,7 @@ pub type Acquiring<T> = Pin<Box<dyn Future<Output = Result<T, AcquireError>> + S
 /// need no box, and their guards can do more.
 ///
 /// ```
-/// use stanchion_core::{Acquire, AcquireError, Guard};
+/// use stanchion_client::{Acquire, AcquireError, Guard};
 ///
 /// async fn settle(lock: &dyn Acquire) -> Result<(), Box<dyn std::error::Error>> {
 ///     let guard: Guard = lock.acquire().await?;

@@ -1,0 +1,175 @@
+//! The plan of an acquire: its options, checked and resolved.
+
+use std::sync::Arc;
+
+use crate::actor::ActorId;
+use crate::description::{Synchronizer, Tenure};
+use crate::error::{AcquireError, Rejection};
+use crate::extension::{GiveUp, Patient};
+use crate::free_by::FreeBy;
+use crate::lease::Lease;
+use crate::millis::whole_millis;
+use crate::options::{AcquireOptions, HoldTerms, OnDeadlock};
+use crate::shared::Core;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::Moment;
+
+/// What one acquire is to do. The loops, the queue and all requests of the acquire read it.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// The part that outlives the acquire.
+    pub(super) terms: HoldTerms,
+    /// The start of the call.
+    pub(super) began: Moment,
+    /// The end of the wait. The start of the call for a try, which leaves no place in a queue.
+    pub(super) deadline: Moment,
+    /// Boxed: rare.
+    pub(super) other: Option<Box<Other>>,
+}
+
+/// Another owner that an acquire concerns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Other {
+    /// The owner of the exclusive hold that this acquire shares: a writer that also reads.
+    pub(super) within: Option<WireOwner>,
+    /// The owner of the detached hold that this acquire takes over.
+    pub(super) from: Option<WireOwner>,
+}
+
+impl Plan {
+    /// Makes the plan of a try: checks the options, and resolves their defaults.
+    pub(super) fn of_try(
+        core: &Core,
+        sync: &dyn Synchronizer,
+        options: &AcquireOptions,
+        lease: Lease,
+    ) -> Result<Self, AcquireError> {
+        let began = core.clock.now();
+        if let Some(rule) = needs_a_hold(sync, options) {
+            return Err(AcquireError::Rejected {
+                name: sync.name().clone(),
+                rejection: Rejection::InvalidOption { rule },
+            });
+        }
+        if let Some(max_hold) = options.max_hold
+            && max_hold < Lease::MIN.length()
+        {
+            let rule = format!(
+                "max_hold {} is shorter than the shortest lease, 10ms",
+                humantime::format_duration(max_hold)
+            );
+            return Err(AcquireError::Rejected {
+                name: sync.name().clone(),
+                rejection: Rejection::InvalidOption { rule },
+            });
+        }
+        // The scope first: a scope declares which acquires belong together, an owner only which acquires re-enter each other.
+        let scope = core.extensions.iter().find_map(|it| it.actor());
+        let actor = scope.or_else(|| ActorId::of(options.owner.as_ref()));
+        give_up(core, sync, options, actor, began)?;
+        let lease = options.lease_or(lease);
+        let first_lease = options.first_lease.unwrap_or(lease);
+        if first_lease < lease {
+            let rule = format!(
+                "first_lease {first_lease} is shorter than the lease, {lease}, which would hide it"
+            );
+            return Err(AcquireError::Rejected {
+                name: sync.name().clone(),
+                rejection: Rejection::InvalidOption { rule },
+            });
+        }
+        let terms = HoldTerms {
+            lease,
+            first_lease,
+            renewal: options.renewal,
+            max_hold: options.max_hold,
+            until: Moment::FAR,
+            rest_ms: u32::try_from(whole_millis(options.rest_after_crash)).unwrap_or(u32::MAX),
+            actor,
+            on_deadlock: options.on_deadlock,
+        };
+        Ok(Self {
+            terms,
+            began,
+            deadline: began,
+            other: None,
+        })
+    }
+
+    /// Makes the plan of an acquire that waits as `options` say.
+    pub(super) fn of_wait(
+        core: &Core,
+        sync: &dyn Synchronizer,
+        options: &AcquireOptions,
+        lease: Lease,
+    ) -> Result<Self, AcquireError> {
+        let mut plan = Self::of_try(core, sync, options, lease)?;
+        plan.deadline = (options.timeout).map_or(Moment::FAR, |timeout| plan.began + timeout);
+        Ok(plan)
+    }
+
+    /// Returns the same plan with another owner that it concerns.
+    pub(super) fn with(&self, other: Other) -> Self {
+        Self {
+            other: Some(Box::new(other)),
+            ..self.clone()
+        }
+    }
+
+    /// Returns whether the acquire waits after a refusal.
+    pub(super) fn waits(&self) -> bool {
+        self.deadline > self.began
+    }
+
+    /// The error of the call at its deadline. `free_by`: the time by which a request that the call left is certainly undone.
+    pub(super) fn timed_out(
+        &self,
+        core: &Core,
+        sync: &Arc<dyn Synchronizer>,
+        free_by: Option<FreeBy>,
+    ) -> AcquireError {
+        AcquireError::TimedOut {
+            name: sync.name().clone(),
+            waited: core.clock.now().since(self.began),
+            free_by,
+        }
+    }
+}
+
+/// Returns the rule that an option for leases or holds breaks where there is none: it would do nothing.
+fn needs_a_hold(sync: &dyn Synchronizer, options: &AcquireOptions) -> Option<String> {
+    let kind = sync.kind().name();
+    let without = match sync.tenure() {
+        Tenure::Leased => return None,
+        Tenure::Unleased => "holds without a lease",
+        Tenure::Nothing if options.owner.is_some() => {
+            return Some(format!("owner: a wait for a {kind} leaves no hold"));
+        }
+        Tenure::Nothing => "no holds",
+    };
+    let option = options.of_a_lease()?;
+    Some(format!("{option}: a {kind} has {without}"))
+}
+
+/// Returns the search for a deadlock that [`OnDeadlock::Fail`] demands; it begins when it is first polled. An option that could never have an
+/// effect is refused.
+pub(super) fn give_up(
+    core: &Core,
+    sync: &dyn Synchronizer,
+    options: &AcquireOptions,
+    actor: Option<ActorId>,
+    began: Moment,
+) -> Result<Option<GiveUp>, AcquireError> {
+    if options.on_deadlock == OnDeadlock::Wait {
+        return Ok(None);
+    }
+    let wait = Patient { sync, actor, began };
+    let begun = core.extensions.iter().find_map(|it| it.give_up(&wait));
+    let begun = begun.unwrap_or(Err(
+        "on_deadlock: Fail needs stanchion-survey, which is missing",
+    ));
+    begun.map(Some).map_err(|rule| AcquireError::Rejected {
+        name: sync.name().clone(),
+        rejection: Rejection::InvalidOption { rule: rule.into() },
+    })
+}
