@@ -66,6 +66,12 @@ async fn a_bad_max_hold_is_refused_before_anything_is_sent(world: &World) {
         .unwrap_err();
     assert!(matches!(error, AcquireError::Rejected { .. }), "{error}");
     assert!(error.to_string().contains("max_hold 0s"), "{error}");
+    let rest = Lease::MAX.length() - Duration::from_secs(29);
+    let options = AcquireOptions::new().rest_after_crash(rest);
+    let lock = Lock::new(&client, "job").unwrap();
+    let error = lock.acquire_with(options).await.unwrap_err().to_string();
+    let rule = "rest_after_crash 29days 23h 59m 31s and the lease, 30s, exceed 30days together";
+    assert!(error.ends_with(rule), "{error}");
     assert_eq!(world.scripts_run(), before);
 }
 

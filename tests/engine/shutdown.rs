@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use stanchion::limiter::Usage;
+use stanchion::semaphore::PermitId;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, CountDownLatch, Election, Lease, Lock, Lockable,
-    LostReason, MultiLock, QueryError, Semaphore, ShutdownReport,
+    AcquireError, AcquireOptions, Client, CountDownLatch, CyclicBarrier, DoubleBarrier, Election,
+    FairLock, Job, Lease, LeasedSemaphore, Lock, Lockable, LostReason, MultiLock, QueryError,
+    Quota, RateLimiter, RwLock, Semaphore, ShutdownReport, TokenBucket,
 };
 use stanchion_testkit::{cancel_after, eventually};
 use stanchion_tests::World;
@@ -254,29 +257,104 @@ async fn shutdown_reports_a_lost_hold_that_is_still_on_the_server() {
     }
 }
 
+/// Every public method that returns [`QueryError`].
 #[tokio::test(start_paused = true)]
-async fn queries_after_the_shutdown_fail_at_once() {
+async fn every_query_after_the_shutdown_returns_shutdown_at_once() {
     let world = World::engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
+    let fair = FairLock::new(&client, "fair").unwrap();
+    let shared = RwLock::new(&client, "shared").unwrap();
+    let both = MultiLock::new([&lock as &dyn Lockable, &fair]).unwrap();
     let permits = Semaphore::new(&client, "permits").unwrap();
+    let leased = LeasedSemaphore::new(&client, "leased").unwrap();
+    let id = leased_id(&leased).await;
     let latch = CountDownLatch::new(&client, "latch").unwrap();
     let election = Election::new(&client, "election").unwrap();
+    let job = Job::new(&client, "nightly").unwrap();
+    let quota: Quota = "1/s".parse().unwrap();
+    let api = RateLimiter::new(&client, "api", quota).unwrap();
+    let bucket = TokenBucket::new(&client, "bucket", quota).unwrap();
+    let barrier = CyclicBarrier::new(&client, "barrier", 2).unwrap();
+    let double = DoubleBarrier::new(&client, "double", 2).unwrap();
     let console = client.consoles().remove(0);
     assert!(client.shutdown(GRACE).await.is_clean());
     let began = Instant::now();
-    for error in [
-        lock.status().await.unwrap_err(),
-        lock.request_release("deploy").await.unwrap_err(),
-        permits.available().await.unwrap_err(),
-        permits.init(3).await.unwrap_err(),
-        latch.count().await.unwrap_err(),
-        election.leader().await.unwrap_err(),
-        console.command(&["PING"]).await.unwrap_err(),
+    macro_rules! all {
+        ($($query:expr),* $(,)?) => {
+            [$((stringify!($query), $query.await.map(drop))),*]
+        };
+    }
+    for (query, answer) in all![
+        lock.status(),
+        lock.request_release("deploy"),
+        lock.danger().force_release(),
+        fair.status(),
+        fair.queue_len(),
+        fair.position(),
+        fair.request_release("deploy"),
+        fair.danger().force_release(),
+        shared.status(),
+        shared.request_release("deploy"),
+        shared.danger().force_release(),
+        shared.danger().force_release_readers(),
+        shared.danger().force_release_writer(),
+        both.danger().force_release(),
+        permits.init(3),
+        permits.add(1),
+        permits.reduce(1),
+        permits.drain(),
+        permits.available(),
+        permits.status(),
+        permits.danger().reclaim("owner"),
+        permits.danger().delete(),
+        leased.init(3),
+        leased.set_total(3),
+        leased.add(1),
+        leased.reduce(1),
+        leased.drain(),
+        leased.available(),
+        leased.acquired(),
+        leased.total(),
+        leased.status(),
+        leased.danger().reclaim(&id),
+        leased.danger().delete(),
+        latch.arm(1),
+        latch.count_down(),
+        latch.count_down_by(2),
+        latch.count(),
+        latch.danger().delete(),
+        election.leader(),
+        election.candidates(),
+        election.request_release("deploy"),
+        election.danger().depose(),
+        job.status(),
+        api.status(),
+        api.set_quota(quota, Usage::Keep),
+        api.danger().delete(),
+        bucket.status(),
+        barrier.status(),
+        barrier.set_parties(3),
+        barrier.danger().break_all(),
+        double.status(),
+        client.processes(),
+        client.survey(),
+        client.deadlocks(),
+        console.command(&["PING"]),
+        console.track(&["job"]),
     ] {
-        assert_eq!(error, QueryError::Shutdown);
+        assert_eq!(answer, Err(QueryError::Shutdown), "{query}");
     }
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// Returns the id of a permit that was held and is released.
+async fn leased_id(leased: &LeasedSemaphore) -> PermitId {
+    leased.init(1).await.unwrap();
+    let permit = leased.acquire().await.unwrap();
+    let id = permit.ids()[0].clone();
+    permit.release().await.unwrap();
+    id
 }
 
 #[tokio::test(start_paused = true)]

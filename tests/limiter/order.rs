@@ -38,7 +38,8 @@ async fn cost(waiters: usize, waiting: Waiting) -> f64 {
     let client = world.client().await;
     let api = RateLimiter::new(&client, NAME, quota("10/s"))
         .unwrap()
-        .waiting(waiting);
+        .waiting(waiting)
+        .unwrap();
     let record = Record::default();
     let started = Instant::now();
     for _ in 0..waiters {

@@ -150,7 +150,10 @@ impl Contested {
 }
 
 fn campaign(options: AcquireOptions, priority: i32, rest: Duration) -> CampaignOptions {
-    CampaignOptions::from(options).priority(priority).rest(rest)
+    CampaignOptions::from(options)
+        .priority(priority)
+        .rest(rest)
+        .unwrap()
 }
 
 fn permits(mode: Mode) -> u32 {

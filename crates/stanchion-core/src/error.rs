@@ -11,6 +11,7 @@
 //!
 //! Long: all errors in one place, and a test that displays each of them.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::deadlock::DeadlockEdge;
@@ -224,6 +225,39 @@ impl std::fmt::Display for Leftover {
     }
 }
 
+/// A duration outside the bounds of its setting. The setters that check return it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid {setting} {}: {rule}", humantime::format_duration(*.value))]
+#[non_exhaustive]
+pub struct InvalidDuration {
+    /// The setting.
+    pub setting: &'static str,
+    /// The duration as given.
+    pub value: Duration,
+    /// The bounds.
+    pub rule: &'static str,
+}
+
+/// Returns `value` if it is within `bounds`, which `rule` describes.
+///
+/// # Errors
+/// [`InvalidDuration`] with the setting, the value and the rule.
+pub fn bounded(
+    setting: &'static str,
+    value: Duration,
+    bounds: RangeInclusive<Duration>,
+    rule: &'static str,
+) -> Result<Duration, InvalidDuration> {
+    if bounds.contains(&value) {
+        return Ok(value);
+    }
+    Err(InvalidDuration {
+        setting,
+        value,
+        rule,
+    })
+}
+
 /// A release that was not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -319,6 +353,9 @@ pub enum Error {
     /// See [`InvalidLease`].
     #[error(transparent)]
     Lease(#[from] InvalidLease),
+    /// See [`InvalidDuration`].
+    #[error(transparent)]
+    Duration(#[from] InvalidDuration),
     /// See [`AcquireError`].
     #[error(transparent)]
     Acquire(#[from] AcquireError),

@@ -43,8 +43,8 @@ mod wire_owner;
 pub use connect::ShutdownReport;
 pub use deadlock::{DeadlockEdge, DeadlockParty, InTheWay, SurveyedName, client_of};
 pub use error::{
-    AcquireError, AdoptError, Error, InvalidTicket, LeaseLost, LostReason, QueryError, Rejection,
-    ReleaseError, RenewError,
+    AcquireError, AdoptError, Error, InvalidDuration, InvalidTicket, LeaseLost, LostReason,
+    QueryError, Rejection, ReleaseError, RenewError,
 };
 pub use free_by::FreeBy;
 pub use hold::ended::Ended;

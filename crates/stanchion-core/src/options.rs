@@ -189,7 +189,8 @@ impl AcquireOptions {
     /// noticed, before the next holder begins (Consul calls it a lock delay). A hold ends at once if it is released, or if its process has noticed
     /// the loss. Default: none.
     ///
-    /// The server's TTL is the lease plus `rest`, at most 30 days together; the holder relies on the lease alone. The option delays other owners,
+    /// The server's TTL is the lease plus `rest`; the holder relies on the lease alone. The acquire is rejected
+    /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)) if both together, with a first lease if that is longer, exceed 30 days. The option delays other owners,
     /// but does not exclude them for certain: for that, use the fencing token. A fair lock, or a lock that was acquired after a wait, has the rest
     /// from its first renewal on, at most a second after the grant.
     #[must_use]
@@ -244,6 +245,9 @@ impl AcquireOptions {
     /// The limit counts from the grant for the whole life of the hold: `renew_for`, re-entry and a downgrade do not restart it, and a ticket carries
     /// the end to the client that adopts it. No renewal keeps the name taken on the server for longer, except for the safety margin of a lease (1 %,
     /// at least 2 ms).
+    ///
+    /// At least 10 ms: a shorter one is rejected at the acquire ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)), because 10 ms is the
+    /// shortest lease.
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use stanchion_client::primitive::{Handle, Resend, Synchronizer};
 use stanchion_client::{
-    AcquireError, Asked, Client, Fencing, InvalidName, Lease, Name, QueryError, Rejection,
+    AcquireError, Asked, Client, Fencing, InvalidName, Lease, Name, QueryError,
 };
 
 use crate::danger::ElectionDanger;
 use crate::leader::{Candidate, Leader, Sight};
 use crate::leadership::{Leadership, check};
 use crate::observe::Leaders;
-use crate::options::{CampaignOptions, LONGEST_REST};
+use crate::options::CampaignOptions;
 use crate::scripts::{Campaign, Keys};
 
 /// The default lease of a term. After a crash there is no leader for 20 s at most, and the server has time for a failover.
@@ -314,18 +314,10 @@ impl Election {
         value: &[u8],
         options: &CampaignOptions,
     ) -> Result<Arc<Campaign>, AcquireError> {
-        let rested = if options.rest > LONGEST_REST {
-            let rule = format!("a rest of {:?}: at most an hour", options.rest);
-            Err(Rejection::InvalidOption { rule })
-        } else {
-            Ok(())
-        };
-        check(value)
-            .and(rested)
-            .map_err(|rejection| AcquireError::Rejected {
-                name: self.name().clone(),
-                rejection,
-            })?;
+        check(value).map_err(|rejection| AcquireError::Rejected {
+            name: self.name().clone(),
+            rejection,
+        })?;
         Ok(Arc::new(Campaign {
             keys: Arc::clone(&self.keys),
             value: value.to_vec(),

@@ -40,9 +40,9 @@ pub use observe::{Leaders, Observed};
 pub use options::CampaignOptions;
 pub use stanchion_client::{
     AbandonedHold, AcquireError, AcquireOptions, Asked, Background, Client, ClientConfig,
-    ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, FreeBy, Guard, InvalidLease,
-    InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError,
-    Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo,
+    ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, FreeBy, Guard, InvalidDuration,
+    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner,
+    QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo,
     ServerRejection, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use term::{Stop, Term};

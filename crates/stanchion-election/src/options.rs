@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stanchion_client::{AcquireOptions, Lease, Reentry, Renewal};
+use stanchion_client::primitive::bounded;
+use stanchion_client::{AcquireOptions, InvalidDuration, Lease, Reentry, Renewal};
 
 use crate::scripts::HEAD_START;
 
@@ -10,7 +11,7 @@ use crate::scripts::HEAD_START;
 pub(crate) const LONGEST_VALUE: usize = 4096;
 
 /// The longest rest.
-pub(crate) const LONGEST_REST: Duration = Duration::from_secs(3600);
+const LONGEST_REST: Duration = Duration::from_secs(3600);
 
 /// Options of one campaign. The defaults: priority 0, no timeout, the election's lease (15 s), no longest term, a rest of 1 s.
 #[derive(Clone, Debug)]
@@ -66,10 +67,13 @@ impl CampaignOptions {
 
     /// Sets the time for which this process lets other candidates go first after it has stepped down, at most an hour. If there is no
     /// other candidate, it leads again at once. Zero: no rest.
-    #[must_use]
-    pub fn rest(mut self, rest: Duration) -> Self {
-        self.rest = rest;
-        self
+    ///
+    /// # Errors
+    /// [`InvalidDuration`] above an hour.
+    pub fn rest(mut self, rest: Duration) -> Result<Self, InvalidDuration> {
+        let bounds = Duration::ZERO..=LONGEST_REST;
+        self.rest = bounded("rest", rest, bounds, "at most an hour")?;
+        Ok(self)
     }
 }
 

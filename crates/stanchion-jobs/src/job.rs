@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use stanchion_client::primitive::{Handle, Resend, Synchronizer};
+use stanchion_client::primitive::{Handle, Resend, Synchronizer, bounded};
 use stanchion_client::{
-    AcquireError, AcquireOptions, Client, Fencing, FencingToken, InvalidName, Lease, Name,
-    QueryError, Rejection, ReleaseError,
+    AcquireError, AcquireOptions, Client, Fencing, FencingToken, InvalidDuration, InvalidName,
+    Lease, Name, QueryError, Rejection, ReleaseError,
 };
 use stanchion_lock::Lock;
 use tracing::Instrument as _;
@@ -124,12 +124,15 @@ impl Job {
         self
     }
 
-    /// Returns the same job with another time for which the server remembers the ticks that have run, and the last run: 1 s or more;
-    /// default 7 days. Choose more than the age of the oldest tick that a machine may request; older ticks are rejected.
-    #[must_use]
-    pub fn remember(mut self, time: Duration) -> Self {
-        self.remember = time;
-        self
+    /// Returns the same job with another time for which the server remembers the ticks that have run, and the last run.
+    /// Default 7 days. Choose more than the age of the oldest tick that a machine may request; older ticks are rejected.
+    ///
+    /// # Errors
+    /// [`InvalidDuration`] outside 1 s to 10 years.
+    pub fn remember(mut self, time: Duration) -> Result<Self, InvalidDuration> {
+        let bounds = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 86_400);
+        self.remember = bounded("remember", time, bounds, "1s to 10 years")?;
+        Ok(self)
     }
 
     /// Returns the name, key prefix included.
@@ -426,11 +429,6 @@ impl Job {
             return invalid(
                 "a run of a job is an owner of its own: options with an owner are for locks".into(),
             );
-        }
-        let remembered = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 86_400);
-        if !remembered.contains(&self.remember) {
-            let given = humantime::format_duration(self.remember);
-            return invalid(format!("remember {given}: 1s to 10 years"));
         }
         if self.least.is_zero() {
             return Ok(options);

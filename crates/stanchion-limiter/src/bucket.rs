@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Handle, unexpected};
-use stanchion_client::{AcquireError, Client, InvalidName, Name, QueryError};
+use stanchion_client::{AcquireError, Client, InvalidDuration, InvalidName, Name, QueryError};
 
 use crate::keys::BucketKeys;
 use crate::limited::{Answer, Attempt, Grant, LimitError};
 use crate::quota::Limit;
-use crate::request::{Asking, wanted};
+use crate::request::{Asking, too_fast, wanted};
 use crate::scripts::bucket::{Description, look};
-use crate::scripts::{FURTHEST, horizon_of};
+use crate::scripts::{horizon_of, near};
 use crate::status::BucketStatus;
 
 /// A bucket that refills evenly, and that processes share by its name: a long-term rate, with bursts, under one limit or several at
@@ -91,12 +91,14 @@ impl TokenBucket {
         self
     }
 
-    /// Returns the same bucket with another horizon: the furthest that acquires are booked ahead, 60 s at most. Default: the shortest
+    /// Returns the same bucket with another horizon: the furthest that acquires are booked ahead. Default: the shortest
     /// interval of its limits, but at least 1 s and at most 10 s.
-    #[must_use]
-    pub fn horizon(mut self, horizon: Duration) -> Self {
-        self.horizon = Some(horizon.min(FURTHEST));
-        self
+    ///
+    /// # Errors
+    /// [`InvalidDuration`] above 60 s.
+    pub fn horizon(mut self, horizon: Duration) -> Result<Self, InvalidDuration> {
+        self.horizon = Some(near(horizon)?);
+        Ok(self)
     }
 
     /// Returns the name, key prefix included.
@@ -129,7 +131,7 @@ impl TokenBucket {
             sync: Arc::new(description),
             answer,
             permits,
-            refused: wanted(permits, most.unwrap_or(0)),
+            refused: too_fast(&self.limits).or_else(|| wanted(permits, most.unwrap_or(0))),
         }
     }
 

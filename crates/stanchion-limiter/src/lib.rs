@@ -51,8 +51,8 @@ pub use limiter::{QuotaScope, RateLimiter, Usage, Waiting};
 pub use quota::{InvalidQuota, Limit, Quota};
 pub use stanchion_client::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FreeBy,
-    InvalidName, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, Secret,
-    ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
+    InvalidDuration, InvalidName, Moment, Name, NameRule, Outage, QueryError, Rejection,
+    ReleaseError, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
 pub use status::{BucketStatus, LimiterStatus};
 

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_client::primitive::{Handle, Reply, Resend, unexpected};
-use stanchion_client::{AcquireError, Client, InvalidName, Name, Outage, QueryError};
+use stanchion_client::primitive::{Handle, Reply, Resend, bounded, unexpected};
+use stanchion_client::{
+    AcquireError, Client, InvalidDuration, InvalidName, Name, Outage, QueryError,
+};
 
 use crate::danger::LimiterDanger;
 use crate::keys::Keys;
 use crate::limited::{Answer, Attempt, Grant, LimitError};
 use crate::quota::Quota;
 use crate::request::{Asking, wanted};
-use crate::scripts::limiter::{Description, Terms, set_quota, status};
-use crate::scripts::{FURTHEST, horizon_of};
+use crate::scripts::limiter::{Description, LONGEST, Terms, set_quota, status};
+use crate::scripts::{horizon_of, near};
 use crate::status::LimiterStatus;
 
 /// The shortest default time for which an idle limiter is kept.
@@ -143,16 +145,21 @@ impl RateLimiter {
     }
 
     /// Returns the same limiter with another keep-alive time: the server forgets the limiter after this time without a request;
-    /// `None`: never. Default: ten intervals, at least an hour. It applies when the limiter is created. Less than three intervals
-    /// count as three: the log must outlive its entries. With more than ten years every request is rejected, and nothing is sent
-    /// ([`Rejection::InvalidOption`](stanchion_client::Rejection::InvalidOption)).
+    /// `None`: never. Default: ten intervals, at least an hour. It applies when the limiter is created.
     ///
     /// The next request of a stanchion client creates a forgotten limiter again. Until then, it is "not initialized" to Redisson.
-    #[must_use]
-    pub fn keep_alive(mut self, time: impl Into<Option<Duration>>) -> Self {
-        let least = 3 * self.terms.quota.interval();
-        self.terms.keep_alive = time.into().map(|time| time.max(least));
-        self
+    ///
+    /// # Errors
+    /// [`InvalidDuration`] for less than three intervals of the quota, because the log must outlive its entries, and for more than 10 years.
+    pub fn keep_alive(
+        mut self,
+        time: impl Into<Option<Duration>>,
+    ) -> Result<Self, InvalidDuration> {
+        let rule = "three intervals of the quota to 10 years; None keeps it without a limit";
+        let bounds = 3 * self.terms.quota.interval()..=LONGEST;
+        let checked = |time| bounded("keep_alive", time, bounds, rule);
+        self.terms.keep_alive = time.into().map(checked).transpose()?;
+        Ok(self)
     }
 
     /// Returns the same limiter with another way to wait. Default: booked, with a horizon of one interval, but at least 1 s and at
@@ -164,15 +171,20 @@ impl RateLimiter {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://ratelimiter-waiting").await?;
     /// let api = RateLimiter::new(&client, "partner-api", "100/s".parse()?)?;
-    /// let beside_java = api.waiting(Waiting::Asked); // Redisson's processes wait for it, too
+    /// let beside_java = api.waiting(Waiting::Asked)?; // Redisson's processes wait for it, too
     /// # drop(beside_java);
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
-    pub fn waiting(mut self, waiting: Waiting) -> Self {
+    ///
+    /// # Errors
+    /// [`InvalidDuration`] for a horizon above 60 s.
+    pub fn waiting(mut self, waiting: Waiting) -> Result<Self, InvalidDuration> {
+        if let Waiting::Booked { horizon } = waiting {
+            near(horizon)?;
+        }
         self.waiting = Some(waiting);
-        self
+        Ok(self)
     }
 
     /// Returns the name, key prefix included.
@@ -190,7 +202,7 @@ impl RateLimiter {
     pub(crate) fn asking(&self, permits: u32, patience: Option<Duration>) -> Asking {
         let horizon = match self.waiting {
             None => horizon_of(self.terms.quota.interval()),
-            Some(Waiting::Booked { horizon }) => horizon.min(FURTHEST),
+            Some(Waiting::Booked { horizon }) => horizon,
             Some(Waiting::Asked) => Duration::ZERO,
         };
         let answer = Arc::new(Answer::default());
@@ -208,7 +220,7 @@ impl RateLimiter {
             answer,
             permits,
             // More than the rate: the server decides, because it knows the rate.
-            refused: self.terms.refused().or_else(|| wanted(permits, u32::MAX)),
+            refused: wanted(permits, u32::MAX),
         }
     }
 
@@ -242,7 +254,8 @@ impl RateLimiter {
         LimiterStatus::read(&reply, self.terms.quota).ok_or_else(|| unexpected(&reply))
     }
 
-    /// Sets the quota for all processes, with the scope and the keep-alive time of this handle.
+    /// Sets the quota for all processes, with the scope and the keep-alive time of this handle. A keep-alive time below three intervals of the
+    /// new quota is stored as three.
     ///
     /// Waiters with a booking keep its moment; those beyond the horizon send a request at once. With [`QuotaScope::PerClient`], the
     /// use by *other* clients stays as it is, as with Redisson.
@@ -277,9 +290,6 @@ impl RateLimiter {
             keep_alive: self.terms.keep_alive.map(|time| time.max(least)),
             ..self.terms
         };
-        if let Some(rejection) = terms.refused() {
-            return Err(QueryError::Rejected { rejection });
-        }
         let call = set_quota(&self.keys, &terms, usage, &operation);
         match self.handle.operate(&operation, &call).await? {
             Reply::Int(1) => Ok(()),

@@ -13,8 +13,12 @@ const INTERVALS: (Duration, Duration) = (
     Duration::from_secs(30 * 24 * 3_600),
 );
 
-/// The longest time in which a bucket fills, in µs: 1000 years. The server counts with 53 bits.
-const FILLS: u128 = 1_000 * 365 * 86_400 * 1_000_000;
+/// The longest time in which a bucket fills, in µs: 200 years. The script stores the moment at which a bucket is full, in µs since 2024. Lua's
+/// numbers are exact up to 2^53 µs, which is 285 years, so this moment is exact until 2109.
+const FILLS: u128 = 200 * 365 * 86_400 * 1_000_000;
+
+/// The rule for the fastest rate of a bucket.
+pub(crate) const MOST_PERMITS: &str = "a bucket gets at most 100 permits per millisecond";
 
 /// A number of permits in an interval.
 ///
@@ -77,6 +81,11 @@ impl Quota {
         self.interval
     }
 
+    /// Returns whether a bucket can refill at this rate.
+    pub(crate) fn fits_a_bucket(&self) -> bool {
+        u64::from(self.permits) <= 100 * self.millis()
+    }
+
     pub(crate) fn millis(&self) -> u64 {
         whole_millis(self.interval)
     }
@@ -136,7 +145,7 @@ pub struct Limit {
 
 impl Limit {
     /// A bucket that `quota` refills evenly, and that holds `burst` permits (1 or more). At most 100 permits per millisecond. It must
-    /// be full again after at most 1000 years.
+    /// be full again after at most 200 years.
     ///
     /// ```
     /// # use stanchion_limiter::Limit;
@@ -158,12 +167,12 @@ impl Limit {
         if burst == 0 {
             return Err(invalid("a bucket holds 1 permit or more"));
         }
-        if u64::from(quota.permits) > 100 * quota.millis() {
-            return Err(invalid("a bucket gets at most 100 permits per millisecond"));
+        if !quota.fits_a_bucket() {
+            return Err(invalid(MOST_PERMITS));
         }
         let micros = u128::from(quota.millis()) * 1000;
         if u128::from(burst) * micros > FILLS * u128::from(quota.permits) {
-            return Err(invalid("an empty bucket is full after at most 1000 years"));
+            return Err(invalid("an empty bucket is full after at most 200 years"));
         }
         Ok(Self { quota, burst })
     }
@@ -176,13 +185,12 @@ impl Limit {
 }
 
 impl From<Quota> for Limit {
-    /// A bucket that holds the permits of one interval. More than 100 permits per millisecond count as 100.
+    /// A bucket that holds the permits of one interval. More than 100 permits per millisecond are rejected by each request
+    /// ([`Rejection::InvalidOption`](stanchion_client::Rejection::InvalidOption)), or here by [`Limit::new`].
     fn from(quota: Quota) -> Self {
-        let most = u32::try_from(100 * quota.millis()).unwrap_or(u32::MAX);
-        let permits = quota.permits.min(most);
         Self {
-            quota: Quota { permits, ..quota },
-            burst: permits,
+            quota,
+            burst: quota.permits,
         }
     }
 }
@@ -232,9 +240,11 @@ mod tests {
         let fast = Quota::new(101, Duration::from_millis(1)).unwrap();
         assert!(Limit::new(fast, 1).is_err());
         let slow = Quota::new(1, INTERVALS.1).unwrap();
-        assert!(Limit::new(slow, 12_000).is_ok());
+        assert!(Limit::new(slow, 2_433).is_ok());
         let error = Limit::new(slow, u32::MAX).unwrap_err().to_string();
         assert!(error.contains("4294967295: an empty bucket"), "{error}");
-        assert_eq!(Limit::from(fast).burst, 100);
+        // Exact in Lua: the moment at which the slowest bucket is full, as late as 2109.
+        let full = FILLS + 85 * 365 * 86_400 * 1_000_000;
+        assert!(full < 1 << 53, "{full}");
     }
 }

@@ -7,6 +7,7 @@ use stanchion_client::primitive::{Handle, Synchronizer};
 use stanchion_client::{AcquireError, AcquireOptions, Lease, Rejection};
 
 use crate::limited::{Answer, Attempt, Facts, Grant, LimitError};
+use crate::quota::{Limit, MOST_PERMITS};
 
 /// One request: its description, and the place for its replies.
 #[derive(Debug)]
@@ -100,6 +101,13 @@ impl Asking {
             }
         })
     }
+}
+
+/// Rejects a request to a bucket whose limit was made of a quota that no bucket can keep.
+pub(crate) fn too_fast(limits: &[Limit]) -> Option<Rejection> {
+    let limit = limits.iter().find(|limit| !limit.quota.fits_a_bucket())?;
+    let rule = format!("quota {}: {MOST_PERMITS}", limit.quota);
+    Some(Rejection::InvalidOption { rule })
 }
 
 /// Rejects a request for zero permits, or for more than `most`.

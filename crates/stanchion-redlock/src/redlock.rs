@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
-use stanchion_client::primitive::{Hold, Part, sleep};
-use stanchion_client::{Acquire, AcquireOptions, Acquiring, Client, Guard, Lease, Moment, Name};
+use stanchion_client::primitive::{Hold, Part, bounded, sleep};
+use stanchion_client::{
+    Acquire, AcquireOptions, Acquiring, Client, Guard, InvalidDuration, Lease, Moment, Name,
+};
 
 use crate::error::{NodeOutcome, NodeReport, RedLockError};
 use crate::guard::RedGuard;
@@ -128,16 +130,19 @@ impl RedLock {
     /// #     nodes.push(Client::connect(format!("memory://redlock-with-node-timeout-{node}")).await?);
     /// # }
     /// # let compaction = RedLock::new(&nodes, "compaction")?;
-    /// let compaction = compaction.with_node_timeout(Duration::from_millis(400)); // far apart
+    /// let compaction = compaction.with_node_timeout(Duration::from_millis(400))?; // far apart
     /// let guard = compaction.acquire().await?;
     /// assert!(guard.is_held());
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
-    pub fn with_node_timeout(mut self, node_timeout: Duration) -> Self {
-        self.node_timeout = node_timeout;
-        self
+    ///
+    /// # Errors
+    /// [`InvalidDuration`] outside 10 ms to 1 h, the bounds of a client's timeouts.
+    pub fn with_node_timeout(mut self, node_timeout: Duration) -> Result<Self, InvalidDuration> {
+        let bounds = Duration::from_millis(10)..=Duration::from_secs(3_600);
+        self.node_timeout = bounded("node_timeout", node_timeout, bounds, "10ms to 1h")?;
+        Ok(self)
     }
 
     /// Returns the name, with the first client's key prefix.

@@ -117,9 +117,9 @@ pub mod election {
 pub mod error {
     #[doc(inline)]
     pub use stanchion_client::{
-        AcquireError, AdoptError, ConfigError, ConnectError, Error, FreeBy, InvalidIdleExpiry,
-        InvalidLease, InvalidName, InvalidTicket, LeaseLost, LostReason, NameRule, Outage,
-        QueryError, Rejection, ReleaseError, RenewError, ServerRejection,
+        AcquireError, AdoptError, ConfigError, ConnectError, Error, FreeBy, InvalidDuration,
+        InvalidIdleExpiry, InvalidLease, InvalidName, InvalidTicket, LeaseLost, LostReason,
+        NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError, ServerRejection,
     };
 }
 

@@ -95,6 +95,7 @@ fn core() {
     shared::<HoldTicket>();
     shared::<IdleExpiry>();
     shared::<InvalidIdleExpiry>();
+    shared::<InvalidDuration>();
     shared::<InvalidLease>();
     shared::<InvalidName>();
     shared::<InvalidTicket>();

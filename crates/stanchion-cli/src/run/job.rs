@@ -11,7 +11,7 @@ use super::acquire::{Answer, FIRST_PAUSE, Wait};
 use super::report::Report;
 use super::target::Held;
 use crate::duration;
-use crate::exit::{Failure, Library};
+use crate::exit::{self, Failure, Library};
 use crate::output;
 use crate::status::lease_left;
 
@@ -30,11 +30,12 @@ pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
 
 fn job(args: &RunArgs, client: &Client) -> Result<Job, Failure> {
     let period = args.every.unwrap_or_default();
-    Ok(Job::new(client, &args.name)
+    Job::new(client, &args.name)
         .map_err(Library)?
         .with_lease(args.lease)
         .at_least(args.at_least.map(Lease::length).unwrap_or_default())
-        .remember(REMEMBER.max(period * 3)))
+        .remember(REMEMBER.max(period * 3))
+        .map_err(|error| Failure::new(exit::USAGE, error))
 }
 
 /// Begins a run, or reports that another owner has the job. Retries an unreachable server for the time of `wait`.

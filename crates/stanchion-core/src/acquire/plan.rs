@@ -78,6 +78,19 @@ impl Plan {
                 rejection: Rejection::InvalidOption { rule },
             });
         }
+        let longest = first_lease
+            .length()
+            .saturating_add(options.rest_after_crash);
+        if longest > Lease::MAX.length() {
+            let rule = format!(
+                "rest_after_crash {} and the lease, {first_lease}, exceed 30days together",
+                humantime::format_duration(options.rest_after_crash)
+            );
+            return Err(AcquireError::Rejected {
+                name: sync.name().clone(),
+                rejection: Rejection::InvalidOption { rule },
+            });
+        }
         let terms = HoldTerms {
             lease,
             first_lease,

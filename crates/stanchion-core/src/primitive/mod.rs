@@ -19,7 +19,7 @@ pub use crate::description::{
     Granted, HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Subject,
     Synchronizer, Tenure, Verdict,
 };
-pub use crate::error::Leftover;
+pub use crate::error::{Leftover, bounded};
 pub use crate::extension::{Boxed, Extension, GiveUp, Patient, Queued};
 pub use crate::fact::{Facts, Told};
 pub use crate::field::{adopt_field, renew_field};

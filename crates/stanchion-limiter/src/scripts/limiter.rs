@@ -7,7 +7,7 @@ use stanchion_client::primitive::{
     Arg, Call, Dated, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
     Tenure, whole_millis,
 };
-use stanchion_client::{Lease, Name, Rejection, WireOwner};
+use stanchion_client::{Lease, Name, WireOwner};
 
 use crate::keys::{Keys, entry};
 use crate::limited::Answer;
@@ -47,17 +47,9 @@ pub(crate) struct Terms {
 }
 
 /// The longest keep-alive time: `LONGEST` in `log.lua`.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 impl Terms {
-    /// The reason to reject the terms before they are sent.
-    pub(crate) fn refused(&self) -> Option<Rejection> {
-        let given = self.keep_alive.filter(|time| *time > LONGEST)?;
-        let given = humantime::format_duration(given);
-        let rule = format!("keep_alive {given}: at most 10 years; None keeps it without a limit");
-        Some(Rejection::InvalidOption { rule })
-    }
-
     fn arguments<'a>(&self) -> [Arg<'a>; 4] {
         [
             u64::from(self.quota.permits()).into(),

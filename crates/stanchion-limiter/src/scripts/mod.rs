@@ -5,13 +5,19 @@ pub(crate) mod limiter;
 
 use std::time::Duration;
 
-use stanchion_client::primitive::{Request, whole_millis};
+use stanchion_client::InvalidDuration;
+use stanchion_client::primitive::{Request, bounded, whole_millis};
 
 /// A moment that never comes, in µs. Lua's numbers are exact up to this one.
 const NEVER: u64 = (1 << 53) - 1;
 
 /// The furthest that a request is booked ahead. The scripts have the same number.
-pub(crate) const FURTHEST: Duration = Duration::from_secs(60);
+const FURTHEST: Duration = Duration::from_secs(60);
+
+/// Checks a horizon.
+pub(crate) fn near(horizon: Duration) -> Result<Duration, InvalidDuration> {
+    bounded("horizon", horizon, Duration::ZERO..=FURTHEST, "at most 60s")
+}
 
 /// The server time in µs at which a request must be granted at the latest; 0: at once.
 fn until(request: &Request<'_>, patience: Option<Duration>) -> u64 {
