@@ -5,13 +5,15 @@
     reason = "a copy of this program reports to its parent"
 )]
 
-mod breaks;
-mod double;
-mod dropped;
-mod history;
-mod lost;
-mod rounds;
 mod servers;
+mod time {
+    mod breaks;
+    mod double;
+    mod dropped;
+    mod history;
+    mod lost;
+    mod rounds;
+}
 
 use std::time::Duration;
 

@@ -6,13 +6,15 @@
     reason = "tests fail by panicking, and print counts"
 )]
 
-mod clients;
-mod failovers;
-mod history;
-mod lead;
-mod observers;
-mod order;
+mod interop;
 mod servers;
 mod support;
-mod terms;
-mod values;
+mod time {
+    mod clients;
+    mod history;
+    mod lead;
+    mod observers;
+    mod order;
+    mod terms;
+    mod values;
+}

@@ -1,5 +1,7 @@
 //! Elections on real servers: leaders that are killed or stopped, restarts, full memory, minimal rights, a slot that moves.
 
+mod failovers;
+
 use std::process::Command;
 use std::time::Duration;
 

@@ -1,13 +1,16 @@
 //! Tests of jobs: one run for each tick despite wrong clocks, the least time, failovers, and runs that are dropped, lost or killed.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod chaos;
-mod dropped;
-mod failovers;
-mod least;
-mod lost_replies;
-mod neighbours;
-mod ticks;
+mod interop;
+mod servers;
+mod time {
+    mod chaos;
+    mod dropped;
+    mod least;
+    mod lost_replies;
+    mod neighbours;
+    mod ticks;
+}
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

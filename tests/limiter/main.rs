@@ -4,9 +4,9 @@
 //!
 //! | case | tests |
 //! |---|---|
-//! | no window exceeds the quota, and nearly all of it is used | `windows`, `server::clients_never_exceed…`, `neighbours` |
-//! | the same with Redisson on the same limiter; its refusals, its `release`, `setRate`, `availablePermits`; bytes | `interop/limiter.rs`, `neighbours`, `server::an_entry…` |
-//! | names | `keys::names_of_any_bytes…`, `server::a_cluster…` |
+//! | no window exceeds the quota, and nearly all of it is used | `windows`, `servers::clients_never_exceed…`, `servers::neighbours` |
+//! | the same with Redisson on the same limiter; its refusals, its `release`, `setRate`, `availablePermits`; bytes | `interop`, `servers::neighbours`, `servers::an_entry…` |
+//! | names | `keys::names_of_any_bytes…`, `servers::a_cluster…` |
 //! | the edge of an interval | `windows::the_edge…`, `windows::a_permit_counts…` |
 //! | the server's clock steps back | `windows::a_server_clock_step…`, `bucket::a_server_clock_step…` |
 //! | a lost reply, a resend | `giving_back::a_lost_reply…`, `giving_back::a_refund_counts_once`, `quota::a_resent_set_quota…` |
@@ -15,21 +15,23 @@
 //! | a timeout that is too short | `order::a_too_short_timeout…`, `order::a_timeout_behind…` |
 //! | a request for all permits among requests for one | `order::a_request_for_all…` |
 //! | missing keys, a wrong counter | `keys::missing_keys…`, `keys::a_wrong_counter…` |
-//! | many expired entries, a long interval | `server::ten_thousand…`, `server::a_long_interval…` |
-//! | TTLs, foreign keys, a server without memory, rights | `keys`, `faults/rights.rs` |
+//! | many expired entries, a long interval | `servers::ten_thousand…`, `servers::a_long_interval…` |
+//! | TTLs, foreign keys, a server without memory, rights | `keys`, `client/faults/rights.rs` |
 //! | a changed quota, a lost booking, scopes | `quota` |
-//! | a late process | `server::a_late_process…` |
+//! | a late process | `servers::a_late_process…` |
 //! | commands per grant | `order::a_booked_grant…`, `bucket::waiters_get…` |
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![expect(clippy::print_stdout, reason = "prints measurements")]
 
-mod bucket;
-mod giving_back;
-mod keys;
-mod layer;
-mod neighbours;
-mod order;
-mod quota;
-mod server;
+mod interop;
+mod servers;
 mod support;
-mod windows;
+mod time {
+    mod bucket;
+    mod giving_back;
+    mod keys;
+    mod layer;
+    mod order;
+    mod quota;
+    mod windows;
+}

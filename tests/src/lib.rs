@@ -1,4 +1,17 @@
 //! Helpers that the test binaries share. A [`World`] is a server, the engine or a real one, and makes clients for it.
+//!
+//! Each primitive has a test binary, and `client` has the tests of what belongs to no primitive. Their modules are:
+//!
+//! | module | its tests |
+//! |---|---|
+//! | `behaviour` | run on the embedded engine, in virtual time, and on a real server |
+//! | `time` | run on the engine, whose fault switches and virtual time reach every interleaving; a few run on a real server, too |
+//! | `faults` | cause one fault of a real server, socket, process or signal, and name the promise (P1 to P11) that must hold |
+//! | `servers` | run on real servers, and not with `scripts/test --server` |
+//! | `idle` | check the expiry of what is not used, on both |
+//! | `interop` | have Redisson on the other side; see [`java`] |
+//!
+//! Tests wait for events, not for fixed times. Tests that need an installed server are skipped without one, with a message.
 #![expect(
     clippy::missing_panics_doc,
     clippy::unwrap_used,
@@ -6,12 +19,19 @@
 )]
 
 pub mod fair;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod faults;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod interop;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod java;
 mod listener;
 pub mod permits;
 pub mod rights;
 pub mod scripts;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -72,6 +92,19 @@ pub enum LostReply {
 impl LostReply {
     /// Both.
     pub const WAYS: [Self; 2] = [Self::Closed, Self::Silent];
+}
+
+/// The folder that cargo builds in: test binaries are in `debug/deps` below it.
+pub(crate) fn target() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(3).unwrap().to_owned()
+}
+
+/// The path of a program of this package. Cargo gives it to test binaries only, so this library derives it from theirs.
+pub(crate) fn program(name: &str) -> String {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(2).unwrap();
+    folder.join(name).to_str().unwrap().to_owned()
 }
 
 /// A lease that a live process renews in time, even on a machine that stops for a second.
@@ -297,7 +330,7 @@ impl World {
     }
 
     /// All keys except those that stay on purpose: the fence counters, the numbers that identify keyspaces, and the records of clients,
-    /// which belong to no name and expire (`engine/presence` tests these).
+    /// which belong to no name and expire (`client/time/presence` tests these).
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let all = match self {

@@ -121,7 +121,7 @@ fn public_code_imports_no_internal_crate() {
         "crates/stanchion-lock/README.md",
         "crates/stanchion/examples/first.rs",
         "crates/stanchion-cli/src/status.rs",
-        "tests/engine/fair.rs",
+        "tests/fair/time.rs",
         "benches/src/fair.rs",
     ] {
         found(

@@ -20,7 +20,7 @@ pub fn build(target: &Path) -> Result<String, String> {
             ));
         }
     }
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/interop/redisson");
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/redisson");
     fs::create_dir_all(target).map_err(|e| format!("{} cannot be made: {e}", target.display()))?;
     let version = std::env::var(VERSION).ok();
     let known_by = version.as_deref().unwrap_or("driver");

@@ -1,0 +1,394 @@
+//! Tests that the ACL line of `docs/operations.md` gives a client the rights that it needs, and no others.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use stanchion::limiter::{QuotaScope, Usage};
+use stanchion::rwlock::Preference;
+use stanchion::{
+    AcquireError, Client, CountDownLatch, FairLock, IdleExpiry, Lease, LeasedPermit,
+    LeasedSemaphore, Lock, Lockable, MultiLock, RateLimiter, Rejection, RwLock, Secret, Semaphore,
+    TokenBucket,
+};
+use stanchion_testkit::{RedisServer, eventually};
+use stanchion_tests::faults::*;
+use stanchion_tests::rights;
+
+/// Connects a client as the user of the ACL line.
+pub(crate) async fn client(server: &RedisServer) -> Client {
+    admin(server, &rights::the_line());
+    let config = rights::as_app(config(server.url()));
+    Client::connect_with(config).await.unwrap()
+}
+
+/// Asserts that the server refused no command.
+pub(crate) fn nothing_refused(server: &RedisServer) {
+    assert_eq!(rights::refused(server), [""; 0]);
+}
+
+/// Connects two clients, so that waiters are woken by messages.
+async fn users(server: &RedisServer) -> (Client, Client) {
+    (client(server).await, client(server).await)
+}
+
+#[tokio::test]
+async fn a_lock_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let held = lock(&a, "app:orders", ms(600)).acquire().await.unwrap();
+    let theirs = lock(&b, "app:orders", ms(600));
+    let waiting = waiting(&theirs);
+    subscribed(&server, "app:orders").await;
+    renewed(&held).await;
+    held.reenter().await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+    let held = waiting.await.unwrap().unwrap();
+    assert!(theirs.status().await.unwrap().is_held());
+    assert!(theirs.danger().force_release().await.unwrap());
+    drop(held);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn without_the_rights_to_inspect_clients_only_inspection_fails() {
+    let Some(server) = server() else { return };
+    let (a, _b) = users(&server).await;
+    admin(
+        &server,
+        &["ACL", "SETUSER", "app", "-pubsub", "-client|setname"],
+    );
+    let c = Client::connect_with(
+        config(server.url())
+            .username("app".to_owned())
+            .password(Secret::new("password")),
+    )
+    .await
+    .unwrap();
+    let held = lock(&c, "app:orders", ms(600)).acquire().await.unwrap();
+    let theirs = lock(&a, "app:orders", ms(600));
+    let status = theirs.status().await.unwrap();
+    assert!(status.is_held());
+    assert_eq!(status.waiting_processes, None);
+    let latch = CountDownLatch::new(&c, "app:done").unwrap();
+    assert_eq!(latch.waiting_processes().await, None);
+    // The ACL line does not include `CLIENT LIST`.
+    assert_eq!(a.processes().await.unwrap(), None);
+    admin(&server, &["ACL", "SETUSER", "app", "+client|list"]);
+    let shown = a.processes().await.unwrap().unwrap();
+    assert!(shown.iter().any(|it| it.client == a.id()));
+    assert!(!shown.iter().any(|it| it.client == c.id()));
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_write_lock_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let rwlock = |client: &Client| {
+        RwLock::new(client, "app:prices")
+            .unwrap()
+            .with_lease(Lease::new(ms(600)).unwrap())
+            .with_preference(Preference::Writer)
+    };
+    let ours = rwlock(&a);
+    let (first, second) = (ours.read().await.unwrap(), ours.read().await.unwrap());
+    let theirs = rwlock(&b);
+    let waiting = tokio::spawn({
+        let theirs = theirs.clone();
+        async move { theirs.write().await.unwrap() }
+    });
+    eventually("the call waits", || b.waiters() == 1).await;
+    let before = first.valid_until();
+    eventually("the hold is renewed", || first.valid_until() > before).await;
+    first.reenter().await.unwrap().release().await.unwrap();
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    let reading = waiting.await.unwrap().downgrade().await.unwrap();
+    let held_off = ours.write_timeout(ms(100)).await;
+    assert!(held_off.is_err() && theirs.status().await.unwrap().is_held());
+    reading.release().await.unwrap();
+    let writing = theirs.write().await.unwrap();
+    writing.reenter().await.unwrap().release().await.unwrap();
+    assert!(ours.danger().force_release().await.unwrap());
+    drop(writing);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn a_latch_and_a_multilock_need_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let latch = CountDownLatch::new(&a, "app:done").unwrap();
+    assert!(latch.arm(1).await.unwrap());
+    let theirs = CountDownLatch::new(&b, "app:done").unwrap();
+    let opened = tokio::spawn(async move { theirs.wait().await });
+    eventually("the call waits", || b.waiters() == 1).await;
+    latch.count_down().await.unwrap();
+    opened.await.unwrap().unwrap();
+    assert!(latch.arm(1).await.unwrap());
+    assert!(latch.danger().delete().await.unwrap());
+    let (one, two) = (lock(&a, "app:1", ms(600)), lock(&a, "app:2", ms(600)));
+    let both = MultiLock::new([&one as &dyn Lockable, &two]).unwrap();
+    both.acquire().await.unwrap().release().await.unwrap();
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn a_fair_lock_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let lease = Lease::new(ms(600)).unwrap();
+    let of = |client: &Client| FairLock::new(client, "app:line").unwrap().with_lease(lease);
+    let (first, second) = (of(&a), of(&b));
+    let held = first.acquire().await.unwrap();
+    let given_up = second.acquire_timeout(ms(20)).await;
+    assert!(given_up.is_err());
+    let waiting = tokio::spawn({
+        let second = second.clone();
+        async move { second.acquire().await }
+    });
+    while first.queue_len().await.unwrap() == 0 {
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert_eq!(second.position().await.unwrap(), Some(0));
+    // Longer than the intervals of heartbeats (500 ms) and renewals (200 ms).
+    tokio::time::sleep(ms(700)).await;
+    held.reenter().await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+    let held = waiting.await.unwrap().unwrap();
+    assert!(second.status().await.unwrap().is_held());
+    assert!(second.danger().force_release().await.unwrap());
+    drop(held);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn semaphores_need_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let plain = Semaphore::new(&a, "app:plain").unwrap();
+    assert!(plain.init(2).await.unwrap());
+    let held = plain.acquire_many(2).await.unwrap();
+    let theirs = Semaphore::new(&b, "app:plain").unwrap();
+    assert!(theirs.acquire_many_timeout(2, ms(50)).await.is_err());
+    assert_eq!(theirs.status().await.unwrap().holders.len(), 1);
+    held.release().await.unwrap();
+    plain.add(2).await.unwrap();
+    plain.reduce(1).await.unwrap();
+    plain.drain().await.unwrap();
+    assert!(plain.danger().delete().await.unwrap());
+
+    let lease = Lease::new(ms(600)).unwrap();
+    let of = |client: &Client| {
+        LeasedSemaphore::new(client, "app:leased")
+            .unwrap()
+            .with_lease(lease)
+    };
+    let (leased, theirs) = (of(&a), of(&b));
+    assert!(leased.init(2).await.unwrap());
+    let held = leased.acquire_many(2).await.unwrap();
+    let waiting = tokio::spawn(async move { theirs.acquire_many(2).await });
+    eventually("the call waits", || b.waiters() == 1).await;
+    tokio::time::sleep(ms(300)).await;
+    held.release().await.unwrap();
+    let held = waiting.await.unwrap().unwrap();
+    assert_eq!(leased.total().await.unwrap(), 2);
+    assert_eq!(leased.acquired().await.unwrap(), 2);
+    leased.set_total(3).await.unwrap();
+    assert!(leased.danger().reclaim(&held.ids()[0]).await.unwrap());
+    assert!(leased.danger().delete().await.unwrap());
+    drop(held);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn ephemeral_semaphores_need_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let hour = IdleExpiry::after(ms(3_600_000)).unwrap();
+    let plain = Semaphore::new(&a, "app:plain").unwrap();
+    let plain = plain.ephemeral(2, hour);
+    let held = plain.acquire_many(2).await.unwrap();
+    let theirs = Semaphore::new(&b, "app:plain").unwrap();
+    assert!(theirs.acquire_timeout(ms(50)).await.is_err());
+    held.release().await.unwrap();
+    plain.add(2).await.unwrap();
+    plain.drain().await.unwrap();
+    assert!(plain.danger().delete().await.unwrap());
+    let leased = leased(&a);
+    let held = leased.acquire_many(2).await.unwrap();
+    renewed_permit(&held).await;
+    held.release().await.unwrap();
+    leased.set_total(3).await.unwrap();
+    assert!(leased.danger().delete().await.unwrap());
+    nothing_refused(&server);
+}
+
+fn leased(client: &Client) -> LeasedSemaphore {
+    LeasedSemaphore::new(client, "app:leased")
+        .unwrap()
+        .with_lease(Lease::new(ms(600)).unwrap())
+        .ephemeral(2, IdleExpiry::after(ms(3_600_000)).unwrap())
+}
+
+async fn renewed_permit(permit: &LeasedPermit) {
+    let before = permit.valid_until();
+    eventually("the hold is renewed", || permit.valid_until() > before).await;
+}
+
+/// Without the right to set a TTL no permit is granted, no held permit is lost, and no lease outlasts the semaphore.
+#[tokio::test]
+async fn a_semaphore_whose_ttl_cannot_be_set_gives_no_permits() {
+    let Some(server) = server() else { return };
+    let (a, _b) = users(&server).await;
+    let set = |rights: &[&str]| {
+        let words = ["ACL", "SETUSER", "app"];
+        let words: Vec<&str> = words.iter().chain(rights).copied().collect();
+        admin(&server, &words);
+    };
+    let free = |name: &str| server.cli(&["GET", name]).as_text().to_owned();
+    let plain = Semaphore::new(&a, "app:plain").unwrap();
+    let plain = plain.ephemeral(2, IdleExpiry::after(ms(3_600_000)).unwrap());
+    assert!(plain.init(2).await.unwrap());
+    let leased = leased(&a).with_lease(Lease::new(ms(10_000)).unwrap());
+    let held = leased.acquire().await.unwrap();
+    held.renew().await.unwrap();
+    set(&["-pexpire"]);
+    let longer = leased.clone().with_lease(Lease::default());
+    for refused in [plain.acquire().await.err(), longer.acquire().await.err()] {
+        assert!(
+            matches!(refused, Some(AcquireError::Rejected { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(
+        (free("app:plain"), free("app:leased")),
+        ("2".into(), "1".into())
+    );
+    // A refused acquire must not leave the TTL of a held semaphore, which is years.
+    set(&["+pexpire", "-decrby"]);
+    assert!(plain.acquire().await.is_err());
+    assert!(server.cli(&["PTTL", "app:plain"]).as_int() <= 3_600_000);
+    set(&["-pexpire", "+decrby"]);
+    // P1: a lease that would outlast the semaphore is not renewed.
+    assert!(held.renew().await.is_err());
+    set(&["+pexpire"]);
+    held.renew().await.unwrap();
+    // Without the right on the semaphore's idle key a permit is still renewed, as long as the semaphore exists.
+    set(&["resetkeys", "~app:*", "~{app:*", "~stanchion_once:*"]);
+    held.renew().await.unwrap();
+    assert!(plain.acquire().await.is_err());
+    assert_eq!(free("app:plain"), "2");
+    set(&["~*{app:*"]);
+    held.release().await.unwrap();
+    assert_eq!(free("app:leased"), "2");
+}
+
+#[tokio::test]
+async fn limiters_need_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    for scope in [QuotaScope::Overall, QuotaScope::PerClient] {
+        let api = RateLimiter::new(&a, "app:api", "1/h".parse().unwrap()).unwrap();
+        let api = api.scope(scope);
+        let grant = api.acquire().await.unwrap();
+        let waiting = tokio::spawn(api.acquire());
+        eventually("the client is subscribed", || {
+            server.subscribers("stanchion_limiter:{app:api}") == 1
+        })
+        .await;
+        let other = RateLimiter::new(&b, "app:api", "1/h".parse().unwrap()).unwrap();
+        let faster = "9/s".parse().unwrap();
+        other
+            .scope(scope)
+            .set_quota(faster, Usage::Keep)
+            .await
+            .unwrap();
+        waiting.await.unwrap().unwrap();
+        assert!(grant.refund().await.unwrap());
+        assert_eq!(api.status().await.unwrap().free, 8);
+        assert!(api.danger().delete().await.unwrap());
+    }
+    let limit: stanchion::Quota = "1/h".parse().unwrap();
+    let user = TokenBucket::new(&a, "app:user", limit).unwrap();
+    let grant = user.acquire().await.unwrap();
+    assert!(user.try_acquire().await.unwrap().granted().is_none());
+    assert!(grant.refund().await.unwrap());
+    assert_eq!(user.status().await.unwrap().free, 1);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn other_names_are_refused() {
+    let Some(server) = server() else { return };
+    let client = client(&server).await;
+    let other = Lock::new(&client, "orders").unwrap();
+    assert!(matches!(
+        rejected(other.acquire().await),
+        Rejection::NotPermitted { .. }
+    ));
+    assert_eq!(leftovers(&server), [] as [String; 0]);
+}
+
+/// Collects the commands that the scripts in a folder call.
+fn called_in(folder: &Path, called: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            called_in(&path, called);
+        } else if path.extension().is_some_and(|extension| extension == "lua") {
+            let text = std::fs::read_to_string(path).unwrap();
+            let names = text.split("call('").skip(1);
+            called.extend(names.map(|rest| rest.split('\'').next().unwrap().to_lowercase()));
+        }
+    }
+}
+
+/// Returns the commands that the scripts of all crates call.
+fn called_by_scripts() -> BTreeSet<String> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut called = BTreeSet::new();
+    for folder in std::fs::read_dir(crates).unwrap() {
+        let folder = folder.unwrap().path().join("lua");
+        // The command line searches for similar names only if its user has the rights.
+        if folder
+            .parent()
+            .is_some_and(|it| it.ends_with("stanchion-cli"))
+        {
+            continue;
+        }
+        if folder.is_dir() {
+            called_in(&folder, &mut called);
+        }
+    }
+    called
+}
+
+#[test]
+fn the_line_allows_exactly_the_commands_of_clients_and_scripts() {
+    let own = [
+        "hello",
+        "auth",
+        "select",
+        "info",
+        "time",
+        "client|setname",
+        "eval",
+        "evalsha",
+        "subscribe",
+        "unsubscribe",
+        "publish",
+        "zremrangebyscore",
+    ];
+    let used: BTreeSet<String> = own
+        .map(str::to_owned)
+        .into_iter()
+        .chain(called_by_scripts())
+        .collect();
+    let allowed: BTreeSet<String> = rights::the_line()
+        .iter()
+        .filter_map(|word| word.strip_prefix('+'))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(allowed, used);
+}

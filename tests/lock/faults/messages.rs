@@ -1,0 +1,223 @@
+//! Tests wake-ups without reliable messages (P4): a lost, late or forbidden message delays a waiter until its next poll.
+
+use stanchion::{Client, Secret};
+use stanchion_testkit::{Matcher, Proxy, RedisServer, Switch, eventually, machine_clock};
+use stanchion_tests::faults::*;
+
+/// Connects a client of a user with all rights except on channels.
+async fn without_channels(server: &RedisServer) -> Client {
+    admin(
+        server,
+        &[
+            "ACL",
+            "SETUSER",
+            "mute",
+            "reset",
+            "on",
+            ">pw",
+            "~*",
+            "+@all",
+            "resetchannels",
+        ],
+    );
+    let config = config(server.url())
+        .username("mute".to_owned())
+        .password(Secret::new("pw"));
+    Client::connect_with(config).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_message_to_a_killed_subscriber_costs_at_most_a_poll() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.addr());
+    let lock_a = lock_of(server.url(), "orders", LONG).await;
+    let lock_b = lock_of(proxy.url(), "orders", LONG).await;
+    let guard = lock_a.acquire().await.unwrap();
+    let waiter = waiting(&lock_b);
+    subscribed(&server, "orders").await;
+    // New connections are refused, so only the poll is left.
+    proxy.refuse_new(Switch::On);
+    assert!(server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]).as_int() > 0);
+    guard.release().await.unwrap();
+    served(waiter, ms(500) + SLACK).await;
+}
+
+#[tokio::test]
+async fn no_wake_is_lost_while_subscribers_are_killed_again_and_again() {
+    let Some(server) = server() else { return };
+    let lock_a = lock_of(server.url(), "orders", LONG).await;
+    let lock_b = lock_of(server.url(), "orders", LONG).await;
+    for _ in 0..40 {
+        let guard = lock_a.acquire().await.unwrap();
+        let waiter = waiting(&lock_b);
+        subscribed(&server, "orders").await;
+        let killing = async { server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]) };
+        let (released, killed) = tokio::join!(guard.release(), killing);
+        released.unwrap();
+        assert!(killed.as_int() > 0);
+        served(waiter, ms(500) + SLACK).await;
+    }
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_release_between_the_attempt_and_the_subscription_is_not_missed() {
+    let Some(server) = server() else { return };
+    let scripts = Scripts::load(&server);
+    let proxy = Proxy::start(server.addr());
+    let lock_a = lock_of(server.url(), "orders", LONG).await;
+    // Long timeouts, so that neither a reconnect nor a regular poll wakes the waiter.
+    let config = config(proxy.url())
+        .response_timeout(LONG)
+        .poll_interval(LONG)
+        .subscription_linger(ms(10));
+    let lock_b = lock(&Client::connect_with(config).await.unwrap(), "orders", LONG);
+    let attempt = run_of(&scripts.acquire, "orders");
+    let mut fastest = LONG;
+    for _ in 0..5 {
+        let guard = lock_a.acquire().await.unwrap();
+        let held = proxy.hold_requests(Matcher::command("SUBSCRIBE"));
+        let waiter = waiting(&lock_b);
+        held.wait(1).await;
+        // Without a subscription the waiter polls every 250 ms. The release comes just after a poll.
+        let before = proxy.count(&attempt);
+        proxy
+            .wait_for("the waiter polls", |p| p.count(&attempt) > before)
+            .await;
+        guard.release().await.unwrap();
+        let began = machine_clock();
+        held.release();
+        let guard = granted(waiter, ms(500) + SLACK).await;
+        fastest = fastest.min(machine_clock() - began);
+        guard.release().await.unwrap();
+        // The next round needs a new subscription.
+        eventually("the subscription ended", || {
+            server.subscribers("redisson_lock__channel:{orders}") == 0
+        })
+        .await;
+    }
+    assert!(
+        fastest < ms(150),
+        "woken by the confirmation, not by the next poll: {fastest:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_holder_that_may_not_publish_releases_and_the_waiter_polls() {
+    let Some(server) = server() else { return };
+    let mute = without_channels(&server).await;
+    let lock_b = lock_of(server.url(), "orders", LONG).await;
+    let guard = lock(&mute, "orders", LONG).acquire().await.unwrap();
+    let again = guard.reenter().await.unwrap();
+    let waiter = waiting(&lock_b);
+    subscribed(&server, "orders").await;
+    again.release().await.unwrap();
+    assert!(!waiter.is_finished());
+    guard.release().await.unwrap();
+    served(waiter, ms(500) + SLACK).await;
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_may_not_subscribe_polls() {
+    let Some(server) = server() else { return };
+    let mute = without_channels(&server).await;
+    let guard = acquired(server.url(), "orders", LONG).await;
+    let (first, second) = (
+        waiting(&lock(&mute, "orders", LONG)),
+        waiting(&lock(&mute, "orders", LONG)),
+    );
+    eventually("both calls wait", || mute.waiters() == 2).await;
+    guard.release().await.unwrap();
+    let guard = granted(first, ms(500) + SLACK).await;
+    guard.release().await.unwrap();
+    served(second, ms(500) + SLACK).await;
+    assert!(mute.is_connected());
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_wake_reaches_the_waiters_of_every_process() {
+    let Some(server) = server() else { return };
+    let guard = acquired(server.url(), "orders", LONG).await;
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        // The poll interval is too long to wake a waiter in time.
+        let client = Client::connect_with(
+            config(server.url())
+                .poll_interval(LONG)
+                .subscription_linger(ms(10)),
+        )
+        .await
+        .unwrap();
+        waiters.push(waiting(&lock(&client, "orders", LONG)));
+    }
+    eventually("all clients are subscribed", || {
+        server.subscribers("redisson_lock__channel:{orders}") == 5
+    })
+    .await;
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        // The order is not fixed: each waiter releases as soon as it is granted.
+        tokio::spawn(async move { waiter.await.unwrap().unwrap().release().await.unwrap() });
+    }
+    nothing_left(&server).await;
+    eventually("no client waits", || {
+        server.subscribers("redisson_lock__channel:{orders}") == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_channel_is_subscribed_to_again_only_after_its_subscription_has_ended() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.addr());
+    let config = config(proxy.url())
+        .response_timeout(LONG)
+        .poll_interval(LONG)
+        .subscription_linger(ms(10));
+    let client = Client::connect_with(config).await.unwrap();
+    let (orders, other) = (lock(&client, "orders", LONG), lock(&client, "other", LONG));
+    let guards = [
+        orders.acquire().await.unwrap(),
+        other.acquire().await.unwrap(),
+    ];
+    let sent = |command: &str, name: &str| {
+        let of_name = Matcher::command(command).containing(format!("{{{name}}}"));
+        proxy.count(&of_name)
+    };
+    let waiter = waiting(&orders);
+    subscribed(&server, "orders").await;
+    // The client handles a message after the confirmation. The reply to the status request comes after the refusal.
+    let before = sent("EVALSHA", "orders");
+    let own = format!("redisson_lock__channel:{{orders}}:{}", client.id());
+    assert_eq!(server.cli(&["PUBLISH", &own, "0"]).as_int(), 1);
+    eventually("the waiter retries", || sent("EVALSHA", "orders") > before).await;
+    orders.status().await.unwrap();
+    // The server unsubscribes, and its confirmation does not reach the client.
+    proxy.freeze_replies();
+    waiter.abort();
+    eventually("the client unsubscribes", || {
+        sent("UNSUBSCRIBE", "orders") == 1
+    })
+    .await;
+    // Channels are subscribed to in the order in which they are wanted.
+    let waiters = [waiting(&orders), waiting(&other)];
+    eventually("the other is subscribed to", || {
+        sent("SUBSCRIBE", "other") == 1
+    })
+    .await;
+    assert_eq!(
+        sent("SUBSCRIBE", "orders"),
+        1,
+        "not before the confirmation"
+    );
+    proxy.thaw();
+    eventually("subscribed again", || sent("SUBSCRIBE", "orders") == 2).await;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    for waiter in waiters {
+        served(waiter, LONG).await;
+    }
+}

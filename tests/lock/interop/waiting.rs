@@ -1,0 +1,252 @@
+//! A release in one library wakes a waiter in the other by message. Leases are 30 s and polls 60 s, so they cannot wake it in time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::json;
+use stanchion_tests::interop::*;
+use stanchion_tests::java::{Jvm, Kind};
+
+#[tokio::test]
+async fn a_java_release_wakes_our_waiter() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("holder", Kind::Lock, "orders");
+    java.done("lock").await;
+    let waiter = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 1).await;
+    java.done("unlock").await;
+    granted(waiter, SOON).await.release().await.unwrap();
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn our_release_wakes_a_java_waiter() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let waiter = java.start("lock", json!({}));
+    fleet.waiting(&channel("orders"), 1).await;
+    guard.release().await.unwrap();
+    java_granted(waiter, SOON).await;
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn a_dropped_guard_wakes_a_java_waiter() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let waiter = java.start("try", json!({"wait": 30_000}));
+    fleet.waiting(&channel("orders"), 1).await;
+    drop(guard);
+    assert!(waiter.within(SOON).await.bool());
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_waiters_of_both_libraries_are_granted() {
+    const ROUNDS: u32 = 40;
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let fleet = Arc::new(fleet);
+    let inside = Arc::new(AtomicU32::new(0));
+    let client = fleet.rust().await;
+    let mut tasks = Vec::new();
+    for i in 0..3 {
+        let java = fleet.java(&format!("java-{i}"), Kind::Lock, "orders");
+        let inside_java = Arc::clone(&inside);
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                java_granted(java.start("lock", json!({})), LONG).await;
+                alone(&inside_java).await;
+                java.done("unlock").await;
+            }
+        }));
+        let (lock, inside) = (lock(&client, "orders"), Arc::clone(&inside));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let guard = within(LONG, lock.acquire()).await.unwrap();
+                alone(&inside).await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    fleet.at_rest().await;
+}
+
+/// Asserts P1: no other task is inside.
+async fn alone(inside: &AtomicU32) {
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "P1");
+    tokio::task::yield_now().await;
+    inside.fetch_sub(1, Ordering::SeqCst);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hand_offs_between_our_tasks_do_not_starve_a_java_waiter() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let lock = lock(&fleet.rust().await, "orders");
+    let busy: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                loop {
+                    lock.acquire().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    for _ in 0..20 {
+        java_granted(java.start("lock", json!({})), SOON).await;
+        java.done("unlock").await;
+    }
+    for task in &busy {
+        task.abort();
+    }
+    for task in busy {
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn our_waiter_that_gives_up_takes_no_wake_up_from_java() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let holder = fleet.java("holder", Kind::Lock, "orders");
+    holder.done("lock").await;
+    let ours = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 1).await;
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let waiter = java.start("lock", json!({}));
+    fleet.waiting(&channel("orders"), 2).await;
+    ours.abort();
+    holder.done("unlock").await;
+    java_granted(waiter, SOON).await;
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn an_interrupted_java_waiter_takes_no_wake_up_from_our_waiter() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let interrupted = java.start("lock", json!({}));
+    fleet.waiting(&channel("orders"), 1).await;
+    let ours = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 2).await;
+    java.interrupt();
+    let reply = interrupted.within(SOON).await;
+    assert_eq!(reply.error(), "InterruptedException");
+    guard.release().await.unwrap();
+    granted(ours, SOON).await.release().await.unwrap();
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn calls_that_time_out_leave_nothing() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let lock = lock(&fleet.rust().await, "orders");
+    let java = fleet.java("java", Kind::Lock, "orders");
+
+    let guard = lock.acquire().await.unwrap();
+    let owner = guard.owner().to_string();
+    assert!(!java.done("try").await.bool());
+    assert!(!java.with("try", json!({"wait": 100})).await.bool());
+    assert_eq!(fleet.holder("orders"), Some((owner, 1)));
+    guard.release().await.unwrap();
+
+    java.done("lock").await;
+    let before = fleet.holder("orders");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let refused = lock.acquire_timeout(ms(100)).await.unwrap_err();
+    assert!(
+        matches!(refused, stanchion::AcquireError::TimedOut { .. }),
+        "{refused}"
+    );
+    assert_eq!(fleet.holder("orders"), before);
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+/// Redisson's spin lock publishes nothing: only a poll can notice its release.
+#[tokio::test]
+async fn a_poll_finds_the_release_of_a_spin_lock() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("spinner", Kind::Spin, "orders");
+    java.done("lock").await;
+    let lock = lock(&fleet.rust_polling(ms(200)).await, "orders");
+    let waiter = acquiring(&lock);
+    fleet.quiet().await;
+    java.done("unlock").await;
+    let guard = granted(waiter, SOON).await;
+    let waiter = java.start("lock", json!({}));
+    guard.release().await.unwrap();
+    java_granted(waiter, SOON).await;
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+/// Four processes of each library acquire one lock in a loop. Each library must get at least a fifth of the grants.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_library_starves_the_other() {
+    let Some(jvm) = Jvm::shared() else { return };
+    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
+        return;
+    };
+    let ended = tokio::time::Instant::now() + ms(4000);
+    let grants: [Arc<AtomicU32>; 2] = Default::default();
+    let mut tasks = Vec::new();
+    for i in 0..4 {
+        let instance = connect(&jvm, &fleet.server, json!({})).await;
+        let count = Arc::clone(&grants[0]);
+        tasks.push(tokio::spawn(async move {
+            let java = instance.object(&format!("java-{i}"), Kind::Lock, "orders");
+            while tokio::time::Instant::now() < ended {
+                java_granted(java.start("lock", json!({})), LONG).await;
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(ms(1)).await;
+                java.done("unlock").await;
+            }
+        }));
+        let ours = lock(&fleet.rust().await, "orders");
+        let count = Arc::clone(&grants[1]);
+        tasks.push(tokio::spawn(async move {
+            while tokio::time::Instant::now() < ended {
+                let guard = within(LONG, ours.acquire()).await.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(ms(1)).await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let [java, ours] = grants.map(|count| count.load(Ordering::Relaxed));
+    assert!(java * 4 >= ours, "{java} grants to Redisson, {ours} to us");
+    assert!(ours * 4 >= java, "{java} grants to Redisson, {ours} to us");
+    fleet.at_rest().await;
+}

@@ -1,0 +1,47 @@
+//! Tests the read-write lock: cancellation at every await point, lost replies and messages, refusals, the queue, and two models.
+
+mod cancellation;
+mod line;
+mod lost;
+mod model;
+mod outside;
+mod refusals;
+mod scripts;
+mod sharers;
+mod turns;
+
+use std::time::Duration;
+
+use stanchion::rwlock::Preference;
+use stanchion::{Client, RwLock};
+
+const CHANNEL: &str = "redisson_rwlock:{job}";
+
+fn rwlock(client: &Client) -> RwLock {
+    RwLock::new(client, "job").unwrap()
+}
+
+fn preferring(client: &Client) -> RwLock {
+    rwlock(client).with_preference(Preference::Writer)
+}
+
+/// Caches every script on the server, so that a fault on the next EVALSHA hits the operation under test.
+async fn warm(client: &Client) {
+    for lock in [rwlock(client), preferring(client)] {
+        let reading = lock.read().await.unwrap();
+        let again = reading.reenter().await.unwrap();
+        reading.renew().await.unwrap();
+        drop(lock.write_timeout(Duration::from_millis(50)).await);
+        again.release().await.unwrap();
+        reading.release().await.unwrap();
+        let writing = lock.write().await.unwrap();
+        let again = writing.reenter().await.unwrap();
+        writing.renew().await.unwrap();
+        again.release().await.unwrap();
+        let reading = writing.downgrade().await.unwrap();
+        reading.release().await.unwrap();
+        let writing = lock.write().await.unwrap();
+        writing.release().await.unwrap();
+        lock.status().await.unwrap();
+    }
+}

@@ -1,0 +1,350 @@
+//! Tests semaphores on real servers: killed servers and holders, lost replies, a stalled executor, the memory limit, and a stepped clock.
+
+use std::time::Duration;
+
+use stanchion::{LeasedSemaphore, LostReason, ReleaseError, Semaphore};
+use stanchion_testkit::{Matcher, Process, Proxy, RedisServer, Signal, Then, eventually};
+use stanchion_tests::faults::*;
+use stanchion_tests::permits::{
+    CHANNEL, KINDS, Kind, LEASES, LEDGER, LINE, NAME, SLOW, Seat, Seats, TOTAL,
+};
+use tokio::task::JoinHandle;
+
+async fn seats_of(server: &RedisServer, kind: Kind, lease: Duration) -> Seats {
+    let lease = stanchion::Lease::new(lease).unwrap();
+    kind.on(&connect(server.url()).await).with_lease(lease)
+}
+
+fn acquiring(seats: &Seats, permits: u32) -> JoinHandle<Seat> {
+    let seats = seats.clone();
+    tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
+}
+
+async fn listening(server: &RedisServer) {
+    eventually("a client subscribes", || server.subscribers(CHANNEL) > 0).await;
+}
+
+fn free(server: &RedisServer) -> Option<i64> {
+    let reply = server.cli(&["EVAL", "return redis.call('GET', KEYS[1]) or ''", "1", NAME]);
+    reply.as_text().parse().ok()
+}
+
+/// The number of held permits, as the server has it.
+fn held(server: &RedisServer, kind: Kind) -> i64 {
+    match kind {
+        Kind::Plain => {
+            let held = server.cli(&["HVALS", LEDGER]).as_texts();
+            held.iter().map(|n| n.parse::<i64>().unwrap()).sum()
+        }
+        Kind::Leased => server.cli(&["ZCARD", LEASES]).as_int(),
+    }
+}
+
+/// Waits until all permits are free and no other keys are left, long before a lease of [`LONG`] could end.
+async fn at_rest(server: &RedisServer, permits: i64) {
+    eventually(&format!("all {permits} permits are free"), || {
+        let mut keys = server.keys();
+        keys.retain(|key| {
+            !key.starts_with("stanchion_once:") && ![SLOW, TOTAL].contains(&key.as_str())
+        });
+        keys == [NAME] && free(server) == Some(permits)
+    })
+    .await;
+}
+
+fn worker(server: &RedisServer, kind: &str, permits: u32, lease_ms: u64) -> Process {
+    Process::start(
+        env!("CARGO_BIN_EXE_stanchion-test-worker"),
+        &[
+            "seats",
+            &server.url(),
+            NAME,
+            &lease_ms.to_string(),
+            kind,
+            &permits.to_string(),
+        ],
+    )
+}
+
+fn line(worker: &mut Process, start: &str) {
+    worker.wait_for_line(|line| line.starts_with(start), LONG / 3);
+}
+
+#[tokio::test]
+async fn holders_detect_a_restart_without_data_and_waiters_wait_for_new_permits() {
+    for kind in KINDS {
+        let Some(mut server) = server() else { return };
+        let seats = seats_of(&server, kind, ms(900)).await;
+        seats.init(2).await.unwrap();
+        let seat = seats.acquire(2).await.unwrap();
+        let waiter = acquiring(&seats_of(&server, kind, LONG).await, 2);
+        listening(&server).await;
+        server.restart();
+        if let Seat::Leased(permit) = &seat {
+            let reason = soon(LONG / 3, permit.lost()).await;
+            assert!(matches!(reason, LostReason::Gone | LostReason::Expired));
+        }
+        eventually("the restarted server has no permits", || {
+            free(&server).is_none()
+        })
+        .await;
+        soon(LONG / 3, async { while seats.init(2).await.is_err() {} }).await;
+        let next = soon(LONG / 3, waiter).await.unwrap();
+        // P8: the old holder's release reports the loss and returns no permits.
+        let error = seat.release().await.unwrap_err();
+        assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+        assert_eq!((free(&server), held(&server, kind)), (Some(0), 2));
+        next.release().await.unwrap();
+        at_rest(&server, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn permits_survive_a_restart_that_keeps_the_data() {
+    for kind in KINDS {
+        let Some(mut server) = start(RedisServer::builder().append_only()) else {
+            return;
+        };
+        let seats = seats_of(&server, kind, LONG).await;
+        seats.init(3).await.unwrap();
+        let seat = seats.acquire(2).await.unwrap();
+        let waiter = acquiring(&seats_of(&server, kind, LONG).await, 2);
+        listening(&server).await;
+        server.restart();
+        assert_eq!((free(&server), held(&server, kind)), (Some(1), 2));
+        listening(&server).await;
+        assert!(seat.is_held() && !waiter.is_finished());
+        seat.release().await.unwrap();
+        soon(LONG / 3, waiter)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        at_rest(&server, 3).await;
+    }
+}
+
+#[tokio::test]
+async fn leased_permits_of_a_killed_process_expire() {
+    let Some(server) = server() else { return };
+    let client = connect(server.url()).await;
+    let semaphore = LeasedSemaphore::new(&client, NAME).unwrap();
+    semaphore.init(3).await.unwrap();
+    let mut holder = worker(&server, "leased", 3, 900);
+    line(&mut holder, "HELD");
+    let waiter = acquiring(&Seats::Leased(semaphore.clone()), 3);
+    listening(&server).await;
+    holder.signal(Signal::Kill);
+    let seat = soon(ms(900) + SLACK * 3, waiter).await.unwrap();
+    seat.release().await.unwrap();
+    at_rest(&server, 3).await;
+}
+
+#[tokio::test]
+async fn plain_permits_of_a_killed_process_are_shown_and_reclaimed() {
+    let Some(server) = server() else { return };
+    let client = connect(server.url()).await;
+    let semaphore = Semaphore::new(&client, NAME).unwrap();
+    semaphore.init(3).await.unwrap();
+    let mut holder = worker(&server, "plain", 2, 900);
+    line(&mut holder, "HELD");
+    let waiter = acquiring(&Seats::Plain(semaphore.clone()), 3);
+    eventually("the request is queued", || {
+        server.cli(&["LLEN", LINE]).as_int() == 1
+    })
+    .await;
+    holder.signal(Signal::Kill);
+    holder.wait(LONG / 3);
+    let status = semaphore.status().await.unwrap();
+    assert_eq!((status.available, status.holders.len()), (1, 1));
+    assert_eq!(status.holders[0].permits, 2);
+    let owner = &status.holders[0].owner;
+    assert_eq!(semaphore.danger().reclaim(owner).await.unwrap(), 2);
+    soon(LONG / 3, waiter)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    at_rest(&server, 3).await;
+}
+
+#[tokio::test]
+async fn a_killed_waiter_reserves_permits_for_three_seconds_at_most() {
+    for (kind, name) in KINDS.into_iter().zip(["plain", "leased"]) {
+        let Some(server) = server() else { return };
+        let seats = seats_of(&server, kind, LONG).await;
+        seats.init(3).await.unwrap();
+        let seat = seats.acquire(2).await.unwrap();
+        let mut big = worker(&server, name, 3, 900);
+        line(&mut big, "CONNECTED");
+        eventually("the request is queued", || {
+            server.cli(&["LLEN", LINE]).as_int() == 1
+        })
+        .await;
+        big.signal(Signal::Kill);
+        let one = soon(ms(3000) + SLACK * 3, seats.acquire(1)).await.unwrap();
+        one.release().await.unwrap();
+        seat.release().await.unwrap();
+        at_rest(&server, 3).await;
+    }
+}
+
+#[tokio::test]
+async fn a_process_paused_beyond_its_lease_detects_the_loss() {
+    let Some(server) = server() else { return };
+    let seats = seats_of(&server, Kind::Leased, LONG).await;
+    seats.init(1).await.unwrap();
+    let mut holder = worker(&server, "leased", 1, 600);
+    line(&mut holder, "HELD");
+    holder.signal(Signal::Stop);
+    let seat = soon(LONG / 3, seats.acquire(1)).await.unwrap();
+    holder.signal(Signal::Cont);
+    line(&mut holder, "LOST Expired");
+    quiet(&server).await;
+    assert_eq!((free(&server), held(&server, Kind::Leased)), (Some(0), 1));
+    seat.release().await.unwrap();
+    at_rest(&server, 1).await;
+}
+
+#[tokio::test]
+async fn a_script_whose_reply_is_lost_takes_effect_once() {
+    for (kind, then) in KINDS
+        .into_iter()
+        .flat_map(|kind| [Then::Reset, Then::Freeze].map(|then| (kind, then)))
+    {
+        let Some(server) = server() else { return };
+        let proxy = Proxy::start(server.addr());
+        let client = connect(proxy.url()).await;
+        let seats = kind.on(&client);
+        seats.init(3).await.unwrap();
+        // Loads the scripts, so that the next reply is that of the script.
+        seats.acquire(2).await.unwrap().release().await.unwrap();
+        seats.add(1).await.unwrap();
+        let mut faults = 0;
+        let mut lose = || {
+            proxy.thaw();
+            proxy.swallow_next_reply(Matcher::any().containing(NAME), then);
+            faults += 1;
+        };
+        lose();
+        let seat = soon(LONG / 3, seats.acquire(3)).await.unwrap();
+        assert_eq!(
+            (free(&server), held(&server, kind)),
+            (Some(1), 3),
+            "{kind:?} {then:?}"
+        );
+        lose();
+        assert_eq!(soon(LONG / 3, seats.add(1)).await.unwrap(), 2);
+        lose();
+        soon(LONG / 3, seat.release()).await.unwrap();
+        proxy.thaw();
+        quiet(&server).await;
+        at_rest(&server, 5).await;
+        assert_eq!(proxy.swallowed(), faults, "the faults happened");
+    }
+}
+
+#[tokio::test]
+async fn without_memory_permits_are_renewed_and_released_and_none_are_taken() {
+    for kind in KINDS {
+        let Some(server) = server() else { return };
+        let seats = seats_of(&server, kind, ms(1500)).await;
+        seats.init(3).await.unwrap();
+        let seat = seats.acquire(2).await.unwrap();
+        admin(&server, &["CONFIG", "SET", "maxmemory", "1"]);
+        assert!(seats.acquire(1).await.is_err());
+        assert!(seats.add(1).await.is_err());
+        if let Seat::Leased(permit) = &seat {
+            permit.renew().await.unwrap();
+            let before = permit.valid_until();
+            eventually("the watchdog renews", || permit.valid_until() > before).await;
+        }
+        assert_eq!((free(&server), held(&server, kind)), (Some(1), 2));
+        seat.release().await.unwrap();
+        admin(&server, &["CONFIG", "SET", "maxmemory", "0"]);
+        at_rest(&server, 3).await;
+    }
+}
+
+#[tokio::test]
+async fn a_step_of_the_servers_clock_over_the_lease_is_detected() {
+    let Some(server) = start(RedisServer::builder().steppable_clock()) else {
+        return;
+    };
+    let seats = seats_of(&server, Kind::Leased, ms(1500)).await;
+    seats.init(2).await.unwrap();
+    let Seat::Leased(permit) = seats.acquire(2).await.unwrap() else {
+        panic!("not a leased permit")
+    };
+    server.step_clock(31_000);
+    // The leases have ended on the server. The next renewal may still extend them before another client acquires.
+    let next = seats_of(&server, Kind::Leased, LONG)
+        .await
+        .try_acquire(2)
+        .await;
+    if let Some(next) = next.unwrap() {
+        assert_eq!(soon(LONG / 3, permit.lost()).await, LostReason::Gone);
+        next.release().await.unwrap();
+    }
+    drop(permit);
+    at_rest(&server, 2).await;
+}
+
+#[tokio::test]
+async fn semaphores_publish_redissons_messages() {
+    let Some(server) = server() else { return };
+    for kind in KINDS {
+        let monitor = server.monitor();
+        let seats = seats_of(&server, kind, LONG).await;
+        seats.init(5).await.unwrap();
+        let seat = seats.acquire(3).await.unwrap();
+        seats.add(1).await.unwrap();
+        seat.release().await.unwrap();
+        seats.reduce(8).await.unwrap();
+        seats.acquire_timeout(1, Duration::ZERO).await.unwrap_err();
+        seats.add(1).await.unwrap();
+        let published: Vec<String> = monitor
+            .lines()
+            .iter()
+            .filter_map(|line| {
+                line.split_once("] \"PUBLISH\" ")
+                    .map(|(_, rest)| rest.to_owned())
+            })
+            .collect();
+        // Messages of `init`, `add` and `release`. With less than one free permit no message is published.
+        let expected = ["5", "3", "6"].map(|n| format!("\"{CHANNEL}\" \"{n}\""));
+        assert_eq!(published, expected, "{kind:?}");
+        server.flush();
+    }
+}
+
+/// P10: the executor is blocked for 3 s, which is two leases.
+#[test]
+fn permits_survive_a_stalled_executor() {
+    let Some(server) = server() else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let seats = seats_of(&server, Kind::Leased, ms(1500)).await;
+        seats.init(3).await.unwrap();
+        let Seat::Leased(permit) = seats.acquire(3).await.unwrap() else {
+            panic!("not a leased permit")
+        };
+        stall(ms(3000));
+        assert!(permit.is_held());
+        permit.release().await.unwrap();
+        at_rest(&server, 3).await;
+    });
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "blocking the executor is the point"
+)]
+fn stall(length: Duration) {
+    std::thread::sleep(length);
+}
