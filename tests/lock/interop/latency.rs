@@ -1,7 +1,7 @@
 //! Measures the time from a release to the grant of a waiter, within and across the libraries. Nothing is asserted.
 //!
 //! ```text
-//! cargo test --release -p stanchion-tests --test interop -- --ignored --nocapture latency
+//! cargo test --release -p stanchion-tests --test lock -- --ignored --nocapture latency
 //! ```
 
 use std::time::Duration;
