@@ -352,7 +352,7 @@ async fn every_query_after_the_shutdown_returns_shutdown_at_once() {
 async fn leased_id(leased: &LeasedSemaphore) -> PermitId {
     leased.init(1).await.unwrap();
     let permit = leased.acquire().await.unwrap();
-    let id = permit.ids()[0].clone();
+    let id = permit.ids()[0];
     permit.release().await.unwrap();
     id
 }
