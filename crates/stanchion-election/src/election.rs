@@ -346,7 +346,7 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`] if the key of this name has another type.
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_client::Rejection::WrongType) if the key of this name has another type.
     ///
     /// # Cancel safety
     /// Safe; it only reads.
