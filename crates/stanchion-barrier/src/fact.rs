@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_tells_how_each_round_ended() {
+    fn a_fact_contains_the_end_of_each_round() {
         let fact = Fact::read(b"10 15 11t,13d").unwrap();
         assert_eq!(fact.end_of(place(15)), None);
         assert_eq!(fact.end_of(place(14)), Some(End::Complete));

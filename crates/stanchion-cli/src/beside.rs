@@ -247,7 +247,7 @@ mod tests {
     use stanchion::client::Placement;
 
     #[test]
-    fn every_key_beside_a_name_is_told_to_be_its_own() {
+    fn keys_next_to_a_name_belong_to_the_name() {
         for text in ["job", "a{7}b", "{x", "with\nnewline"] {
             let name = Name::new("", text, Placement::Anywhere).unwrap();
             for key in keys_of(&name) {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_nobody_is_left_alone() {
+    fn unknown_keys_are_left_alone() {
         for key in ["stanchion_fence:{@@@A}", "user:1", "job", "a:timeout"] {
             let beside = owner_of(key.as_bytes());
             assert_eq!(beside, None, "{key}");

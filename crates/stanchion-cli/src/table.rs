@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remark_stands_behind_where_there_is_room_and_below_where_not() {
+    fn a_remark_is_after_the_row_or_below_it_without_room() {
         let wide_enough = table().lines(Some(100), false);
         assert!(wide_enough[2].ends_with("none   no TTL"), "{wide_enough:?}");
         let narrow = table().lines(Some(50), false);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_told_apart_by_the_version_of_their_uuid() {
+    fn owners_differ_by_the_version_of_their_uuid() {
         let java = Owner::of("9f1c0000-0000-4000-8000-000000000000:88");
         assert_eq!(
             (java.origin, java.short()),

@@ -184,7 +184,7 @@ impl<K, H: Guarded> Held<K, H> {
     /// let guard = orders.acquire().await?;
     /// tokio::select! {
     ///     biased;
-    ///     request = guard.requested() => println!("asked: {}", request.reason), // finish early
+    ///     request = guard.requested() => println!("release requested: {}", request.reason), // finish early
     ///     () = async { /* the work */ } => {}
     /// }
     /// # Ok(())

@@ -42,7 +42,7 @@ impl fmt::Display for FreeBy {
 }
 
 #[test]
-fn what_has_no_bound_is_later_than_any_bound() {
+fn an_unbounded_end_is_later_than_any_bound() {
     let hour = FreeBy::from(Duration::from_secs(3_600));
     assert!(hour < FreeBy::Unbounded && FreeBy::After(Duration::MAX) < FreeBy::Unbounded);
     assert_eq!(hour.to_string(), "in 1h at the latest");

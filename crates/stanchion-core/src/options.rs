@@ -73,8 +73,8 @@ pub enum OnDeadlock {
 
 /// Options of one acquire. The defaults: a new owner, no timeout, the synchronizer's lease (30 s), watchdog on.
 ///
-/// An option that can have no effect is refused ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)): what belongs to a lease where
-/// there is none, as for the permits of a plain semaphore and the wait for a latch.
+/// An option that could have no effect is rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)). Examples are a lease for the
+/// permits of a plain semaphore, and an owner for the wait for a latch.
 #[derive(Clone, Debug, Default)]
 pub struct AcquireOptions {
     pub(crate) owner: Option<Owner>,
@@ -190,9 +190,9 @@ impl AcquireOptions {
     /// the loss. Default: none.
     ///
     /// The server's TTL is the lease plus `rest`; the holder relies on the lease alone. The acquire is rejected
-    /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)) if both together, with a first lease if that is longer, exceed 30 days. The option delays other owners,
-    /// but does not exclude them for certain: for that, use the fencing token. A fair lock, or a lock that was acquired after a wait, has the rest
-    /// from its first renewal on, at most a second after the grant.
+    /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)) if both exceed 30 days together; a longer first lease counts in place of the
+    /// lease. The option delays other owners, but does not exclude them for certain: for that, use the fencing token. A fair lock, or a lock that was
+    /// acquired after a wait, has the rest from its first renewal on, at most a second after the grant.
     #[must_use]
     pub fn rest_after_crash(mut self, rest: Duration) -> Self {
         self.rest_after_crash = rest;

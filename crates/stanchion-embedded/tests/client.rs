@@ -223,7 +223,7 @@ async fn shard_channels_are_apart_and_subscriptions_end_with_their_stream() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_one_engine_while_somebody_has_it() {
+async fn a_namespace_is_one_engine_while_a_client_uses_it() {
     let engine = Engine::named("shared");
     engine.execute(&["SET", "k", "v"]);
     let stream = Engine::named("shared").connect().unwrap();

@@ -345,7 +345,7 @@ async fn a_restart_cuts_connections_and_forgets_scripts() {
 }
 
 #[tokio::test]
-async fn a_password_is_asked_of_new_connections() {
+async fn new_connections_need_the_password() {
     let engine = Engine::new();
     let mut old = client(&engine).await;
     engine.faults().password(Some("secret"));
@@ -399,7 +399,7 @@ async fn the_clock_can_be_stepped_and_virtual() {
 }
 
 #[tokio::test]
-async fn time_stands_still_in_a_script() {
+async fn time_is_constant_in_a_script() {
     let ticks = Arc::new(AtomicU64::new(1_700_000_000_000));
     // Every look at the clock takes ten milliseconds.
     let engine =

@@ -401,7 +401,7 @@ fn no_script_ends_the_process() {
 }
 
 #[test]
-fn what_has_expired_takes_no_memory() {
+fn expired_keys_take_no_memory() {
     let engine = Engine::new();
     engine.execute(&["SET", "short", "v", "PX", "1"]);
     engine.execute(&["SET", "long", "v"]);

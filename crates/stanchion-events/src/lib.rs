@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn of_permits_the_number_is_told_and_not_that_nobody_holds() {
+    fn permits_report_their_number_and_no_free_event() {
         let held = |free| {
             let permit = NameHolder::new("a".into(), HoldMode::Permits, 2);
             NameState::held(vec![permit], 0).permits(Some(free))
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_that_are_not_listed_come_and_go_untold() {
+    fn unlisted_holders_cause_no_events() {
         let many = |names: &[&str]| NameState {
             unlisted: 1,
             ..by(names)

@@ -91,7 +91,7 @@ impl Told {
             | Failure::NotNow(_)
             | Failure::Unanswered(_) => self.asked = None,
             Failure::Rejected(rejection) => {
-                tracing::debug!(%name, ?rejection, "the server does not tell of writes; listeners poll");
+                tracing::debug!(%name, ?rejection, "the server does not report writes; listeners poll");
                 self.refused = true;
             }
         }

@@ -387,7 +387,7 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// As [`CountDownLatch::wait_timeout`]. [`Rejection::InvalidOption`], and nothing is sent, for options that could have no effect: a wait
-    /// leaves no hold, so it has no owner, no lease, and blocks nobody in a deadlock.
+    /// leaves no hold, so it has no owner, no lease, and no part in a deadlock.
     ///
     /// # Cancel safety
     /// As [`CountDownLatch::wait`].

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_key_has_its_limit_and_nobody_passes_without_a_permit() {
+    async fn each_key_has_its_limit_and_no_request_passes_without_a_permit() {
         let client = Client::connect("memory://layer").await.unwrap();
         let inner = Inner::default();
         let calls = Arc::clone(&inner.calls);

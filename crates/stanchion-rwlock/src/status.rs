@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lock_has_nobody() {
+    fn a_free_lock_has_no_holder() {
         let nothing = [
             Reply::Int(-2),
             text(""),

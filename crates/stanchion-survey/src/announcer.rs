@@ -236,14 +236,14 @@ impl Told {
                 if !std::mem::replace(&mut self.warned, true) {
                     tracing::warn!(
                         detail,
-                        "not permitted to tell what this client holds and waits for; grant %W~stanchion_client* or set Presence::Off"
+                        "not permitted to report the holds and waits of this client; grant %W~stanchion_client* or set Presence::Off"
                     );
                 }
             }
             Err(failure) => {
                 tracing::debug!(
                     ?failure,
-                    "did not tell what this client holds and waits for"
+                    "the holds and waits of this client were not reported"
                 );
                 // In a cluster the slot may have moved.
                 core.servers().doubt();
@@ -328,7 +328,7 @@ async fn remove(core: &Handle) -> bool {
     let delete = [b"DEL".as_slice(), &key];
     let forget = [b"ZREM".as_slice(), &keys.list, id.as_bytes()];
     let gone = tokio::join!(send(core, &key, &delete), send(core, &keys.list, &forget));
-    tracing::trace!(?gone, "told nothing any more");
+    tracing::trace!(?gone, "the record of this client was removed");
     gone.0.is_ok() && gone.1.is_ok()
 }
 

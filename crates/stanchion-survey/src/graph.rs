@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_wait_for_each_other_are_stuck_and_so_is_who_waits_behind() {
+    fn two_actors_that_wait_for_each_other_and_the_waiter_behind_them_are_stuck() {
         let needs = [all(0, &[1]), all(1, &[0]), all(2, &[0]), all(3, &[4])];
         assert_eq!(stuck_ones(5, &needs), [0, 1, 2]);
         let knots = knots(&stuck(5, &needs), &needs);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_two_things_at_once_goes_on_with_either() {
+    fn a_waiter_for_one_of_two_names_continues_with_either() {
         let needs = [all(0, &[1]), all(0, &[2]), all(1, &[0])];
         assert_eq!(stuck_ones(3, &needs), [0; 0]);
     }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_a_writer_that_reads_and_a_queue_are_told_apart() {
+    fn readers_a_reading_writer_and_a_queue_differ() {
         assert_eq!(holders(&state("", &["u:1"], &[])), [("u:1".into(), false)]);
         assert_eq!(
             holders(&state("read", &["mode", "u:1", "v:2"], &[])),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lock_or_too_much_tells_nothing() {
+    fn a_foreign_value_or_too_many_holders_give_no_result() {
         assert_eq!(parse(&state("", &["colour"], &[])), None);
         assert_eq!(parse(&Reply::Nil), None);
         let many: Vec<String> = (0..=MOST).map(|n| format!("u:{n}")).collect();

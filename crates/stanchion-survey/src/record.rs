@@ -376,7 +376,7 @@ mod tests {
     const NOW: u64 = 1_764_000_000_000;
 
     #[test]
-    fn a_record_tells_what_was_seen() {
+    fn a_record_contains_the_survey() {
         for name in [
             &b"orders"[..],
             b"a\n{b}\"\\",
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_is_skipped_or_read_with_what_it_has() {
+    fn foreign_records_are_skipped_or_read_in_part() {
         for foreign in ["", "{", "[]", "{\"v\":1}", "null", "\u{0}"] {
             assert_eq!(read(foreign.as_bytes(), NOW, NOW), None, "{foreign}");
         }

@@ -182,7 +182,7 @@ async fn surroundings(core: &Site, actor: &str) -> Option<Scene> {
             if core.surveys.looks.first_refusal() {
                 tracing::warn!(
                     detail,
-                    "not permitted to look for deadlocks, so calls with OnDeadlock::Fail wait on; grant ~stanchion_client*"
+                    "not permitted to search for deadlocks, so calls with OnDeadlock::Fail continue to wait; grant ~stanchion_client*"
                 );
             }
             None

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_for_now_are_told_from_refusals_for_good() {
+    fn temporary_refusals_differ_from_final_ones() {
         assert!(matches!(by_code("LOADING", "x"), Failure::NotNow(_)));
         assert!(matches!(by_code("READONLY", "x"), Failure::NotNow(_)));
         assert!(matches!(

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instant_is_reached_within_the_round_trip_of_the_reading_it_was_told_by() {
+    fn an_instant_is_reached_within_the_round_trip_of_its_reading() {
         let clock = ServerClock::default();
         assert!(!clock.is_known());
         // Sent at 1000, answered 400 later. The server is 5000 ahead and read its clock when the request arrived, at 1300.

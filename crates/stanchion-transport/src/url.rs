@@ -516,7 +516,7 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn urls_of_several_servers_may_ask_for_tls() {
+    fn urls_of_several_servers_may_require_tls() {
         for url in ["rediss+cluster://a", "valkeys+sentinel://a/x"] {
             let target = target(url);
             assert!(target.to_string().starts_with("rediss+"), "{target}");

@@ -75,7 +75,7 @@ async fn a_port_of_another_protocol_is_named() {
 
 #[cfg(feature = "tls")]
 #[tokio::test]
-async fn tls_to_a_plain_port_asks_for_tls() {
+async fn tls_to_a_plain_port_names_tls_in_the_error() {
     let server = RedisServer::start();
     let url = server.url().replace("redis://", "rediss://");
     let error = refused(&url).await;

@@ -48,7 +48,7 @@ on_both! {
         let job = nightly(&client).at_least(ms(200));
         let worked = job.run(|_| async { tokio::time::sleep(ms(400)).await }).await.unwrap();
         assert_eq!(worked, Outcome::Done(()));
-        assert!(ttl(world) < 0);
+        assert_eq!(ttl(world), -2, "the job is free");
     }
 
     async fn a_dropped_or_panicked_run_starts_the_rest(world) {

@@ -61,8 +61,6 @@ struct Held {
 struct Model {
     free: Option<i64>,
     held: Vec<Held>,
-    /// Permits that the server still has after their holders failed to release them.
-    stray: Vec<i64>,
 }
 
 impl Model {
@@ -76,14 +74,13 @@ impl Model {
 
     fn on_server(&self) -> i64 {
         let held: usize = self.held.iter().map(|held| held.ends.len()).sum();
-        i64::try_from(held + self.stray.len()).unwrap()
+        i64::try_from(held).unwrap()
     }
 
     /// Removes ended leases and frees their permits.
     fn reap(&mut self, now: i64) {
         let mut reaped = 0;
-        let leases = self.held.iter_mut().map(|held| &mut held.ends);
-        for ends in leases.chain([&mut self.stray]) {
+        for ends in self.held.iter_mut().map(|held| &mut held.ends) {
             let before = ends.len();
             ends.retain(|end| *end > now);
             reaped += before - ends.len();
@@ -282,7 +279,6 @@ impl Run {
                     Err(other) => panic!("{other}"),
                 }
                 self.model.free = None;
-                self.model.stray.clear();
                 self.model
                     .held
                     .iter_mut()
@@ -306,8 +302,7 @@ impl Run {
         let ended = match self.kind {
             Kind::Plain => 0,
             Kind::Leased => {
-                let leases = self.model.held.iter().map(|held| &held.ends);
-                let all = leases.chain([&self.model.stray]).flatten();
+                let all = self.model.held.iter().flat_map(|held| &held.ends);
                 i64::try_from(all.filter(|end| **end <= now).count()).unwrap()
             }
         };

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_are_told_apart_by_the_holder_before() {
+    fn grants_differ_by_the_holder_before() {
         let board = Board::new(2, 2, 1, 1);
         for (worker, token) in [(0, 1), (0, 2), (1, 3)] {
             let places = enter(&board, worker, 1, Some(token));

@@ -248,7 +248,7 @@ mod tests {
     use crate::{Cli, Command};
 
     #[test]
-    fn every_width_has_the_names_who_holds_them_and_who_waits() {
+    fn every_width_shows_names_holders_and_waiters() {
         let Command::Demo(args) = Cli::parse_from(["stanchion", "demo", "--names", "2"]).command
         else {
             panic!("it is demo");

@@ -76,7 +76,7 @@ fn s_goes_round_the_orders() {
 }
 
 #[test]
-fn what_is_not_known_comes_last() {
+fn unknown_values_are_sorted_last() {
     let mut unknown = held("0", 0, 0, 0);
     unknown.waiting = None;
     unknown.held_ms = None;
@@ -147,7 +147,7 @@ fn a_name_that_is_gone_is_not_replaced_by_its_neighbour() {
 }
 
 #[test]
-fn only_y_releases_and_only_what_was_asked_about() {
+fn only_y_releases_and_only_the_confirmed_name() {
     let asked = Question {
         key: b"b".to_vec(),
         kind: Some(Kind::Lock),
@@ -183,7 +183,7 @@ fn only_y_releases_and_only_what_was_asked_about() {
 }
 
 #[test]
-fn what_cannot_be_released_is_not_asked_about() {
+fn names_without_force_release_need_no_confirmation() {
     let free = Entry::at_rest(b"free", Some(Kind::Lock));
     let mut permits = held("permits", 9, 0, 0);
     permits.kind = Some(Kind::LeasedSemaphore);

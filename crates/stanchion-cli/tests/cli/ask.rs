@@ -16,7 +16,7 @@ fn asked(server: &RedisServer, reason: &str) -> String {
 }
 
 #[test]
-fn run_says_that_somebody_asks_and_goes_on() {
+fn run_reports_a_release_request_and_continues() {
     let server = RedisServer::start();
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut run = with(&server, &["run", "job", "--", "cat"]);
@@ -30,7 +30,7 @@ fn run_says_that_somebody_asks_and_goes_on() {
 }
 
 #[test]
-fn run_stops_its_command_for_somebody_who_asks_if_it_is_told_to() {
+fn run_stops_its_command_on_request_if_configured() {
     let server = RedisServer::start();
     let script = "trap 'echo stopped; exit 5' TERM; echo ready; idle";
     let mut holder = start_script(&server, &["job", "--on-request", "term"], script);
@@ -41,7 +41,7 @@ fn run_stops_its_command_for_somebody_who_asks_if_it_is_told_to() {
 }
 
 #[test]
-fn ask_says_whom_it_has_not_reached() {
+fn ask_names_the_holders_that_it_did_not_reach() {
     let server = RedisServer::start();
     let free = output(&server, &["ask", "job"]);
     assert_eq!(free.status.code(), Some(1));

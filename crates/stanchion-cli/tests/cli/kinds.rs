@@ -23,7 +23,7 @@ fn at_rest(server: &RedisServer) -> bool {
 }
 
 #[test]
-fn one_kind_at_a_time_may_be_asked_for() {
+fn a_kind_selects_one_of_several_under_a_name() {
     let server = RedisServer::start();
     for pair in [
         ["--fair", "--read"],
@@ -246,7 +246,7 @@ fn a_semaphore_is_not_released_as_a_whole() {
 }
 
 #[test]
-fn a_number_says_that_it_cannot_be_told_what_it_counts() {
+fn a_number_is_reported_as_of_unknown_kind() {
     let server = RedisServer::start();
     assert!(!server.cli(&["SET", "count", "3"]).is_error());
     let shown = text(&output(&server, &["status", "count"]).stdout);

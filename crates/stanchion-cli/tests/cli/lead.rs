@@ -156,7 +156,7 @@ fn for_ever_it_runs_again_after_each_term() {
 }
 
 #[test]
-fn a_higher_priority_is_told_of_and_taken_for_an_answer_if_wanted() {
+fn a_higher_priority_is_reported_and_may_count_as_a_request() {
     let server = RedisServer::start();
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut low = command(&server, "low", &["--on-request", "term"], IDLES);

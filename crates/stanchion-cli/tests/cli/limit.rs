@@ -69,7 +69,7 @@ fn a_bucket_has_a_burst() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_asked() {
+fn invalid_limits_are_refused_before_any_request() {
     let server = RedisServer::start();
     for args in [
         &["limit", "api"][..],

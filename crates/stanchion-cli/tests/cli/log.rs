@@ -5,7 +5,7 @@ use stanchion_testkit::RedisServer;
 use crate::support::{output, stanchion, text, with};
 
 #[test]
-fn verbose_tells_what_a_healthy_run_does() {
+fn verbose_logs_the_steps_of_a_healthy_run() {
     let server = RedisServer::start();
     let ran = output(&server, &["run", "job", "--verbose", "--", "true"]);
     let told = text(&ran.stderr);

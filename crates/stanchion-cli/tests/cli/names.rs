@@ -13,7 +13,7 @@ fn told(server: &RedisServer, args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_told_from_one_that_is_free() {
+fn a_missing_name_differs_from_a_free_one() {
     let server = RedisServer::start();
     let _one = start_script(&server, &["nightly", "--prefix", "app:"], HOLD);
     let _two = start_script(&server, &["job:7"], HOLD);
@@ -42,7 +42,7 @@ fn a_name_that_is_not_there_is_told_from_one_that_is_free() {
 }
 
 #[test]
-fn a_hash_of_somebody_else_is_refused_by_name() {
+fn a_foreign_hash_is_refused_by_name() {
     let server = RedisServer::start();
     for fields in [
         &["name", "ada"][..],
@@ -139,7 +139,7 @@ fn a_lock_is_not_taken_for_permits() {
 }
 
 #[test]
-fn a_lease_that_is_too_long_is_told_as_it_was_typed() {
+fn a_too_long_lease_is_shown_as_typed() {
     let server = RedisServer::start();
     let (code, told) = told(&server, &["hold", "job", "--for", "100d"]);
     assert_eq!(code, Some(2));
@@ -151,7 +151,7 @@ fn a_lease_that_is_too_long_is_told_as_it_was_typed() {
 }
 
 #[test]
-fn force_release_says_how_late_the_holder_hears_of_it() {
+fn force_release_says_when_the_holder_notices_at_the_latest() {
     let server = RedisServer::start();
     let _holder = start_script(&server, &["job", "--lease", "30s"], HOLD);
     let (code, told) = told(&server, &["force-release", "job", "--yes"]);

@@ -157,7 +157,7 @@ fn a_held_lock_is_not_acquired_within_the_wait() {
 }
 
 #[test]
-fn who_waits_is_told_what_for() {
+fn a_waiting_run_names_the_holder() {
     let server = RedisServer::start();
     let mut holder = start_script(&server, &["job"], "echo ready; read line");
     let log = tempfile::NamedTempFile::new().unwrap();
@@ -300,7 +300,7 @@ fn a_killed_run_frees_the_lock_within_its_lease_and_takes_its_command_along() {
 }
 
 #[test]
-fn json_tells_the_outcome_in_one_line() {
+fn json_contains_the_outcome_in_one_line() {
     let server = RedisServer::start();
     let ran = output(
         &server,

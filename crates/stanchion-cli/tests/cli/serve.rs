@@ -124,7 +124,7 @@ fn a_server_belongs_to_its_user_alone() {
 }
 
 #[test]
-fn a_directory_of_somebody_else_is_refused() {
+fn a_directory_of_another_user_is_refused() {
     let home = Home::new();
     let refused = |what: &str| {
         for command in [
@@ -353,7 +353,7 @@ fn a_killed_server_ends_its_holders_at_their_next_renewal_and_tokens_grow() {
 }
 
 #[test]
-fn without_anybody_who_starts_it_again_a_lease_ends_in_time() {
+fn without_a_restart_a_lease_ends_in_time() {
     let home = Home::new();
     let script = "trap 'echo stopped; exit 0' TERM; echo ready; idle";
     let mut holder = home.script(&["job", "--lease", "2s"], script);

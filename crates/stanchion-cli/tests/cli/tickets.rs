@@ -62,7 +62,7 @@ fn a_ticket_comes_from_standard_input_and_goes_out_as_json() {
 }
 
 #[test]
-fn what_is_no_ticket_is_refused_with_the_rule() {
+fn an_invalid_ticket_is_refused_with_the_rule() {
     let server = RedisServer::start();
     let refused = output(&server, &["release", "deploy"]);
     assert_eq!(refused.status.code(), Some(78));

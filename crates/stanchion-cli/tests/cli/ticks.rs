@@ -18,7 +18,7 @@ fn nightly<'a>(tick: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_second_machine_is_told_that_it_has_run() {
+fn the_second_machine_reports_the_earlier_run() {
     let server = RedisServer::start();
     let tick = (now(&server) - 60).to_string();
     let first = output(&server, &nightly(&tick, &[]));
@@ -128,7 +128,7 @@ fn a_quick_run_rests_for_exactly_its_least_time() {
 }
 
 #[test]
-fn what_is_no_moment_is_refused() {
+fn an_invalid_moment_is_refused() {
     let server = RedisServer::start();
     let ahead = (now(&server) + 7_200).to_string();
     let old = (now(&server) - 8 * 86_400).to_string();

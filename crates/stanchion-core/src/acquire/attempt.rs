@@ -39,7 +39,7 @@ pub(super) enum Attempt {
 pub(super) struct Asking {
     /// Swept when this is dropped, or when the request under way has ended, whichever is later (P3).
     pub(super) debt: Arc<Debt>,
-    plan: Plan,
+    pub(super) plan: Plan,
     /// The reason of the next request, if the server keeps a line.
     reason: Reason,
     /// Delays a shutdown until the outcome of the last request is handled (P3). Dropped after the clean-up has begun.

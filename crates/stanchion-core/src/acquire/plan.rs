@@ -45,23 +45,20 @@ impl Plan {
         lease: Lease,
     ) -> Result<Self, AcquireError> {
         let began = core.clock.now();
+        let refused = |rule| AcquireError::Rejected {
+            name: sync.name().clone(),
+            rejection: Rejection::InvalidOption { rule },
+        };
         if let Some(rule) = needs_a_hold(sync, options) {
-            return Err(AcquireError::Rejected {
-                name: sync.name().clone(),
-                rejection: Rejection::InvalidOption { rule },
-            });
+            return Err(refused(rule));
         }
         if let Some(max_hold) = options.max_hold
             && max_hold < Lease::MIN.length()
         {
-            let rule = format!(
+            return Err(refused(format!(
                 "max_hold {} is shorter than the shortest lease, 10ms",
                 humantime::format_duration(max_hold)
-            );
-            return Err(AcquireError::Rejected {
-                name: sync.name().clone(),
-                rejection: Rejection::InvalidOption { rule },
-            });
+            )));
         }
         // The scope first: a scope declares which acquires belong together, an owner only which acquires re-enter each other.
         let scope = core.extensions.iter().find_map(|it| it.actor());
@@ -70,26 +67,16 @@ impl Plan {
         let lease = options.lease_or(lease);
         let first_lease = options.first_lease.unwrap_or(lease);
         if first_lease < lease {
-            let rule = format!(
+            return Err(refused(format!(
                 "first_lease {first_lease} is shorter than the lease, {lease}, which would hide it"
-            );
-            return Err(AcquireError::Rejected {
-                name: sync.name().clone(),
-                rejection: Rejection::InvalidOption { rule },
-            });
+            )));
         }
-        let longest = first_lease
-            .length()
-            .saturating_add(options.rest_after_crash);
-        if longest > Lease::MAX.length() {
-            let rule = format!(
+        let rest = options.rest_after_crash;
+        if first_lease.length().saturating_add(rest) > Lease::MAX.length() {
+            return Err(refused(format!(
                 "rest_after_crash {} and the lease, {first_lease}, exceed 30days together",
-                humantime::format_duration(options.rest_after_crash)
-            );
-            return Err(AcquireError::Rejected {
-                name: sync.name().clone(),
-                rejection: Rejection::InvalidOption { rule },
-            });
+                humantime::format_duration(rest)
+            )));
         }
         let terms = HoldTerms {
             lease,
@@ -97,7 +84,7 @@ impl Plan {
             renewal: options.renewal,
             max_hold: options.max_hold,
             until: Moment::FAR,
-            rest_ms: u32::try_from(whole_millis(options.rest_after_crash)).unwrap_or(u32::MAX),
+            rest_ms: u32::try_from(whole_millis(rest)).unwrap_or(u32::MAX),
             actor,
             on_deadlock: options.on_deadlock,
         };

@@ -20,7 +20,6 @@ use stanchion_transport::Moment;
 pub(crate) struct StandingBy {
     core: Arc<Core>,
     sync: Arc<dyn Synchronizer>,
-    plan: Plan,
     begun: Box<Begun>,
 }
 
@@ -30,15 +29,15 @@ impl StandingBy {
         sync: &Arc<dyn Synchronizer>,
     ) -> Result<Self, AcquireError> {
         let plan = Plan::of_wait(core, &**sync, &AcquireOptions::new(), Lease::default())?;
-        let asking = Asking::new(core, sync, plan.clone());
+        let terms = plan.terms;
+        let asking = Asking::new(core, sync, plan);
         let stay = asking.stay();
-        let ticket = LockEntries::join(core, asking.applicant(), stay, &plan.terms);
+        let ticket = LockEntries::join(core, asking.applicant(), stay, &terms);
         ticket.stand_by();
         let begun = Box::new(Begun { asking, ticket });
         Ok(Self {
             core: Arc::clone(core),
             sync: Arc::clone(sync),
-            plan,
             begun,
         })
     }
@@ -54,12 +53,8 @@ impl StandingBy {
         timeout: Option<Duration>,
         look: bool,
     ) -> Result<Hold, AcquireError> {
-        let Self {
-            core,
-            sync,
-            mut plan,
-            begun,
-        } = self;
+        let Self { core, sync, begun } = self;
+        let mut plan = begun.asking.plan.clone();
         let now = core.clock.now();
         // With no time left, no request is sent: the caller already has a fact that has arrived by now.
         if timeout == Some(Duration::ZERO) {

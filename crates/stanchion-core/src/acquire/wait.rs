@@ -71,7 +71,12 @@ pub(super) fn wait(
         // A first request that is sent at once was not caused by a wake.
         let mut waited = false;
         let (mut asking, mut ticket) = match begun {
-            Some(begun) => (begun.asking, begun.ticket),
+            Some(begun) => {
+                let Begun { mut asking, ticket } = *begun;
+                // The deadline was unknown when the place was taken.
+                asking.plan.deadline = deadline;
+                (asking, ticket)
+            }
             None => {
                 let asking = Asking::new(core, sync, plan.clone());
                 let stay = asking.stay();

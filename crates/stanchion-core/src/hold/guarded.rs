@@ -11,8 +11,8 @@ use crate::name::Name;
 use crate::notice::ReleaseRequest;
 use stanchion_transport::Moment;
 
-/// What a guard holds: one [`Hold`](crate::primitive::Hold), or several that count as one, a [`HoldSet`](crate::primitive::HoldSet). The methods are documented at
-/// `Held`.
+/// What a guard holds: one [`Hold`](crate::primitive::Hold), or several that count as one, a [`HoldSet`](crate::primitive::HoldSet). The
+/// documentation of the methods is at `Held` of `stanchion-client`.
 pub trait Guarded: Debug + Send + Sync + Sized + 'static {
     /// The name that is held; of a set the first.
     fn name(&self) -> &Name;

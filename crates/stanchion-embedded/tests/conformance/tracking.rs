@@ -20,7 +20,7 @@ where
 }
 
 #[tokio::test]
-async fn writes_are_told_as_a_real_server_tells_them() {
+async fn writes_are_reported_as_by_a_real_server() {
     let Some(server) = real() else { return };
     let engine = Engine::new();
     let mut told = Pair::new(&server, &engine).await;
@@ -90,7 +90,7 @@ async fn writes_are_told_as_a_real_server_tells_them() {
 }
 
 #[tokio::test]
-async fn what_scripts_read_and_write_is_told() {
+async fn reads_and_writes_of_scripts_are_tracked() {
     let Some(server) = real() else { return };
     let engine = Engine::new();
     let mut told = Pair::new(&server, &engine).await;

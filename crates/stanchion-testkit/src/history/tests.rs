@@ -188,7 +188,7 @@ fn every_invoke_ends_unless_its_process_was_killed() {
 }
 
 #[test]
-fn a_loss_is_told_before_the_hold_ends() {
+fn a_loss_is_recorded_before_the_hold_ends() {
     let text = "0 1.1 Invoke\n 1 1.1 Granted s10\n 11 1.1 Lost";
     rejects(Rule::LostLate, Rules::new(), text);
     rejects(

@@ -88,7 +88,7 @@ fn a_stopped_server_keeps_connections_and_answers_later() {
 }
 
 #[test]
-fn a_password_is_asked_for() {
+fn a_password_is_required() {
     if !RedisServer::available() {
         return;
     }

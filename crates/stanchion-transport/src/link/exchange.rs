@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_entry_is_used_again_only_when_nobody_can_wake_it_any_more() {
+    async fn an_entry_is_reused_only_after_its_last_waker_is_gone() {
         let books = Books::default();
         let spare = || books.spare.lock().unwrap().len();
         let (answer, answered) = oneshot::channel();

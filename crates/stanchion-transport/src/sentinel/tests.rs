@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
 #[test]
-fn a_message_is_heard_if_it_is_about_our_service() {
+fn a_message_counts_only_for_the_own_service() {
     let read = |channel: &str, payload: &str| names_a_master("main", channel, payload);
     let old = "10.0.0.1 6379";
     assert!(read(SWITCHED, &format!("main {old} 10.0.0.2 6380")));
@@ -173,7 +173,7 @@ async fn a_dial_that_began_before_a_failover_does_not_end_at_the_old_master() {
 }
 
 #[tokio::test]
-async fn connections_that_are_made_together_ask_once() {
+async fn concurrent_connections_share_one_query() {
     let (fake, gate) = fake_and_gate();
     let sentinels = sentinels(&[&fake], &gate);
     gate.0.add_permits(9);
@@ -201,7 +201,7 @@ async fn connections_that_are_made_together_ask_once() {
 }
 
 #[tokio::test]
-async fn a_failover_before_the_first_sentinel_was_heard_is_noticed() {
+async fn a_failover_before_the_first_sentinel_message_is_noticed() {
     let (fake, gate) = fake_and_gate();
     let sentinels = sentinels(&[&fake], &gate);
     gate.0.add_permits(1);

@@ -85,7 +85,7 @@ async fn a_server_that_restarts_empty_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_told_from_contention() {
+async fn an_outage_differs_from_contention() {
     let engine = Engine::in_virtual_time();
     let lock = Lock::new(&process(&engine, "a").await, "report").unwrap();
     engine.faults().kill_connections();

@@ -113,7 +113,7 @@ fn the_user_of_the_book_has_every_right_and_each_missing_one_is_named() {
 }
 
 #[test]
-fn a_user_with_few_rights_is_told_what_was_not_checked() {
+fn skipped_checks_are_listed_for_a_user_with_few_rights() {
     let server = RedisServer::start();
     make_user_of_the_book(&server);
     let url = server.url().replace("redis://", "redis://app:password@");
@@ -129,7 +129,7 @@ fn a_user_with_few_rights_is_told_what_was_not_checked() {
 }
 
 #[test]
-fn a_clock_that_differs_is_told() {
+fn a_different_clock_is_reported() {
     let server = RedisServer::builder().steppable_clock().start();
     server.step_clock(5000);
     let findings = doctor(&server, &[]);
@@ -137,7 +137,7 @@ fn a_clock_that_differs_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_names_is_found() {
+fn problems_of_names_are_found() {
     let server = RedisServer::start();
     done(&server, &["HSET", "old", &format!("{JAVA}:7"), "1"]);
     done(
@@ -186,7 +186,7 @@ fn what_is_wrong_with_names_is_found() {
 }
 
 #[test]
-fn the_engine_is_told_as_what_it_is_with_advice_that_can_be_followed() {
+fn the_engine_is_named_with_advice_that_applies_to_it() {
     let home = Home::new();
     let _server = home.serve(&[]);
     let findings = lines(&home.output(&["doctor", "--json", "--scan"]));

@@ -7,7 +7,7 @@ use crate::home::Home;
 use crate::support::{HOLD, SOON, output, start_script, text, with};
 
 #[test]
-fn watch_tells_what_happens_as_it_happens() {
+fn watch_shows_events_as_they_happen() {
     let server = RedisServer::start();
     let args = ["watch", "job", "--every", "10ms", "--json"];
     let mut watch = Process::spawn(&mut with(&server, &args));
@@ -36,7 +36,7 @@ fn watch_tells_what_happens_as_it_happens() {
 
 /// The server tells of the writes: nothing here is found by looking again.
 #[test]
-fn watch_shows_at_once_what_the_server_tells_and_is_no_waiter() {
+fn watch_shows_reported_writes_at_once_and_is_no_waiter() {
     let server = RedisServer::start();
     let args = ["watch", "job", "--every", "1h", "--json"];
     let mut watch = Process::spawn(&mut with(&server, &args));
@@ -58,7 +58,7 @@ fn watch_shows_at_once_what_the_server_tells_and_is_no_waiter() {
 }
 
 #[test]
-fn watch_looks_again_and_again_where_the_server_does_not_tell() {
+fn watch_polls_a_server_that_reports_no_writes() {
     let server = RedisServer::start();
     let rules = "on >pw ~* &* +@all -client|tracking";
     let rules: Vec<&str> = ["ACL", "SETUSER", "app"]
@@ -80,8 +80,8 @@ fn watch_looks_again_and_again_where_the_server_does_not_tell() {
 }
 
 #[test]
-fn watch_hears_in_a_cluster() {
-    let Some(cluster) = Cluster::or_skip("watch_hears_in_a_cluster") else {
+fn watch_gets_events_in_a_cluster() {
+    let Some(cluster) = Cluster::or_skip("watch_gets_events_in_a_cluster") else {
         return;
     };
     let args = ["watch", "job", "--every", "1h", "--json"];

@@ -116,7 +116,7 @@ fn other_data_is_no_lock_and_odd_names_do_no_harm() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_arguments_are_reported() {
     let server = RedisServer::start();
     done(&server, &["HSET", "old", &format!("{JAVA}:7"), "1"]);
     hold_as_java(&server, "both", "1", "20000");

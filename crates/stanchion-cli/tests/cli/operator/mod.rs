@@ -69,7 +69,7 @@ pub(crate) fn lines(output: &Output) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn ping_tells_whether_the_server_is_there() {
+fn ping_reports_whether_the_server_answers() {
     let mut server = RedisServer::start();
     let there = output(&server, &["ping", "--json"]);
     assert_eq!(there.status.code(), Some(0));

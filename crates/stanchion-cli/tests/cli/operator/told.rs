@@ -164,7 +164,7 @@ fn a_limiter_shows_what_is_free_and_what_is_booked() {
 }
 
 #[test]
-fn a_booking_that_is_waited_for_is_told_as_a_wait() {
+fn a_booking_is_reported_as_a_wait() {
     let server = RedisServer::start();
     let take = ["limit", "api", "--rate", "1/9s"];
     assert_eq!(code(&server, &take), Some(0));
@@ -179,7 +179,7 @@ fn a_booking_that_is_waited_for_is_told_as_a_wait() {
 }
 
 #[test]
-fn a_bucket_shows_when_it_is_full_and_stands_beside_a_lock() {
+fn a_bucket_shows_when_it_is_full_next_to_a_lock() {
     let server = RedisServer::start();
     let take = [
         "limit", "user", "--rate", "1/h", "--burst", "2", "--wait", "0",
@@ -221,7 +221,7 @@ fn two_kinds_of_which_one_is_new_are_found() {
 }
 
 #[test]
-fn keys_without_a_ttl_are_told_with_the_reason() {
+fn keys_without_a_ttl_are_reported_with_the_reason() {
     let server = RedisServer::start();
     done(
         &server,
