@@ -1,7 +1,7 @@
 //! Tests `Client::shutdown`: it waits for releases, ends all other calls, and reports live guards.
 
 use stanchion::{AcquireError, LostReason, RenewError};
-use stanchion_testkit::{Proxy, Switch, eventually};
+use stanchion_testkit::{Proxy, Switch, eventually, eventually_async};
 use stanchion_tests::faults::*;
 
 #[tokio::test]
@@ -16,13 +16,17 @@ async fn shutdown_waits_for_releases_in_flight() {
     let held = proxy.hold_requests(run_of(&scripts.release, "orders"));
     drop(guard);
     held.wait(1).await;
-    let closing = client.clone();
-    let closing = tokio::spawn(async move { closing.shutdown(LONG).await });
-    eventually("the client is closing", || {
-        closing.is_finished() || client.waiters() == 0
+    let other = lock(&client, "other", LONG);
+    let mut closing = tokio::spawn(async move { client.shutdown(LONG).await });
+    eventually_async("the client is closing", async || {
+        matches!(
+            other.try_acquire().await,
+            Err(AcquireError::Shutdown { .. })
+        )
     })
     .await;
-    assert!(!closing.is_finished());
+    let early = tokio::time::timeout(ms(300), &mut closing).await;
+    assert!(early.is_err(), "shutdown did not wait: {early:?}");
     assert_eq!(hold_count(&server, "orders"), 1);
     held.release();
     let report = soon(LONG / 3, closing).await.unwrap();

@@ -163,6 +163,7 @@ async fn shutdown_releases_a_hold_that_was_handed_to_an_unpolled_waiter() {
 /// Six tasks acquire and release locks while the client shuts down.
 #[tokio::test(start_paused = true)]
 async fn the_report_names_every_hold_that_is_left_on_the_server() {
+    let mut clean = 0;
     for moment in 0..60 {
         let world = World::engine();
         world.as_engine().faults().delay(None, ms(5));
@@ -194,11 +195,21 @@ async fn the_report_names_every_hold_that_is_left_on_the_server() {
             held.iter().all(|key| names.contains(key)),
             "after {moment} ms: {held:?} are held, {report:?}"
         );
+        assert_eq!(
+            report.is_clean(),
+            held.is_empty(),
+            "after {moment} ms: {held:?} are held, {report:?}"
+        );
+        clean += usize::from(report.is_clean());
         eventually("all tasks have ended", || {
             tasks.iter().all(JoinHandle::is_finished)
         })
         .await;
     }
+    assert!(
+        (1..60).contains(&clean),
+        "{clean} of 60 shutdowns were clean"
+    );
 }
 
 /// P8: without time to remove it, the client's record stays on the server for a while.
