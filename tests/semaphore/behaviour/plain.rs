@@ -330,9 +330,12 @@ async fn permits_of_a_semaphore_that_redisson_deleted_are_lost(world: &World) {
     let status = semaphore.status().await.unwrap();
     assert!(!status.exists && status.holders.is_empty(), "{status:?}");
     // A release returns no permits, even if it is the first request after the deletion.
+    assert_eq!(world.admin(&["EXISTS", NAME, LEDGER]), "1");
     let error = first.release().await.unwrap_err();
     assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
     assert_eq!(world.admin(&["EXISTS", NAME, LEDGER]), "0");
+    // A refused acquire also removes the ledger of a deleted semaphore.
+    let _ = world.admin(&["HSET", LEDGER, two.owner().as_str(), "2"]);
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     assert_eq!(world.admin(&["EXISTS", LEDGER]), "0");
     let error = two.release().await.unwrap_err();

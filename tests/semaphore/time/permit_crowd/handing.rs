@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use stanchion::Lease;
+use stanchion::{Lease, ReleaseError};
 use stanchion_tests::LostReply;
 use stanchion_tests::permits::{Seats, free};
 use tokio::time::timeout;
@@ -325,15 +325,29 @@ async fn an_outage_during_a_hand_off_ends_the_waits_in_time() {
     for kind in KINDS {
         let world = World::engine();
         let client = world.named("only").await;
-        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
+        let (held, _) = with_waiting_tasks(&world, kind, &client, 0).await;
+        let seats = kind.on(&client);
+        let waiter = tokio::spawn(async move { seats.acquire(1).await });
+        processes_wait(&world, 1).await;
         let faults = world.as_engine().faults();
         faults.freeze(None);
+        let began = Instant::now();
         let release = tokio::spawn(held.release());
-        let outcome = timeout(Duration::from_secs(60), waiters.remove(0)).await;
-        let error = outcome.expect("the waiter never gives up").unwrap_err();
-        assert!(error.is_panic(), "{kind:?}: acquired without a server");
+        let outcome = timeout(Duration::from_secs(60), waiter).await;
+        let outcome = outcome.expect("the waiter never gives up").unwrap();
+        assert!(
+            matches!(outcome, Err(AcquireError::Unavailable { .. })),
+            "{kind:?}: {outcome:?}"
+        );
+        // The outage tolerance, and the time until the client detects the outage.
+        let waited = began.elapsed().as_secs();
+        assert!((30..33).contains(&waited), "{kind:?}: {waited} s");
         faults.thaw(None);
-        drop(release.await.unwrap());
+        let released = release.await.unwrap();
+        assert!(
+            matches!(released, Err(ReleaseError::Ambiguous { .. })),
+            "{kind:?}: {released:?}"
+        );
         kind.at_rest(&world, 1).await;
     }
 }
@@ -365,7 +379,7 @@ async fn a_late_hand_off_releases_the_permit() {
         let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
         let mut java = world.listen(CHANNEL).await;
         world.as_engine().faults().step_clock(10_000);
-        held.release().await.ok();
+        held.release().await.unwrap();
         let message = timeout(ms(100), java.next()).await;
         assert_eq!(
             message.expect("the permit was handed over"),
