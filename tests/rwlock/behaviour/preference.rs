@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use stanchion::rwlock::Preference;
-use stanchion::{Client, RwLock};
+use stanchion::{AcquireError, Client, RwLock};
 use stanchion_testkit::eventually_async;
 use stanchion_tests::World;
 
@@ -135,8 +135,8 @@ async fn a_writer_that_stops_waiting_unblocks_readers(world: &World) {
         let lock = preferring(&theirs);
         let writer = tokio::spawn(async move {
             match way {
-                "timeout" => drop(lock.write_timeout(Duration::from_millis(300)).await),
-                _ => drop(lock.write().await),
+                "timeout" => lock.write_timeout(Duration::from_millis(400)).await,
+                _ => lock.write().await,
             }
         });
         marked(world).await;
@@ -145,8 +145,17 @@ async fn a_writer_that_stops_waiting_unblocks_readers(world: &World) {
             async move { lock.read().await.unwrap() }
         });
         world.quiet().await;
-        writer.abort();
-        // Woken by message: before the grace of 2 s and the poll interval of 5 s.
+        match way {
+            "timeout" => {
+                let error = writer.await.unwrap().unwrap_err();
+                assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+            }
+            _ => {
+                assert!(!late.is_finished(), "the writer does not block the reader");
+                writer.abort();
+            }
+        }
+        // Woken by message: before the grace of 2 s, which began with the writer's request, and before the poll interval of 5 s.
         let joined = tokio::time::timeout(Duration::from_millis(1500), late).await;
         drop(joined.expect(way).unwrap());
         assert_eq!(world.admin(&["EXISTS", MARK]), "0", "{way}");
