@@ -205,7 +205,7 @@ async fn a_longer_renewal_lasts_and_is_not_shortened(world: &World) {
 }
 
 async fn a_name_rests_after_a_crash_and_not_after_a_release(world: &World) {
-    let client = world.client().await;
+    let (client, other) = (world.client().await, world.client().await);
     let lock = Lock::new(&client, "lock").unwrap();
     let options = AcquireOptions::new()
         .lease(lease(Duration::from_millis(500)))
@@ -227,6 +227,10 @@ async fn a_name_rests_after_a_crash_and_not_after_a_release(world: &World) {
         guard.ended().await,
         stanchion::Ended::Lost(LostReason::Expired)
     );
+    // The lease has ended, and the name rests: another client is refused.
+    assert!(pttl() > 50_000, "{} ms", pttl());
+    let there = Lock::new(&other, "lock").unwrap();
+    assert!(there.try_acquire().await.unwrap().is_none());
     // The client has detected the loss, so the drop frees the name at once.
     drop(guard);
     world.at_rest().await;
