@@ -126,8 +126,6 @@ pub(crate) struct Record {
     pub(crate) asleep: Option<Instant>,
     /// Since when the resource is not free and has no known holder, although a call waits.
     pub(crate) blocked: Option<Instant>,
-    /// Since when the server has an entry without a known owner.
-    pub(crate) orphaned: Option<Instant>,
     /// Since when the counts do not match.
     pub(crate) miscounted: Option<Instant>,
     /// The time until which a holder that will never release may hold the resource.
@@ -157,7 +155,6 @@ impl Record {
             grants: 0,
             asleep: None,
             blocked: None,
-            orphaned: None,
             miscounted: None,
             dead_until: now,
             forgotten: false,
@@ -302,7 +299,6 @@ impl State {
         for used in uses {
             let record = self.record(used.resource);
             record.last_change = now;
-            record.orphaned = None;
             record.miscounted = None;
         }
     }
@@ -435,7 +431,6 @@ impl State {
             if resource.server == server && effect != Effect::None {
                 record.asleep = None;
                 record.blocked = None;
-                record.orphaned = None;
                 record.miscounted = None;
             }
             if resource.server == server && effect == Effect::DataLost {
