@@ -1,5 +1,5 @@
-//! Checks the layers: dependencies between crates, use of the redis crate, loops and timers in primitives, headers and sizes of
-//! files.
+//! Checks the layers: dependencies between crates and inside the core, use of the redis crate, loops and timers in primitives, headers
+//! and sizes of files.
 
 use crate::tree::{Tree, code, has_word};
 use crate::{Complaint, found, kept, needed};
@@ -62,6 +62,65 @@ fn dependencies_point_one_way(tree: &Tree) -> Vec<Complaint> {
                 && !may_depend(crate_name, on)
             {
                 complaints.push(Complaint::new(path, format!("must not depend on {on}")));
+            }
+        }
+    }
+    complaints
+}
+
+/// The modules of the core above its lowest layer, from the bottom. All other modules are in the lowest layer: names, leases, requests,
+/// replies and errors.
+const CORE: [&[&str]; 3] = [
+    &[
+        "agenda", "hold", "notice", "observe", "seat", "shared", "waiting", "watchdog",
+    ],
+    &["acquire"],
+    &["connect", "primitive"],
+];
+
+/// The files of the core that use a higher layer, with the reasons.
+const UPWARD: [(&str, &str); 1] = [(
+    "crates/stanchion-core/src/owner.rs",
+    "an owner has a seat for each of its names, and a seat leads to the hold",
+)];
+
+/// The layer of a module of the core; 0 is the lowest.
+fn layer(module: &str) -> usize {
+    let above = CORE.iter().position(|layer| layer.contains(&module));
+    above.map_or(0, |n| n + 1)
+}
+
+/// The modules of the core depend one way: no module uses a higher layer.
+fn the_core_is_layered(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = upward_in_the_core(tree);
+    complaints.retain(|complaint| !UPWARD.iter().any(|(path, _)| complaint.is_in(path)));
+    complaints
+}
+
+/// Returns every use of a higher layer in the core. The root re-exports modules of all layers.
+fn upward_in_the_core(tree: &Tree) -> Vec<Complaint> {
+    let (folder, mut complaints) = ("crates/stanchion-core/src/", Vec::new());
+    for (path, text) in tree.below(folder, ".rs") {
+        let module = path[folder.len()..].split(['/', '.']).next();
+        let module = module.unwrap_or_default();
+        if module == "lib" || path.ends_with("/tests.rs") {
+            continue;
+        }
+        for (n, line) in code(text) {
+            // A macro names the module at which its users find an item: `$crate::primitive::…`.
+            for (at, root) in line.match_indices("crate::") {
+                if line[..at].ends_with('$') {
+                    continue;
+                }
+                let end = |c: char| !c.is_alphanumeric() && c != '_';
+                let used = line[at + root.len()..]
+                    .split(end)
+                    .next()
+                    .unwrap_or_default();
+                if layer(used) > layer(module) {
+                    let what = format!("{module} must not use {used}, a higher layer");
+                    complaints.push(Complaint::new(format!("{path}:{n}"), what));
+                }
             }
         }
     }
@@ -227,6 +286,32 @@ fn dependencies_follow_the_layers() {
         )],
         "crates/stanchion-core/Cargo.toml",
     );
+}
+
+#[test]
+fn modules_of_the_core_follow_the_layers() {
+    kept(the_core_is_layered);
+    for (path, planted) in [
+        ("wire.rs", "use crate::hold::state::Grant;"),
+        ("line.rs", "fn of(entry: &crate::waiting::LockEntry) {}"),
+        ("lease.rs", "use crate::acquire::Asking;"),
+        ("hold/state.rs", "use crate::acquire::Asking;"),
+        ("waiting/queue.rs", "use crate::primitive::Handle;"),
+    ] {
+        let path = format!("crates/stanchion-core/src/{path}");
+        found(
+            the_core_is_layered,
+            &[
+                (&path, &format!("//! x\n{planted}\n")),
+                (
+                    "crates/stanchion-core/src/acquire/mod.rs",
+                    "//! x\nuse crate::hold::Hold;\nuse crate::wire::Wire;\n",
+                ),
+            ],
+            &format!("{path}:2"),
+        );
+    }
+    needed(upward_in_the_core, &UPWARD);
 }
 
 #[test]
