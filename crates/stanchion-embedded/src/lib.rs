@@ -21,6 +21,8 @@ mod clock;
 mod commands;
 mod connection;
 mod engine;
+#[cfg(feature = "explore")]
+pub mod explore;
 mod faults;
 mod keyspace;
 mod lua;

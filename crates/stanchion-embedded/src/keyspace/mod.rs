@@ -68,7 +68,7 @@ const KEY: usize = 150;
 const MOST_UNCOUNTED: usize = 1024;
 
 /// One of the numbered databases.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Keyspace {
     entries: HashMap<Vec<u8>, Entry>,
     /// The time that this command sees. A script sets it once, so that no key expires while it runs.
@@ -249,6 +249,11 @@ impl Keyspace {
         if room > 1024 && room / 8 > used {
             self.entries.shrink_to(used * 2);
         }
+    }
+
+    #[cfg(feature = "explore")]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+        self.entries.iter().map(|(key, entry)| (&key[..], entry))
     }
 
     pub(crate) fn any(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {

@@ -15,7 +15,7 @@ use crate::keyspace::Keyspace;
 use crate::reply::Protocol;
 use crate::stats::Stats;
 use crate::switches::Switches;
-use pubsub::Subscriptions;
+use pubsub::{Published, Subscriptions};
 pub(crate) use session::{Session, SessionId};
 use tracking::Tracking;
 
@@ -70,9 +70,12 @@ pub(crate) struct Server {
     max_memory: usize,
     /// Readers with new output, to be woken once no lock is held.
     pub(crate) to_wake: Vec<Waker>,
+    /// If set, messages are collected here with their listener and channel, and not sent to connections.
+    pub(crate) outbox: Option<Vec<Published>>,
     next_session: SessionId,
     restarts: u64,
-    draws: u64,
+    /// The number of random choices so far.
+    pub(crate) draws: u64,
     /// The number of this server among those of the process.
     number: u64,
 }
@@ -119,6 +122,7 @@ impl Server {
             stats: Stats::default(),
             max_memory: 0,
             to_wake: Vec::new(),
+            outbox: None,
             next_session: ADMIN,
             restarts: 0,
             draws: 0,

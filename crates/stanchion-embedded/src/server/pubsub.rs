@@ -22,8 +22,11 @@ impl Family {
     }
 }
 
+/// A message to one listener: its session, the channel, the payload.
+pub(crate) type Published = (SessionId, Vec<u8>, Vec<u8>);
+
 /// The listeners of each channel of one family.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Subscriptions {
     by_channel: HashMap<Vec<u8>, BTreeSet<SessionId>>,
 }
@@ -39,12 +42,18 @@ impl Subscriptions {
         channels
     }
 
-    fn add(&mut self, channel: &[u8], session: SessionId) {
+    #[cfg(feature = "explore")]
+    pub(crate) fn connections(&self, channel: &[u8]) -> impl Iterator<Item = SessionId> {
+        let listeners = self.by_channel.get(channel);
+        listeners.into_iter().flatten().copied()
+    }
+
+    pub(crate) fn add(&mut self, channel: &[u8], session: SessionId) {
         let listeners = self.by_channel.entry(channel.to_vec()).or_default();
         listeners.insert(session);
     }
 
-    fn remove(&mut self, channel: &[u8], session: SessionId) {
+    pub(crate) fn remove(&mut self, channel: &[u8], session: SessionId) {
         if let Some(listeners) = self.by_channel.get_mut(channel) {
             listeners.remove(&session);
             if listeners.is_empty() {
@@ -105,6 +114,7 @@ impl Server {
             shard_channels,
             sessions,
             to_wake,
+            outbox,
             ..
         } = self;
         let all = match family {
@@ -115,6 +125,11 @@ impl Server {
             return 0;
         };
         if is_lost {
+            return listeners.len();
+        }
+        if let Some(outbox) = outbox {
+            let message = |&to| (to, channel.to_vec(), message.to_vec());
+            outbox.extend(listeners.iter().map(message));
             return listeners.len();
         }
         let push = Reply::Push(vec![

@@ -17,7 +17,7 @@ pub(crate) struct Tracking {
 }
 
 /// The keys of a database that commands have read and written, recorded while a session tracks writes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) is_on: bool,
     read: Vec<Vec<u8>>,
