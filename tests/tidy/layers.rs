@@ -39,6 +39,7 @@ fn may_depend(crate_name: &str, on: &str) -> bool {
             ["stanchion-client", "stanchion-lock"].contains(&on)
         }
         "stanchion-testkit" => false,
+        "stanchion-explorer" => on == "stanchion-embedded",
         "stanchion" | "stanchion-cli" => true,
         _ => on == "stanchion-client",
     }
