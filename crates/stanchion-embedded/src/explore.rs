@@ -195,6 +195,14 @@ impl Snapshot {
         ends.map(move |end| end - now)
     }
 
+    /// Returns the remaining time of a key in milliseconds, if the key expires.
+    #[must_use]
+    pub fn ttl(&self, key: &[u8]) -> Option<i64> {
+        let mut entries = self.0.keyspace.iter();
+        let (_, entry) = entries.find(|(name, _)| *name == key)?;
+        Some(entry.expire_at? - self.millis())
+    }
+
     /// Returns the number of connections that are subscribed to a channel.
     #[must_use]
     pub fn listeners(&self, channel: &[u8]) -> usize {

@@ -38,6 +38,13 @@ pub trait Process: Clone + Debug {
     /// The operations that the user may do now. A process bounds their number.
     fn ops(&self) -> Vec<Self::Op>;
 
+    /// Returns the part of a reply that any state of the process reads; `None` if it reads nothing.
+    ///
+    /// Replies that are not read are not kept in flight, unless their connections may break. This saves states.
+    fn reads(_call: &Call, reply: Reply) -> Option<Reply> {
+        Some(reply)
+    }
+
     /// Handles one input. `now` is in whole milliseconds.
     fn step(&mut self, now: Micros, input: Input<Self::Op>) -> Vec<Output>;
 }

@@ -6,6 +6,9 @@ use std::fmt;
 use crate::world::{Runner, World, name};
 use crate::{Configuration, Process};
 
+/// The number of lines of a story that are printed.
+const LONGEST_STORY: usize = 150;
+
 /// The result of an exploration.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -177,7 +180,8 @@ impl fmt::Display for Report {
         };
         write!(f, "\n{}", violation.rule)?;
         let mut number = 0;
-        for line in &violation.story {
+        // A network without an end makes a story without an end.
+        for line in violation.story.iter().take(LONGEST_STORY) {
             if line.starts_with(['-', ' ']) {
                 write!(f, "\n     {line}")?;
             } else {

@@ -24,12 +24,16 @@ pub struct World<P> {
     pub requests: Vec<Arc<InFlight>>,
     /// Replies in flight. Any of them may arrive next.
     pub answers: Vec<Arc<Answer>>,
+    /// The faults that could occur at the start.
+    pub allowed: Faults,
     /// The faults that may still occur.
     pub faults: Faults,
     /// How often the clock may still jump.
     pub deadlines: u8,
     /// The token of the last grant to a user.
     pub last_token: u64,
+    /// The number of grants to users so far. It does not distinguish states.
+    pub grants: u32,
     /// The violation that the last step was, if any.
     pub violation: Option<String>,
 }
@@ -180,9 +184,11 @@ impl Runner {
             nodes: configuration.processes.iter().map(node).collect(),
             requests: Vec::new(),
             answers: Vec::new(),
+            allowed: configuration.faults,
             faults: configuration.faults,
             deadlines: configuration.deadlines,
             last_token: 0,
+            grants: 0,
             violation: None,
         }
     }
@@ -249,6 +255,12 @@ impl<P: Process> World<P> {
             node.life == Life::Running && (due || !node.inbox.is_empty())
         };
         self.requests.is_empty() && self.answers.is_empty() && !self.nodes.iter().any(busy)
+    }
+
+    /// Returns whether no fault has occurred and the clock has not jumped.
+    #[must_use]
+    pub fn is_undisturbed(&self) -> bool {
+        self.faults == self.allowed && self.client_now() == START
     }
 
     /// Returns whether no user can do anything any more.
@@ -443,7 +455,7 @@ impl<P: Process> World<P> {
     pub fn settle(&mut self, runner: &mut Runner, millis: u64) {
         let until = self.now + millis * 1000;
         // A bound, should two processes send requests to each other without an end.
-        for _ in 0..10_000 {
+        for _ in 0..1_000 {
             if let Some(step) = self.network_steps().first() {
                 self.apply(runner, step);
             } else if self.next_deadline().is_some_and(|at| at <= until) {
@@ -502,6 +514,7 @@ impl<P: Process> World<P> {
                         self.violation = Some(readable(&text, &runner.aliases));
                     }
                     self.last_token = self.last_token.max(token);
+                    self.grants += 1;
                     continue;
                 }
             };
@@ -554,7 +567,11 @@ impl<P: Process> World<P> {
                         self.node(to).inbox.push_back(message);
                     }
                 }
-                if !request.orphan {
+                let read = match P::reads(call, reply) {
+                    None if self.faults.replies > 0 => Some(Reply::Nil),
+                    read => read,
+                };
+                if let Some(reply) = read.filter(|_| !request.orphan) {
                     self.answers.push(Arc::new(Answer {
                         process,
                         request: request.request,
