@@ -211,9 +211,9 @@ impl Snapshot {
 
     /// Appends the canonical form of the keys and subscriptions to `out`: equal states have equal bytes.
     ///
-    /// Keys and the fields of a hash are sorted. Ends of keys are relative to the clock. Values are not changed: where a value is a
-    /// time, the caller replaces it.
-    pub fn canonical(&self, out: &mut Vec<u8>) {
+    /// Each key and each channel is one line. Keys and the fields of a hash are sorted. Ends of keys are relative to the clock. Values are
+    /// not changed: where a value is a time, the caller replaces it. `label` renames connections.
+    pub fn canonical(&self, label: &dyn Fn(u64) -> u64, out: &mut Vec<u8>) {
         let mut entries: Vec<_> = self.0.keyspace.iter().collect();
         entries.sort_unstable_by_key(|(key, _)| *key);
         for (key, entry) in entries {
@@ -224,7 +224,7 @@ impl Snapshot {
         for channel in self.0.channels.channels() {
             part(out, channel);
             for connection in self.0.channels.connections(channel) {
-                part(out, connection.to_string().as_bytes());
+                part(out, label(connection).to_string().as_bytes());
             }
             out.push(b'\n');
         }

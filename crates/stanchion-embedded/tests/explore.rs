@@ -7,7 +7,7 @@ const NOW: u64 = 1_800_000_000_000_000;
 
 fn canonical(snapshot: &Snapshot) -> Vec<u8> {
     let mut bytes = Vec::new();
-    snapshot.canonical(&mut bytes);
+    snapshot.canonical(&|number| number, &mut bytes);
     bytes
 }
 

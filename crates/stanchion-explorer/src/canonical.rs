@@ -2,8 +2,11 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher as _;
+use std::sync::Arc;
 
-use crate::Micros;
+use crate::runner::Runner;
+use crate::world::{Answer, Life, World};
+use crate::{Micros, Process};
 
 /// The digits of a time: see [`Micros`].
 const DIGITS: usize = 16;
@@ -51,6 +54,63 @@ pub(crate) fn hash(text: &[u8], now: Micros) -> u128 {
     }
     feed(&text[at..]);
     u128::from(low.finish()) << 64 | u128::from(high.finish())
+}
+
+impl<P: Process> World<P> {
+    /// Returns the identity of this state.
+    ///
+    /// Interchangeable processes are sorted by their texts, and their ids are replaced by their ranks. States that remain apart
+    /// although an exchange of processes makes them equal cost time, and nothing else.
+    pub(crate) fn identity(&mut self, runner: &Runner) -> u128 {
+        for (i, known) in self.texts.iter_mut().enumerate() {
+            let own = |text: String| match runner.ids.get(i) {
+                Some(id) => text.replace(id, "me"),
+                None => text,
+            };
+            let node = &self.nodes[i];
+            known.get_or_insert_with(|| match node.life {
+                Life::Running => own(format!("|{node:?}")).into(),
+                // What a process that has ended knew makes no difference.
+                life => format!("|{life:?}").into(),
+            });
+        }
+        let mut order: Vec<_> = (0..self.nodes.len()).collect();
+        if !runner.ids.is_empty() {
+            order.sort_by_key(|i| &self.texts[*i]);
+        }
+        let rank = |process: usize| order.iter().position(|i| *i == process);
+        let renamed = |mut text: String| {
+            for (i, id) in runner.ids.iter().enumerate() {
+                if text.contains(id) {
+                    text = text.replace(id, &format!("#{}", rank(i).unwrap_or_default()));
+                }
+            }
+            text
+        };
+        let connection = |number: u64| rank(usize::try_from(number).unwrap_or_default());
+        let mut server = Vec::new();
+        let label = |number| connection(number).unwrap_or_default() as u64;
+        self.server.canonical(&label, &mut server);
+        let server = renamed(String::from_utf8_lossy(&server).into_owned());
+        let mut parts: Vec<_> = server.split('\n').map(str::to_owned).collect();
+        parts.sort_unstable();
+        let (now, token, faults) = (self.now, self.last_token, self.faults);
+        parts.push(format!("{now}|{token}|{faults:?}{}", self.deadlines));
+        let nodes = order.iter().filter_map(|i| self.texts[*i].as_deref());
+        parts.extend(nodes.map(str::to_owned));
+        let mut requests: Vec<_> = self.requests.iter().collect();
+        // Stable: subscriptions of one process stay in order.
+        requests.sort_by_key(|r| (rank(r.process), r.request, r.orphan));
+        parts.extend(requests.iter().map(|r| {
+            let (process, orphan) = (rank(r.process), r.orphan);
+            renamed(format!("{process:?}{}{orphan}{:?}", r.request, r.action))
+        }));
+        let mut answers: Vec<_> = self.answers.iter().collect();
+        answers.sort_by_key(|a| (rank(a.process), a.request));
+        let answer = |a: &&Arc<Answer>| format!("{:?}{}{:?}", rank(a.process), a.request, a.reply);
+        parts.extend(answers.iter().map(answer));
+        hash(parts.join("\n").as_bytes(), self.now)
+    }
 }
 
 #[cfg(test)]

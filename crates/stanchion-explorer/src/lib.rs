@@ -7,16 +7,20 @@
 //! `docs/testing-explorer.md` describes how to run it and how to read a report.
 
 mod canonical;
+mod runner;
 mod search;
+mod steps;
 mod world;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
+pub use runner::Runner;
 pub use search::{Report, explore};
 pub use stanchion_embedded::Reply;
 pub use stanchion_embedded::explore::Snapshot;
-pub use world::{Answer, InFlight, Incoming, Life, Node, Runner, Step, World};
+pub use steps::Step;
+pub use world::{Action, Answer, InFlight, Incoming, Life, Node, World};
 
 /// A time of the world's clock: microseconds since the Unix epoch, 16 digits in decimal.
 ///
@@ -151,6 +155,9 @@ pub struct Configuration<P: Process> {
     pub setup: Vec<Vec<String>>,
     /// The processes. A report names them A, B, C.
     pub processes: Vec<P>,
+    /// True if the processes differ only in their ids, which are the first `aliases`, in order. States that differ only by an exchange of
+    /// processes are then one state.
+    pub interchangeable: bool,
     /// The faults that may occur.
     pub faults: Faults,
     /// How often the clock may jump to the next deadline: a timer, or the end of a key.

@@ -3,7 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 
-use crate::world::{Runner, World, name};
+use crate::runner::{Runner, name};
+use crate::world::World;
 use crate::{Configuration, Process};
 
 /// The number of lines of a story that are printed.
@@ -45,9 +46,8 @@ struct Found {
 /// Visits the states of a configuration until one breaks a rule, all are visited, or the bound is reached.
 pub fn explore<P: Process>(configuration: &Configuration<P>) -> Report {
     let mut runner = Runner::new(configuration);
-    let mut buffer = Vec::new();
-    let first = runner.begin(configuration);
-    let mut visited = HashSet::from([first.identity(&mut buffer)]);
+    let mut first = runner.begin(configuration);
+    let mut visited = HashSet::from([first.identity(&runner)]);
     let mut found = vec![Found {
         from: 0,
         step: 0,
@@ -67,7 +67,7 @@ pub fn explore<P: Process>(configuration: &Configuration<P>) -> Report {
             report.steps += 1;
             let mut next = world.clone();
             next.apply(&mut runner, &what);
-            let is_new = visited.insert(next.identity(&mut buffer));
+            let is_new = visited.insert(next.identity(&runner));
             if !is_new && next.violation.is_none() {
                 continue;
             }

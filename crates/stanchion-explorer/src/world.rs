@@ -1,15 +1,14 @@
 //! One state of a system: the server, the processes, the network; and the steps from a state to the next.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write as _;
-use std::io::Write as _;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stanchion_embedded::Reply;
-use stanchion_embedded::explore::{ExploredServer, Snapshot};
+use stanchion_embedded::explore::Snapshot;
 
-use crate::canonical::{hash, times};
-use crate::{Call, Configuration, Faults, Input, Micros, Output, Process, START};
+use crate::runner::{Runner, call_text, name, readable, text};
+use crate::steps::Step;
+use crate::{Call, Faults, Input, Micros, Output, Process, START};
 
 /// One state of a system.
 #[derive(Clone, Debug)]
@@ -24,6 +23,8 @@ pub struct World<P> {
     pub requests: Vec<Arc<InFlight>>,
     /// Replies in flight. Any of them may arrive next.
     pub answers: Vec<Arc<Answer>>,
+    /// The text of each process for the identity of the state, if it is known.
+    pub(crate) texts: Vec<Option<Arc<str>>>,
     /// The faults that could occur at the start.
     pub allowed: Faults,
     /// The faults that may still occur.
@@ -80,9 +81,9 @@ pub struct InFlight {
     pub process: usize,
     /// The process's number of the request.
     pub request: u64,
-    /// What the server is to do.
+    /// The action of the server.
     pub action: Action,
-    /// True if its connection broke: it may still be executed, but nobody gets the reply.
+    /// True if its connection broke: the server may still execute the request, but no process gets the reply.
     pub orphan: bool,
 }
 
@@ -106,132 +107,6 @@ pub struct Answer {
     pub request: u64,
     /// The reply; `None` if the connection broke.
     pub reply: Option<Reply>,
-}
-
-/// A step from a state to the next. Numbers are indices into the lists of the world.
-#[derive(Clone, Debug)]
-pub enum Step<Op> {
-    /// The server executes a request.
-    Execute(usize),
-    /// A reply arrives.
-    Answer(usize),
-    /// The first thing in flight to a process arrives.
-    Receive(usize),
-    /// The timer of a process fires.
-    Timer(usize),
-    /// A user does something.
-    User(usize, Op),
-    /// The clock jumps to the next deadline.
-    Advance,
-    /// The connection of a request breaks before the server executes it.
-    Break(usize),
-    /// A request whose connection broke never arrives.
-    Vanish(usize),
-    /// The connection of a reply breaks.
-    LoseAnswer(usize),
-    /// The first message to a process is lost.
-    LoseMessage(usize),
-    /// The first message to a process arrives, and will arrive again.
-    Duplicate(usize),
-    /// The connection for messages of a process is cut.
-    Cut(usize),
-    /// A process is killed.
-    Kill(usize),
-    /// A process stops.
-    Stop(usize),
-}
-
-/// The server that executes requests, with its compiled scripts; and the story of the steps if one is wanted.
-#[derive(Debug)]
-pub struct Runner {
-    server: ExploredServer,
-    scripts: BTreeMap<&'static str, String>,
-    aliases: Vec<(String, String)>,
-    /// The story so far, one line for each event; `None`: nobody reads it.
-    pub(crate) story: Option<Vec<String>>,
-}
-
-impl Runner {
-    /// Starts a server and compiles the scripts.
-    #[must_use]
-    pub fn new<P: Process>(configuration: &Configuration<P>) -> Self {
-        let server = ExploredServer::new(START);
-        let load = |(name, text): &(&'static str, String)| (*name, server.load(text));
-        Self {
-            scripts: configuration.scripts.iter().map(load).collect(),
-            aliases: configuration.aliases.clone(),
-            server,
-            story: None,
-        }
-    }
-
-    /// Makes the first state.
-    pub fn begin<P: Process>(&self, configuration: &Configuration<P>) -> World<P> {
-        for command in &configuration.setup {
-            self.server.run(command);
-        }
-        let node = |process: &P| {
-            Arc::new(Node {
-                process: process.clone(),
-                life: Life::Running,
-                timer: None,
-                inbox: VecDeque::new(),
-            })
-        };
-        World {
-            now: START,
-            server: self.server.save(),
-            nodes: configuration.processes.iter().map(node).collect(),
-            requests: Vec::new(),
-            answers: Vec::new(),
-            allowed: configuration.faults,
-            faults: configuration.faults,
-            deadlines: configuration.deadlines,
-            last_token: 0,
-            grants: 0,
-            violation: None,
-        }
-    }
-
-    /// Adds a line to the story.
-    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            story.push(readable(&line(), &self.aliases));
-        }
-    }
-
-    fn execute(&self, call: &Call) -> Reply {
-        let Some(sha) = self.scripts.get(call.script) else {
-            return Reply::Error(format!("no script {}", call.script));
-        };
-        let count = call.keys.len().to_string();
-        let mut command = vec!["EVALSHA", sha, &count];
-        command.extend(call.keys.iter().chain(&call.args).map(String::as_str));
-        self.server.run(&command)
-    }
-}
-
-/// Replaces times by their distance from the start, and long texts by their aliases.
-fn readable(text: &str, aliases: &[(String, String)]) -> String {
-    let mut result = String::new();
-    let mut at = 0;
-    for (place, time) in times(text.as_bytes()) {
-        let micros = i128::from(time) - i128::from(START);
-        let (millis, rest) = (micros.div_euclid(1000), micros.rem_euclid(1000));
-        // Writing into a string does not fail.
-        let _ = write!(result, "{}<{millis}.{rest:03}ms>", &text[at..place]);
-        at = place + 16;
-    }
-    result.push_str(&text[at..]);
-    for (long, short) in aliases {
-        result = result.replace(long, short);
-    }
-    result
-}
-
-/// The name of a process in a story.
-pub(crate) fn name(process: usize) -> char {
-    char::from(b'A'.saturating_add(u8::try_from(process).unwrap_or(25)))
 }
 
 impl<P: Process> World<P> {
@@ -269,73 +144,8 @@ impl<P: Process> World<P> {
         self.running().all(|process| process.ops().is_empty())
     }
 
-    /// Returns the steps from this state, in a fixed order. Steps without a fault come first, so that stories are short.
-    #[must_use]
-    pub fn steps(&self) -> Vec<Step<P::Op>> {
-        let mut steps = Vec::new();
-        steps.extend(self.network_steps());
-        for (i, node) in self.nodes.iter().enumerate() {
-            if node.life == Life::Running {
-                let ops = node.process.ops().into_iter();
-                steps.extend(ops.map(|op| Step::User(i, op)));
-            }
-        }
-        if self.deadlines > 0 && self.next_deadline().is_some() {
-            steps.push(Step::Advance);
-        }
-        let orphan = |i: &usize| self.requests[*i].orphan;
-        let requests = 0..self.requests.len();
-        steps.extend(requests.clone().filter(orphan).map(Step::Vanish));
-        if self.faults.replies > 0 {
-            let is_call = |i: &usize| matches!(self.requests[*i].action, Action::Call(_));
-            steps.extend(
-                requests
-                    .filter(|i| is_call(i) && !orphan(i))
-                    .map(Step::Break),
-            );
-            let answers = 0..self.answers.len();
-            let whole = answers.filter(|i| self.answers[*i].reply.is_some());
-            steps.extend(whole.map(Step::LoseAnswer));
-        }
-        for (i, node) in self.nodes.iter().enumerate() {
-            if node.life != Life::Running {
-                continue;
-            }
-            if matches!(node.inbox.front(), Some(Incoming::Message(..))) {
-                steps.extend((self.faults.messages > 0).then_some(Step::LoseMessage(i)));
-                steps.extend((self.faults.duplicates > 0).then_some(Step::Duplicate(i)));
-            }
-            steps.extend((self.faults.cuts > 0).then_some(Step::Cut(i)));
-            steps.extend((self.faults.kills > 0).then_some(Step::Kill(i)));
-            steps.extend((self.faults.stops > 0).then_some(Step::Stop(i)));
-        }
-        steps
-    }
-
-    /// Returns the steps of the network and of timers that are due.
-    fn network_steps(&self) -> Vec<Step<P::Op>> {
-        let mut steps = Vec::new();
-        for (i, request) in self.requests.iter().enumerate() {
-            // Subscriptions share one connection.
-            let subscribes = |r: &InFlight| !matches!(r.action, Action::Call(_));
-            let earlier = |r: &Arc<InFlight>| r.process == request.process && subscribes(r);
-            if !subscribes(request) || !self.requests[..i].iter().any(earlier) {
-                steps.push(Step::Execute(i));
-            }
-        }
-        steps.extend((0..self.answers.len()).map(Step::Answer));
-        for (i, node) in self.nodes.iter().enumerate() {
-            if node.life == Life::Running {
-                steps.extend((!node.inbox.is_empty()).then_some(Step::Receive(i)));
-                let due = node.timer.is_some_and(|at| at <= self.client_now());
-                steps.extend(due.then_some(Step::Timer(i)));
-            }
-        }
-        steps
-    }
-
     /// Returns the next time at which a timer fires or a key has ended.
-    fn next_deadline(&self) -> Option<Micros> {
+    pub(crate) fn next_deadline(&self) -> Option<Micros> {
         let running = |node: &&Arc<Node<P>>| node.life == Life::Running;
         let timers = self.nodes.iter().filter(running).filter_map(|n| n.timer);
         let later = timers.filter(|at| *at > self.client_now());
@@ -468,6 +278,7 @@ impl<P: Process> World<P> {
     }
 
     fn node(&mut self, process: usize) -> &mut Node<P> {
+        self.texts[process] = None;
         Arc::make_mut(&mut self.nodes[process])
     }
 
@@ -616,52 +427,4 @@ impl<P: Process> World<P> {
             }
         }
     }
-
-    /// Returns the identity of this state. `buffer` is room for its text.
-    pub(crate) fn identity(&self, buffer: &mut Vec<u8>) -> u128 {
-        buffer.clear();
-        self.server.canonical(buffer);
-        // Writing into a vector does not fail.
-        let _ = write!(
-            buffer,
-            "{}|{}|{:?}{}",
-            self.now, self.last_token, self.faults, self.deadlines
-        );
-        for node in &self.nodes {
-            if node.life == Life::Running {
-                let _ = write!(buffer, "|{node:?}");
-            } else {
-                // What a process that has ended knew makes no difference.
-                let _ = write!(buffer, "|{:?}", node.life);
-            }
-        }
-        let mut requests: Vec<_> = self.requests.iter().collect();
-        // Stable: subscriptions of one process stay in order.
-        requests.sort_by_key(|r| (r.process, r.request, r.orphan));
-        for request in requests {
-            let _ = write!(buffer, "|{request:?}");
-        }
-        let mut answers: Vec<_> = self.answers.iter().collect();
-        answers.sort_by_key(|a| (a.process, a.request));
-        for answer in answers {
-            let _ = write!(buffer, "|{answer:?}");
-        }
-        hash(buffer, self.now)
-    }
-}
-
-fn text(reply: &Reply) -> String {
-    match reply {
-        Reply::Int(n) => n.to_string(),
-        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Reply::Array(items) => {
-            let items: Vec<_> = items.iter().map(text).collect();
-            format!("[{}]", items.join(", "))
-        }
-        other => format!("{other:?}"),
-    }
-}
-
-fn call_text(call: &Call) -> String {
-    format!("{}({})", call.script, call.args.join(", "))
 }

@@ -3,6 +3,8 @@
 //! The model keeps what decides about requests: the place in the line, the reason of the next request, wake-ups during a request, the
 //! hold and its renewal, and the clean-up of an owner. It leaves out hand-offs, re-entry, polling clients, Redisson's clients and jitter:
 //! a poll at a random moment happens at the latest moment.
+//!
+//! Long: one state machine, in the order of its inputs.
 
 use stanchion_explorer::{Call, Input, Micros, Output, Process, Reply};
 
@@ -20,7 +22,7 @@ const RELEASE: u64 = 3000;
 const LEAVE: u64 = 4000;
 const TEND: u64 = 5000;
 
-/// What the user does.
+/// An operation of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Acquire,
@@ -46,7 +48,7 @@ pub(crate) struct Client {
     sweeps: Vec<(Micros, u64)>,
     /// The times at which the line is to be tended.
     tend: Option<Micros>,
-    /// What the timer was set to.
+    /// The present time of the timer.
     timer: Option<Micros>,
 }
 
@@ -313,7 +315,7 @@ impl Client {
     /// The reply to the waiter's request.
     fn answered(&mut self, now: Micros, owner: u64, reply: &Reply) -> Vec<Output> {
         if owner != self.owner || self.waiter.is_none() {
-            // The acquire was dropped: what it got is given back.
+            // The acquire was dropped: its place or hold is given back.
             return match reply {
                 Reply::Int(-1) => Vec::new(),
                 _ => vec![self.release(owner, true)],

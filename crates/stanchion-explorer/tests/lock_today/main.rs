@@ -9,7 +9,7 @@ mod client;
 use std::sync::Arc;
 
 use client::Client;
-use stanchion_client::{in_line, minting};
+use stanchion_embedded::explore::ExploredServer;
 use stanchion_explorer::{Configuration, Faults, Report, START, World, explore};
 
 const UUIDS: [&str; 3] = [
@@ -18,11 +18,12 @@ const UUIDS: [&str; 3] = [
     "cccccccc-cccc-8ccc-8ccc-cccccccccccc",
 ];
 
-const ACQUIRE: &str = in_line!(minting!(include_str!(
+const ACQUIRE: &str = stanchion_client::in_line!(stanchion_client::minting!(include_str!(
     "../../../stanchion-lock/lua/acquire.lua"
 )));
-const RELEASE: &str = in_line!(include_str!("../../../stanchion-lock/lua/release.lua"));
-const TEND: &str = in_line!(include_str!("../../../stanchion-lock/lua/tend.lua"));
+const RELEASE: &str =
+    stanchion_client::in_line!(include_str!("../../../stanchion-lock/lua/release.lua"));
+const TEND: &str = stanchion_client::in_line!(include_str!("../../../stanchion-lock/lua/tend.lua"));
 const RENEW: &str = include_str!("../../../stanchion-core/lua/renew.lua");
 
 /// The lock with this many processes. Each acquires `acquires` times, and drops `drops` acquires while they wait.
@@ -40,10 +41,11 @@ fn lock(processes: usize, acquires: u8, drops: u8) -> Configuration<Client> {
         .into(),
         setup: Vec::new(),
         processes: UUIDS[..processes].iter().map(client).collect(),
-        faults: Faults::default(),
+        interchangeable: true,
+        faults: NONE,
         deadlines: 0,
         always: Arc::new(one_holder),
-        quiet: Arc::new(nobody_is_forgotten),
+        quiet: Arc::new(no_client_is_forgotten),
         most_states: 1_000_000,
         aliases: UUIDS.iter().zip(["A", "B", "C"]).map(alias).collect(),
     }
@@ -64,7 +66,7 @@ fn one_holder(world: &World<Client>) -> Result<(), String> {
 }
 
 /// P3, P4.
-fn nobody_is_forgotten(
+fn no_client_is_forgotten(
     world: &World<Client>,
     later: &mut dyn FnMut(u64) -> World<Client>,
 ) -> Result<(), String> {
@@ -78,7 +80,7 @@ fn nobody_is_forgotten(
         text.filter(|key| key != "fence").collect::<Vec<_>>()
     };
     if !waits && !holds {
-        // Only what is known of clients outside the line may stay for a minute.
+        // The notes about clients outside the line may stay for a minute.
         let left = keys(world);
         if faultless && left.iter().any(|key| key != "wake") {
             return Err(format!(
@@ -184,12 +186,40 @@ fn with_one_fault() {
         ("a cut", Faults { cuts: 1, ..NONE }),
     ];
     for (what, faults) in faults {
-        let jumps = if faults.cuts > 0 { 0 } else { 1 };
+        let jumps = u8::from(faults.cuts + faults.replies == 0);
         let name = format!("2 processes, drops, {what}, {jumps} jumps");
         finds_nothing(&name, lock(2, 1, 1), faults, jumps);
         let name = format!("3 processes, {what}");
         finds_nothing(&name, lock(3, 1, 0), faults, 0);
     }
+}
+
+/// Prints how often a second a state is restored, a refused acquire runs, and the new state is saved and written in canonical form.
+#[test]
+#[ignore = "a measurement"]
+#[expect(clippy::disallowed_methods, reason = "measures the engine")]
+fn cost_of_a_script() {
+    let server = ExploredServer::new(START);
+    let sha = server.load(ACQUIRE);
+    let run = |owner: &str, ask: &str| {
+        let keys = ["EVALSHA", &sha, "4", "orders", "fence", "line", "wake"];
+        let args = [owner, "30000", "9800000000000000", ask, "PUBLISH", "base"];
+        server.run(&[&keys[..], &args[..]].concat())
+    };
+    run("holder:1", "new");
+    run("waiter:1", "new");
+    let state = server.save();
+    let mut text = Vec::new();
+    let began = std::time::Instant::now();
+    let times = 100_000_u32;
+    for _ in 0..times {
+        server.restore(&state);
+        run("another:1", "new");
+        text.clear();
+        server.save().canonical(&|number| number, &mut text);
+    }
+    let each = began.elapsed() / times;
+    println!("{each:?} for each of {times}, {} bytes", text.len());
 }
 
 /// A part of a script, and what takes its place.
@@ -214,6 +244,43 @@ fn edited(mut configuration: Configuration<Client>, edits: &[Edit]) -> Configura
 fn with_a_kill_in_a_long_line() {
     let long = edited(lock(3, 1, 0), &[LONG_LINE]);
     finds_nothing("3 processes, a kill, rare polls", long, KILL, 0);
+}
+
+/// Larger bounds, for a long run.
+#[test]
+#[ignore = "takes minutes"]
+fn with_larger_bounds() {
+    let two = |first: Faults, second: Faults| Faults {
+        replies: first.replies + second.replies,
+        messages: first.messages + second.messages,
+        duplicates: first.duplicates + second.duplicates,
+        kills: first.kills + second.kills,
+        stops: first.stops + second.stops,
+        cuts: first.cuts + second.cuts,
+    };
+    let (reply, message, cut) = (
+        Faults { replies: 1, ..NONE },
+        Faults {
+            messages: 1,
+            ..NONE
+        },
+        Faults { cuts: 1, ..NONE },
+    );
+    for (what, faults, jumps) in [
+        ("two kills", two(KILL, KILL), 0),
+        ("a message and a kill", two(message, KILL), 1),
+        ("a reply and a kill", two(reply, KILL), 0),
+        ("a reply and a message", two(reply, message), 0),
+        ("a cut and a kill", two(cut, KILL), 0),
+        ("a cut and a jump", cut, 1),
+    ] {
+        let name = format!("3 processes, {what}, {jumps} jumps");
+        let mut configuration = edited(lock(3, 1, 0), &[LONG_LINE]);
+        configuration.most_states = 400_000;
+        run(&name, configuration, faults, jumps);
+    }
+    run("2 processes, 2 acquires, drops", lock(2, 2, 1), NONE, 0);
+    run("2 processes, 2 acquires, a jump", lock(2, 2, 0), NONE, 1);
 }
 
 /// Each planted error must be found.
