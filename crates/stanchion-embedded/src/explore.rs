@@ -68,7 +68,7 @@ impl ExploredServer {
         Self { engine, micros }
     }
 
-    /// Sets the clock, in microseconds since the Unix epoch. The clock stands still otherwise.
+    /// Sets the clock, in microseconds since the Unix epoch. The clock does not move otherwise.
     pub fn set_clock(&self, micros: u64) {
         self.micros.store(micros, Ordering::Relaxed);
     }

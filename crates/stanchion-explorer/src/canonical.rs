@@ -32,7 +32,7 @@ pub(crate) fn times(text: &[u8]) -> Vec<(usize, Micros)> {
 /// times of the text.
 ///
 /// Within a millisecond only the order of times matters: the world's clock moves by a microsecond for each script, so that arrivals
-/// differ, and all limits of the protocol are whole milliseconds. So paths of different lengths lead to equal states.
+/// differ, and all limits of the protocol are whole milliseconds. Thus paths of different lengths lead to equal states.
 pub(crate) fn hash(text: &[u8], now: Micros) -> u128 {
     let times = times(text);
     let mut ranks: Vec<Micros> = times.iter().map(|(_, time)| *time).collect();
@@ -70,7 +70,7 @@ impl<P: Process> World<P> {
             let node = &self.nodes[i];
             known.get_or_insert_with(|| match node.life {
                 Life::Running => own(format!("|{node:?}")).into(),
-                // What a process that has ended knew makes no difference.
+                // The knowledge of a process that has ended makes no difference.
                 life => format!("|{life:?}").into(),
             });
         }

@@ -33,7 +33,7 @@ pub const START: Micros = 1_800_000_000_000_000;
 
 /// A client as a pure state machine: no clock, no network, no chance.
 ///
-/// Two states of a process are equal if their `Debug` texts are. So a process keeps no counter that distinguishes states which
+/// Two states of a process are equal if their `Debug` texts are. Therefore a process keeps no counter that distinguishes states which
 /// behave alike, and iterates in a fixed order (`BTreeMap`, not `HashMap`).
 pub trait Process: Clone + Debug {
     /// An operation of the user: acquire, drop the acquire, release.
@@ -80,7 +80,7 @@ pub enum Input<Op> {
         /// The channel.
         channel: String,
     },
-    /// The connection for messages was cut: all subscriptions are gone. It can be used again at once.
+    /// The connection for messages was cut: all subscriptions are gone. The process can subscribe again at once.
     Disconnected,
     /// The time of the process's timer has come.
     Timer,
@@ -88,12 +88,12 @@ pub enum Input<Op> {
     User(Op),
 }
 
-/// What a process does in response to an input.
+/// An action of a process in response to an input.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Sends a request.
     Send {
-        /// A number by which the process knows the reply. It may be used again after the reply.
+        /// A number by which the process knows the reply. The number may be used again after the reply.
         request: u64,
         /// The script and its arguments.
         call: Call,
@@ -160,7 +160,7 @@ pub struct Configuration<P: Process> {
     pub interchangeable: bool,
     /// The faults that may occur.
     pub faults: Faults,
-    /// How often the clock may jump to the next deadline: a timer, or the end of a key.
+    /// The number of jumps of the clock to the next deadline: a timer, or the end of a key.
     pub deadlines: u8,
     /// The rule for each state. The explorer itself checks that tokens rise.
     pub always: Always<P>,

@@ -32,7 +32,7 @@ pub struct Report {
 pub struct Violation {
     /// The rule.
     pub rule: String,
-    /// What happened, a line for each event.
+    /// The events, one in a line.
     pub story: Vec<String>,
 }
 

@@ -13,7 +13,7 @@ use crate::{Call, Faults, Input, Micros, Output, Process, START};
 /// One state of a system.
 #[derive(Clone, Debug)]
 pub struct World<P> {
-    /// The clock. It moves by a microsecond for each script, and by a jump to the next deadline.
+    /// The clock, which moves by a microsecond for each script, and by a jump to the next deadline.
     pub now: Micros,
     /// The keys and subscriptions.
     pub server: Snapshot,
@@ -29,11 +29,11 @@ pub struct World<P> {
     pub allowed: Faults,
     /// The faults that may still occur.
     pub faults: Faults,
-    /// How often the clock may still jump.
+    /// The number of jumps of the clock that are left.
     pub deadlines: u8,
     /// The token of the last grant to a user.
     pub last_token: u64,
-    /// The number of grants to users so far. It does not distinguish states.
+    /// The number of grants to users so far, which does not distinguish states.
     pub grants: u32,
     /// The violation that the last step was, if any.
     pub violation: Option<String>,
@@ -44,7 +44,7 @@ pub struct World<P> {
 pub struct Node<P> {
     /// The state machine.
     pub process: P,
-    /// Whether it still runs.
+    /// Running, stopped or killed.
     pub life: Life,
     /// The time of its timer.
     pub timer: Option<Micros>,
@@ -52,14 +52,14 @@ pub struct Node<P> {
     pub inbox: VecDeque<Incoming>,
 }
 
-/// Whether a process runs.
+/// The life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It runs.
+    /// The process runs.
     Running,
-    /// It does nothing more, but its connections stay open.
+    /// The process does nothing more, but its connections stay open.
     Stopped,
-    /// It was killed, and its connections are closed.
+    /// The process was killed, and its connections are closed.
     Killed,
 }
 
@@ -87,7 +87,7 @@ pub struct InFlight {
     pub orphan: bool,
 }
 
-/// What a request does.
+/// The action of a request.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Runs a script.

@@ -1,7 +1,7 @@
 //! A model of a client of today's lock with one waiter, written after `stanchion-core/src/waiting` and `hold`.
 //!
 //! The model keeps what decides about requests: the place in the line, the reason of the next request, wake-ups during a request, the
-//! hold and its renewal, and the clean-up of an owner. It leaves out hand-offs, re-entry, polling clients, Redisson's clients and jitter:
+//! hold and its renewal, and the clean-up of an owner. The model leaves out hand-offs, re-entry, polling clients, Redisson's clients and jitter:
 //! a poll at a random moment happens at the latest moment.
 //!
 //! Long: one state machine, in the order of its inputs.
