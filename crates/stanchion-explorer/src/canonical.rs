@@ -2,10 +2,9 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher as _;
-use std::sync::Arc;
 
-use crate::runner::Runner;
-use crate::world::{Answer, Life, World};
+use crate::runner::{Runner, text};
+use crate::world::{Life, World};
 use crate::{Micros, Process};
 
 /// The digits of a time: see [`Micros`].
@@ -103,13 +102,16 @@ impl<P: Process> World<P> {
         requests.sort_by_key(|r| (rank(r.process), r.request, r.orphan));
         parts.extend(requests.iter().map(|r| {
             let (process, orphan) = (rank(r.process), r.orphan);
-            renamed(format!("{process:?}{}{orphan}{:?}", r.request, r.action))
+            format!("{process:?}{}{orphan}{:?}", r.request, r.action)
         }));
         let mut answers: Vec<_> = self.answers.iter().collect();
         answers.sort_by_key(|a| (rank(a.process), a.request));
-        let answer = |a: &&Arc<Answer>| format!("{:?}{}{:?}", rank(a.process), a.request, a.reply);
-        parts.extend(answers.iter().map(answer));
-        hash(parts.join("\n").as_bytes(), self.now)
+        parts.extend(answers.iter().map(|a| {
+            let reply = a.reply.as_ref().map(text);
+            format!("{:?}{}{reply:?}", rank(a.process), a.request)
+        }));
+        // Other processes may know an id, too.
+        hash(renamed(parts.join("\n")).as_bytes(), self.now)
     }
 }
 

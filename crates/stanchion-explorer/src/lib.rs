@@ -34,7 +34,8 @@ pub const START: Micros = 1_800_000_000_000_000;
 /// A client as a pure state machine: no clock, no network, no chance.
 ///
 /// Two states of a process are equal if their `Debug` texts are. Therefore a process keeps no counter that distinguishes states which
-/// behave alike, and iterates in a fixed order (`BTreeMap`, not `HashMap`).
+/// behave alike, and iterates in a fixed order (`BTreeMap`, not `HashMap`). Ids and times must be readable in that text: a process keeps
+/// ids as strings, not as bytes.
 pub trait Process: Clone + Debug {
     /// An operation of the user: acquire, drop the acquire, release.
     type Op: Clone + Debug;

@@ -115,7 +115,7 @@ pub(crate) fn name(process: usize) -> char {
 pub(crate) fn text(reply: &Reply) -> String {
     match reply {
         Reply::Int(n) => n.to_string(),
-        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Reply::Bulk(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
         Reply::Array(items) => {
             let items: Vec<_> = items.iter().map(text).collect();
             format!("[{}]", items.join(", "))
