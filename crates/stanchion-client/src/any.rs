@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stanchion_core::{AcquireError, AcquireOptions, Name};
 
-use crate::guard::{Anything, Guard};
+use crate::guard::Guard;
 use crate::part::Lockable;
 
 /// An acquire under way. `'static`: it can be spawned, and outlives the handle it came from.
@@ -60,12 +60,19 @@ impl<T: Lockable + Send + Sync + ?Sized> Acquire for T {
     }
 
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {
-        let acquiring = self.part().acquire_with::<Anything>(options);
-        Box::pin(async move { acquiring.await.map(Guard::from) })
+        let part = self.part();
+        // Not with `Part::acquire_with`: the box would contain its future twice.
+        Box::pin(async move {
+            let acquiring = part.handle.acquire(&part.sync, &options, part.lease);
+            acquiring.await.map(Guard::from)
+        })
     }
 
     fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>> {
-        let trying = self.part().try_acquire_with::<Anything>(options);
-        Box::pin(async move { Ok(trying.await?.map(Guard::from)) })
+        let part = self.part();
+        Box::pin(async move {
+            let trying = part.handle.try_acquire(&part.sync, &options, part.lease);
+            Ok(trying.await?.map(Guard::from))
+        })
     }
 }

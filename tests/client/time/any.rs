@@ -181,3 +181,12 @@ async fn an_unbound_guard_releases_at_once() {
         world.at_rest().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_box_of_an_acquire_contains_its_future_once() {
+    let lock = lock(&World::engine().client().await, "job");
+    let own = size_of_val(&lock.acquire());
+    let boxed = size_of_val(&*Acquire::acquire(&lock));
+    // The box also contains the options.
+    assert!(boxed < own * 3 / 2, "{boxed} bytes instead of {own}");
+}

@@ -36,24 +36,27 @@ pub(super) enum Attempt {
 
 /// One logical acquire: the owner of its requests, with the debt of that owner.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct Asking<'a> {
     /// Swept when this is dropped, or when the request under way has ended, whichever is later (P3).
     pub(super) debt: Arc<Debt>,
-    pub(super) plan: Plan,
+    /// Borrowed: with a copy, the future of every waiter would contain the plan twice.
+    plan: &'a Plan,
     /// The reason of the next request, if the server keeps a line.
     reason: Reason,
     /// Delays a shutdown until the outcome of the last request is handled (P3). Dropped after the clean-up has begun.
     busy: Option<Busy>,
 }
 
-impl Asking {
-    pub(super) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, plan: Plan) -> Self {
+impl<'a> Asking<'a> {
+    pub(super) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, plan: &'a Plan) -> Self {
+        let lease = plan.terms.first_asked(core.clock.now());
+        Self::of(Arc::new(Debt::new(core, sync, lease)), plan)
+    }
+
+    /// Continues an acquire that has the debt `debt`.
+    pub(super) const fn of(debt: Arc<Debt>, plan: &'a Plan) -> Self {
         Self {
-            debt: Arc::new(Debt::new(
-                core,
-                sync,
-                plan.terms.first_asked(core.clock.now()),
-            )),
+            debt,
             plan,
             reason: Reason::Turn,
             busy: None,
@@ -82,7 +85,7 @@ impl Asking {
 
     /// Makes the same acquire again, with a fresh owner.
     pub(super) fn anew(&self) -> Self {
-        Self::new(&self.debt.core, &self.debt.sync, self.plan.clone())
+        Self::new(&self.debt.core, &self.debt.sync, self.plan)
     }
 
     /// Records that the outcome of the last request is handled.

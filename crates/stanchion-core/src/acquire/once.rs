@@ -28,7 +28,7 @@ pub(super) async fn once(
         deadline: asked,
         ..plan.clone()
     };
-    let mut asking = Asking::new(core, sync, plan);
+    let mut asking = Asking::new(core, sync, &plan);
     loop {
         let outage = match asking
             .attempt(visit.entry(), Position::default(), deadline)

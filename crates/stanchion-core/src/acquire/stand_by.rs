@@ -20,6 +20,7 @@ use stanchion_transport::Moment;
 pub(crate) struct StandingBy {
     core: Arc<Core>,
     sync: Arc<dyn Synchronizer>,
+    plan: Plan,
     begun: Box<Begun>,
 }
 
@@ -29,15 +30,17 @@ impl StandingBy {
         sync: &Arc<dyn Synchronizer>,
     ) -> Result<Self, AcquireError> {
         let plan = Plan::of_wait(core, &**sync, &AcquireOptions::new(), Lease::default())?;
-        let terms = plan.terms;
-        let asking = Asking::new(core, sync, plan);
-        let stay = asking.stay();
-        let ticket = LockEntries::join(core, asking.applicant(), stay, &terms);
+        let asking = Asking::new(core, sync, &plan);
+        let ticket = LockEntries::join(core, asking.applicant(), asking.stay(), &plan.terms);
         ticket.stand_by();
-        let begun = Box::new(Begun { asking, ticket });
+        let begun = Box::new(Begun {
+            debt: asking.debt,
+            ticket,
+        });
         Ok(Self {
             core: Arc::clone(core),
             sync: Arc::clone(sync),
+            plan,
             begun,
         })
     }
@@ -53,8 +56,12 @@ impl StandingBy {
         timeout: Option<Duration>,
         look: bool,
     ) -> Result<Hold, AcquireError> {
-        let Self { core, sync, begun } = self;
-        let mut plan = begun.asking.plan.clone();
+        let Self {
+            core,
+            sync,
+            mut plan,
+            begun,
+        } = self;
         let now = core.clock.now();
         // With no time left, no request is sent: the caller already has a fact that has arrived by now.
         if timeout == Some(Duration::ZERO) {

@@ -19,6 +19,7 @@ use crate::free_by::FreeBy;
 use crate::hint::Hint;
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
+use crate::hold::sweep::Debt;
 use crate::options::{HoldTerms, OnQueued};
 use crate::seat::Seat;
 use crate::shared::Core;
@@ -39,10 +40,10 @@ pub(super) struct Wishes<'a> {
     pub(super) begun: Option<Box<Begun>>,
 }
 
-/// A wait that has begun: its owner, and its place in the queue.
+/// A wait that has begun: the debt of its owner, and its place in the queue.
 #[derive(Debug)]
 pub(super) struct Begun {
-    pub(super) asking: Asking,
+    pub(super) debt: Arc<Debt>,
     pub(super) ticket: Ticket,
 }
 
@@ -72,13 +73,11 @@ pub(super) fn wait(
         let mut waited = false;
         let (mut asking, mut ticket) = match begun {
             Some(begun) => {
-                let Begun { mut asking, ticket } = *begun;
-                // The deadline was unknown when the place was taken.
-                asking.plan.deadline = deadline;
-                (asking, ticket)
+                let Begun { debt, ticket } = *begun;
+                (Asking::of(debt, plan), ticket)
             }
             None => {
-                let asking = Asking::new(core, sync, plan.clone());
+                let asking = Asking::new(core, sync, plan);
                 let stay = asking.stay();
                 let ticket = LockEntries::join(core, asking.applicant(), stay, terms);
                 (asking, ticket)
@@ -213,7 +212,12 @@ pub(super) fn wait(
 /// earlier unanswered request, of a place in a queue, or of a place in a line.
 ///
 /// P8: the server may grant to a place until the place is given up, so the confirmation is awaited, for as long as P9 allows.
-async fn leave(core: &Core, asking: &Asking, ticket: Ticket, deadline: Moment) -> Option<FreeBy> {
+async fn leave(
+    core: &Core,
+    asking: &Asking<'_>,
+    ticket: Ticket,
+    deadline: Moment,
+) -> Option<FreeBy> {
     let own = asking.debt.leftover();
     let Some(place) = ticket.quit() else {
         return own;
