@@ -7,12 +7,15 @@
 //! use stanchion_embedded::Reply;
 //! use stanchion_embedded::explore::ExploredServer;
 //!
+//! # fn main() -> Result<(), Reply> {
 //! let server = ExploredServer::new(1_800_000_000_000_000);
-//! let sha = server.load("return redis.call('INCR', KEYS[1])");
+//! let sha = server.load("return redis.call('INCR', KEYS[1])")?;
 //! let empty = server.save();
 //! assert_eq!(server.run(&["EVALSHA", &sha, "1", "n"]), Reply::Int(1));
 //! server.restore(&empty);
 //! assert_eq!(server.run(&["EVALSHA", &sha, "1", "n"]), Reply::Int(1));
+//! # Ok(())
+//! # }
 //! ```
 
 use std::sync::Arc;
@@ -73,12 +76,14 @@ impl ExploredServer {
         self.micros.store(micros, Ordering::Relaxed);
     }
 
-    /// Compiles a script. Returns its digest for `EVALSHA`, or the text of the compiler's error.
-    #[must_use]
-    pub fn load(&self, script: &str) -> String {
+    /// Compiles a script. Returns its digest for `EVALSHA`.
+    ///
+    /// # Errors
+    /// The reply of the server, if the script does not compile.
+    pub fn load(&self, script: &str) -> Result<String, Reply> {
         match self.run(&["SCRIPT", "LOAD", script]) {
-            Reply::Bulk(digest) => String::from_utf8_lossy(&digest).into_owned(),
-            other => format!("{other:?}"),
+            Reply::Bulk(digest) => Ok(String::from_utf8_lossy(&digest).into_owned()),
+            other => Err(other),
         }
     }
 

@@ -54,7 +54,10 @@ fn messages_are_taken_with_the_numbers_of_their_connections() {
     let server = ExploredServer::new(NOW);
     server.subscribe(1, b"c");
     server.subscribe(2, b"c");
-    let sha = server.load("return redis.call('PUBLISH', ARGV[1], 'x')");
+    let sha = server
+        .load("return redis.call('PUBLISH', ARGV[1], 'x')")
+        .unwrap();
+    assert!(server.load("return (").is_err());
     let reply = server.run(&["EVALSHA", &sha, "0", "c"]);
     assert_eq!(reply, Reply::Int(2));
     let connections = |server: &ExploredServer| {

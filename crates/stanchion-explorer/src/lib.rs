@@ -2,7 +2,7 @@
 //!
 //! A [`Process`] is a client as a pure state machine. A [`World`] is one state of everything: the server's keys, the processes, and the
 //! requests, replies and messages in flight. [`explore`] visits every state that the steps of a world can reach, within the bounds of a
-//! [`Configuration`], and judges each. A violation is reported as the shortest list of steps that leads to it.
+//! [`Configuration`], and checks each state. The report of a violation has a shortest list of steps that leads to it.
 //!
 //! `docs/testing-explorer.md` describes how to run it and how to read a report.
 
@@ -15,12 +15,10 @@ mod world;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-pub use runner::Runner;
-pub use search::{Report, explore};
+pub use search::{Report, Violation, explore};
 pub use stanchion_embedded::Reply;
 pub use stanchion_embedded::explore::Snapshot;
-pub use steps::Step;
-pub use world::{Action, Answer, InFlight, Incoming, Life, Node, World};
+pub use world::World;
 
 /// A time of the world's clock: microseconds since the Unix epoch, 16 digits in decimal.
 ///
@@ -31,7 +29,7 @@ pub type Micros = u64;
 /// The clock at the start of each exploration.
 pub const START: Micros = 1_800_000_000_000_000;
 
-/// A client as a pure state machine: no clock, no network, no chance.
+/// A client as a pure state machine: no clock, no network, no random choice.
 ///
 /// Two states of a process are equal if their `Debug` texts are. Therefore a process keeps no counter that distinguishes states which
 /// behave alike, and iterates in a fixed order (`BTreeMap`, not `HashMap`). Ids and times must be readable in that text: a process keeps

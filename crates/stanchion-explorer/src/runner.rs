@@ -1,4 +1,4 @@
-//! The server of an exploration, and the story of a path.
+//! The server of an exploration, and the trace of a path.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -11,22 +11,22 @@ use crate::canonical::times;
 use crate::world::{Life, Node, World};
 use crate::{Call, Configuration, Process, START};
 
-/// The server that executes requests, with its compiled scripts; and the story of the steps if one is wanted.
+/// The server that executes requests, with its compiled scripts; and the trace of the steps if one is wanted.
 #[derive(Debug)]
-pub struct Runner {
+pub(crate) struct Runner {
     pub(crate) server: ExploredServer,
-    scripts: BTreeMap<&'static str, String>,
+    /// The digest of each script, or the error of its compilation.
+    scripts: BTreeMap<&'static str, Result<String, Reply>>,
     pub(crate) aliases: Vec<(String, String)>,
     /// The ids of the processes, if the processes are interchangeable.
     pub(crate) ids: Vec<String>,
-    /// The story so far, one line for each event; `None`: no story is wanted.
-    pub(crate) story: Option<Vec<String>>,
+    /// The trace so far, one line for each event; `None`: no trace is wanted.
+    pub(crate) trace: Option<Vec<String>>,
 }
 
 impl Runner {
     /// Starts a server and compiles the scripts.
-    #[must_use]
-    pub fn new<P: Process>(configuration: &Configuration<P>) -> Self {
+    pub(crate) fn new<P: Process>(configuration: &Configuration<P>) -> Self {
         let server = ExploredServer::new(START);
         let ids = configuration.aliases.iter().map(|(id, _)| id.clone());
         let load = |(name, text): &(&'static str, String)| (*name, server.load(text));
@@ -38,12 +38,12 @@ impl Runner {
                 false => Vec::new(),
             },
             server,
-            story: None,
+            trace: None,
         }
     }
 
     /// Makes the first state.
-    pub fn begin<P: Process>(&self, configuration: &Configuration<P>) -> World<P> {
+    pub(crate) fn begin<P: Process>(&self, configuration: &Configuration<P>) -> World<P> {
         for command in &configuration.setup {
             self.server.run(command);
         }
@@ -71,16 +71,18 @@ impl Runner {
         }
     }
 
-    /// Adds a line to the story.
-    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            story.push(readable(&line(), &self.aliases));
+    /// Adds a line to the trace.
+    pub(crate) fn log(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(readable(&line(), &self.aliases));
         }
     }
 
     pub(crate) fn execute(&self, call: &Call) -> Reply {
-        let Some(sha) = self.scripts.get(call.script) else {
-            return Reply::Error(format!("no script {}", call.script));
+        let sha = match self.scripts.get(call.script) {
+            Some(Ok(sha)) => sha,
+            Some(Err(error)) => return error.clone(),
+            None => return Reply::Error(format!("no script {}", call.script)),
         };
         let count = call.keys.len().to_string();
         let mut command = vec!["EVALSHA", sha, &count];
@@ -107,7 +109,7 @@ pub(crate) fn readable(text: &str, aliases: &[(String, String)]) -> String {
     result
 }
 
-/// The name of a process in a story.
+/// The name of a process in a trace.
 pub(crate) fn name(process: usize) -> char {
     char::from(b'A'.saturating_add(u8::try_from(process).unwrap_or(25)))
 }

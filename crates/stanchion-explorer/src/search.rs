@@ -1,4 +1,4 @@
-//! The search: breadth first, so that the first violation has a shortest story.
+//! The search: breadth first, so that the first violation has a shortest trace.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -7,8 +7,8 @@ use crate::runner::{Runner, name};
 use crate::world::World;
 use crate::{Configuration, Process};
 
-/// The number of lines of a story that are printed.
-const LONGEST_STORY: usize = 150;
+/// The number of lines of a trace that are printed.
+const LONGEST_TRACE: usize = 150;
 
 /// The result of an exploration.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Report {
     pub depth: usize,
     /// True if all reachable states were visited.
     pub is_complete: bool,
-    /// The violation and the story that leads to it.
+    /// The violation and the trace that leads to it.
     pub violation: Option<Violation>,
 }
 
@@ -33,7 +33,7 @@ pub struct Violation {
     /// The rule.
     pub rule: String,
     /// The events, one in a line.
-    pub story: Vec<String>,
+    pub trace: Vec<String>,
 }
 
 /// A state in the order of discovery: its predecessor, and the number of the step that led from there.
@@ -76,9 +76,9 @@ pub fn explore<P: Process>(configuration: &Configuration<P>) -> Report {
             found.push(Found { from, step, depth });
             report.depth = depth as usize;
             report.quiet += usize::from(next.is_quiet());
-            if let Err(rule) = judge(configuration, &mut runner, &next) {
-                let story = tell(configuration, &mut runner, &path(&found, id));
-                report.violation = Some(Violation { rule, story });
+            if let Err(rule) = check(configuration, &mut runner, &next) {
+                let trace = trace_of(configuration, &mut runner, &path(&found, id));
+                report.violation = Some(Violation { rule, trace });
                 break 'search;
             }
             if found.len() >= configuration.most_states {
@@ -93,7 +93,7 @@ pub fn explore<P: Process>(configuration: &Configuration<P>) -> Report {
 }
 
 /// Checks the rules in one state.
-fn judge<P: Process>(
+fn check<P: Process>(
     configuration: &Configuration<P>,
     runner: &mut Runner,
     world: &World<P>,
@@ -108,7 +108,7 @@ fn judge<P: Process>(
     let mut late = None;
     let mut later = |millis| {
         let mut world = world.clone();
-        runner.tell(|| format!("-- without a fault, {millis} ms later:"));
+        runner.log(|| format!("-- without a fault, {millis} ms later:"));
         world.settle(runner, millis);
         late = late.take().or_else(|| world.violation.clone());
         world
@@ -129,8 +129,8 @@ fn path(found: &[Found], to: u32) -> Vec<usize> {
     steps
 }
 
-/// Runs the steps once more, and returns the story.
-fn tell<P: Process>(
+/// Runs the steps once more, and returns the trace.
+fn trace_of<P: Process>(
     configuration: &Configuration<P>,
     runner: &mut Runner,
     path: &[usize],
@@ -138,23 +138,23 @@ fn tell<P: Process>(
     // A server of its own: `begin` prepares an empty one.
     *runner = Runner::new(configuration);
     let mut world = runner.begin(configuration);
-    runner.story = Some(Vec::new());
+    runner.trace = Some(Vec::new());
     for step in path {
         if let Some(what) = world.steps().get(*step) {
             world.apply(runner, what);
         }
     }
-    runner.tell(|| "-- the state:".to_owned());
+    runner.log(|| "-- the state:".to_owned());
     for key in world.server.keys() {
         let content = world.server.content(key);
-        runner.tell(|| format!("{} = {content:?}", String::from_utf8_lossy(key)));
+        runner.log(|| format!("{} = {content:?}", String::from_utf8_lossy(key)));
     }
     for (i, node) in world.nodes.iter().enumerate() {
-        runner.tell(|| format!("{}: {node:?}", name(i)));
+        runner.log(|| format!("{}: {node:?}", name(i)));
     }
     // The rule of a quiet state adds what happens later.
-    let _ = judge(configuration, runner, &world);
-    runner.story.take().unwrap_or_default()
+    let _ = check(configuration, runner, &world);
+    runner.trace.take().unwrap_or_default()
 }
 
 impl fmt::Display for Report {
@@ -180,8 +180,8 @@ impl fmt::Display for Report {
         };
         write!(f, "\n{}", violation.rule)?;
         let mut number = 0;
-        // A network without an end makes a story without an end.
-        for line in violation.story.iter().take(LONGEST_STORY) {
+        // A network without an end makes a trace without an end.
+        for line in violation.trace.iter().take(LONGEST_TRACE) {
             if line.starts_with(['-', ' ']) {
                 write!(f, "\n     {line}")?;
             } else {

@@ -7,7 +7,7 @@ use crate::world::{Action, InFlight, Incoming, Life, World};
 
 /// A step from a state to the next. Numbers are indices into the lists of the world.
 #[derive(Clone, Debug)]
-pub enum Step<Op> {
+pub(crate) enum Step<Op> {
     /// The server executes a request.
     Execute(usize),
     /// A reply arrives.
@@ -39,9 +39,8 @@ pub enum Step<Op> {
 }
 
 impl<P: Process> World<P> {
-    /// Returns the steps from this state, in a fixed order. Steps without a fault come first, so that stories are short.
-    #[must_use]
-    pub fn steps(&self) -> Vec<Step<P::Op>> {
+    /// Returns the steps from this state, in a fixed order. Steps without a fault come first, so that traces are short.
+    pub(crate) fn steps(&self) -> Vec<Step<P::Op>> {
         let mut steps = Vec::new();
         steps.extend(self.network_steps());
         for (i, node) in self.nodes.iter().enumerate() {

@@ -14,15 +14,15 @@ use crate::{Call, Faults, Input, Micros, Output, Process, START};
 #[derive(Clone, Debug)]
 pub struct World<P> {
     /// The clock, which moves by a microsecond for each script, and by a jump to the next deadline.
-    pub now: Micros,
+    pub(crate) now: Micros,
     /// The keys and subscriptions.
     pub server: Snapshot,
     /// The processes and their connections for messages.
-    pub nodes: Vec<Arc<Node<P>>>,
+    pub(crate) nodes: Vec<Arc<Node<P>>>,
     /// Requests in flight. Any of them may arrive next, but subscriptions of a process arrive in order.
-    pub requests: Vec<Arc<InFlight>>,
+    pub(crate) requests: Vec<Arc<InFlight>>,
     /// Replies in flight. Any of them may arrive next.
-    pub answers: Vec<Arc<Answer>>,
+    pub(crate) answers: Vec<Arc<Answer>>,
     /// The text of each process for the identity of the state, if it is known.
     pub(crate) texts: Vec<Option<Arc<str>>>,
     /// The faults that could occur at the start.
@@ -30,31 +30,31 @@ pub struct World<P> {
     /// The faults that may still occur.
     pub faults: Faults,
     /// The number of jumps of the clock that are left.
-    pub deadlines: u8,
+    pub(crate) deadlines: u8,
     /// The token of the last grant to a user.
-    pub last_token: u64,
+    pub(crate) last_token: u64,
     /// The number of grants to users so far, which does not distinguish states.
     pub grants: u32,
     /// The violation that the last step was, if any.
-    pub violation: Option<String>,
+    pub(crate) violation: Option<String>,
 }
 
 /// A process and its connection for messages.
 #[derive(Clone, Debug)]
-pub struct Node<P> {
+pub(crate) struct Node<P> {
     /// The state machine.
-    pub process: P,
+    pub(crate) process: P,
     /// Running, stopped or killed.
-    pub life: Life,
+    pub(crate) life: Life,
     /// The time of its timer.
-    pub timer: Option<Micros>,
+    pub(crate) timer: Option<Micros>,
     /// The messages in flight to it, in order.
-    pub inbox: VecDeque<Incoming>,
+    pub(crate) inbox: VecDeque<Incoming>,
 }
 
 /// The life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub(crate) enum Life {
     /// The process runs.
     Running,
     /// The process does nothing more, but its connections stay open.
@@ -65,7 +65,7 @@ pub enum Life {
 
 /// Something in flight on a connection for messages.
 #[derive(Clone, Debug)]
-pub enum Incoming {
+pub(crate) enum Incoming {
     /// A message: channel and payload.
     Message(String, String),
     /// The confirmation of a subscription.
@@ -76,20 +76,20 @@ pub enum Incoming {
 
 /// A request in flight.
 #[derive(Clone, Debug)]
-pub struct InFlight {
+pub(crate) struct InFlight {
     /// The index of the process.
-    pub process: usize,
+    pub(crate) process: usize,
     /// The process's number of the request.
-    pub request: u64,
+    pub(crate) request: u64,
     /// The action of the server.
-    pub action: Action,
+    pub(crate) action: Action,
     /// True if its connection broke: the server may still execute the request, but no process gets the reply.
-    pub orphan: bool,
+    pub(crate) orphan: bool,
 }
 
 /// The action of a request.
 #[derive(Clone, Debug)]
-pub enum Action {
+pub(crate) enum Action {
     /// Runs a script.
     Call(Call),
     /// Subscribes to a channel.
@@ -100,13 +100,13 @@ pub enum Action {
 
 /// A reply in flight.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The index of the process.
-    pub process: usize,
+    pub(crate) process: usize,
     /// The process's number of the request.
-    pub request: u64,
+    pub(crate) request: u64,
     /// The reply; `None` if the connection broke.
-    pub reply: Option<Reply>,
+    pub(crate) reply: Option<Reply>,
 }
 
 impl<P: Process> World<P> {
@@ -158,7 +158,7 @@ impl<P: Process> World<P> {
     }
 
     /// Does one step.
-    pub fn apply(&mut self, runner: &mut Runner, step: &Step<P::Op>) {
+    pub(crate) fn apply(&mut self, runner: &mut Runner, step: &Step<P::Op>) {
         self.violation = None;
         match step {
             Step::Execute(i) => self.execute(runner, *i),
@@ -167,7 +167,7 @@ impl<P: Process> World<P> {
                 let Answer {
                     process, request, ..
                 } = *answer;
-                runner.tell(|| match &answer.reply {
+                runner.log(|| match &answer.reply {
                     Some(reply) => format!("{} gets the reply {}", name(process), text(reply)),
                     None => format!("{} learns that its connection broke", name(process)),
                 });
@@ -185,17 +185,17 @@ impl<P: Process> World<P> {
             Step::Duplicate(i) => {
                 self.faults.duplicates -= 1;
                 if let Some(first) = self.nodes[*i].inbox.front().cloned() {
-                    runner.tell(|| "FAULT: the next message will arrive twice".to_owned());
+                    runner.log(|| "FAULT: the next message will arrive twice".to_owned());
                     self.receive(runner, *i, first);
                 }
             }
             Step::Timer(i) => {
                 self.node(*i).timer = None;
-                runner.tell(|| format!("the timer of {} fires", name(*i)));
+                runner.log(|| format!("the timer of {} fires", name(*i)));
                 self.input(runner, *i, Input::Timer);
             }
             Step::User(i, op) => {
-                runner.tell(|| format!("the user of {}: {op:?}", name(*i)));
+                runner.log(|| format!("the user of {}: {op:?}", name(*i)));
                 self.input(runner, *i, Input::User(op.clone()));
             }
             Step::Advance => {
@@ -213,9 +213,9 @@ impl<P: Process> World<P> {
                 let request = Arc::make_mut(&mut self.requests[*i]);
                 request.orphan = true;
                 let (process, request) = (request.process, request.request);
-                runner.tell(|| {
-                    let whose = name(process);
-                    format!("FAULT: a connection of {whose} breaks, its request stays in flight")
+                runner.log(|| {
+                    let client = name(process);
+                    format!("FAULT: a connection of {client} breaks, its request stays in flight")
                 });
                 self.answers.push(Arc::new(Answer {
                     process,
@@ -225,36 +225,36 @@ impl<P: Process> World<P> {
             }
             Step::Vanish(i) => {
                 let request = self.requests.remove(*i);
-                let whose = name(request.process);
-                runner.tell(|| format!("a request of {whose} never arrives"));
+                let client = name(request.process);
+                runner.log(|| format!("a request of {client} never arrives"));
             }
             Step::LoseAnswer(i) => {
                 self.faults.replies -= 1;
                 let answer = Arc::make_mut(&mut self.answers[*i]);
                 answer.reply = None;
-                let whose = name(answer.process);
-                runner.tell(|| format!("FAULT: a reply to {whose} is lost with its connection"));
+                let client = name(answer.process);
+                runner.log(|| format!("FAULT: a reply to {client} is lost with its connection"));
             }
             Step::LoseMessage(i) => {
                 self.faults.messages -= 1;
                 let lost = self.node(*i).inbox.pop_front();
-                runner.tell(|| format!("FAULT: a message to {} is lost: {lost:?}", name(*i)));
+                runner.log(|| format!("FAULT: a message to {} is lost: {lost:?}", name(*i)));
             }
             Step::Cut(i) => {
                 self.faults.cuts -= 1;
-                runner.tell(|| format!("FAULT: the subscriptions of {} are cut", name(*i)));
+                runner.log(|| format!("FAULT: the subscriptions of {} are cut", name(*i)));
                 self.disconnect(runner, *i);
                 self.node(*i).inbox = [Incoming::Disconnected].into();
             }
             Step::Kill(i) => {
                 self.faults.kills -= 1;
-                runner.tell(|| format!("FAULT: {} is killed", name(*i)));
+                runner.log(|| format!("FAULT: {} is killed", name(*i)));
                 self.disconnect(runner, *i);
                 self.end(*i, Life::Killed);
             }
             Step::Stop(i) => {
                 self.faults.stops -= 1;
-                runner.tell(|| format!("FAULT: {} stops", name(*i)));
+                runner.log(|| format!("FAULT: {} stops", name(*i)));
                 self.end(*i, Life::Stopped);
             }
             _ => {}
@@ -262,7 +262,7 @@ impl<P: Process> World<P> {
     }
 
     /// Lets time pass without a fault and without the users, until `millis` have passed.
-    pub fn settle(&mut self, runner: &mut Runner, millis: u64) {
+    pub(crate) fn settle(&mut self, runner: &mut Runner, millis: u64) {
         let until = self.now + millis * 1000;
         // A bound, should two processes send requests to each other without an end.
         for _ in 0..1_000 {
@@ -283,7 +283,7 @@ impl<P: Process> World<P> {
     }
 
     fn receive(&mut self, runner: &mut Runner, process: usize, incoming: Incoming) {
-        runner.tell(|| match &incoming {
+        runner.log(|| match &incoming {
             Incoming::Message(_, payload) => format!("{} receives \"{payload}\"", name(process)),
             Incoming::Subscribed(_) => format!("{} is subscribed", name(process)),
             Incoming::Disconnected => format!("{} learns of the cut", name(process)),
@@ -302,15 +302,15 @@ impl<P: Process> World<P> {
         for output in self.node(process).process.step(now, input) {
             let (request, action) = match output {
                 Output::Send { request, call } => {
-                    runner.tell(|| format!("  {} sends {}", name(process), call_text(&call)));
+                    runner.log(|| format!("  {} sends {}", name(process), call_text(&call)));
                     (request, Action::Call(call))
                 }
                 Output::Subscribe(channel) => {
-                    runner.tell(|| format!("  {} subscribes", name(process)));
+                    runner.log(|| format!("  {} subscribes", name(process)));
                     (0, Action::Subscribe(channel))
                 }
                 Output::Unsubscribe(channel) => {
-                    runner.tell(|| format!("  {} ends its subscription", name(process)));
+                    runner.log(|| format!("  {} ends its subscription", name(process)));
                     (0, Action::Unsubscribe(channel))
                 }
                 Output::Timer(at) => {
@@ -318,7 +318,7 @@ impl<P: Process> World<P> {
                     continue;
                 }
                 Output::Granted { token } => {
-                    runner.tell(|| format!("  {} holds, with token {token}", name(process)));
+                    runner.log(|| format!("  {} holds, with token {token}", name(process)));
                     if token != 0 && token <= self.last_token {
                         let last = self.last_token;
                         let text = format!("P2: token {token} was granted after token {last}");
@@ -348,7 +348,7 @@ impl<P: Process> World<P> {
         runner.server.set_clock(self.now);
         match &request.action {
             Action::Subscribe(channel) => {
-                runner.tell(|| format!("the server subscribes {}", name(process)));
+                runner.log(|| format!("the server subscribes {}", name(process)));
                 runner.server.subscribe(connection, channel.as_bytes());
                 let confirmed = Incoming::Subscribed(channel.clone());
                 self.node(process).inbox.push_back(confirmed);
@@ -358,10 +358,10 @@ impl<P: Process> World<P> {
             }
             Action::Call(call) => {
                 let reply = runner.execute(call);
-                runner.tell(|| {
-                    let whose = name(process);
+                runner.log(|| {
+                    let client = name(process);
                     let reply = text(&reply);
-                    format!("the server runs {} of {whose}: {reply}", call_text(call))
+                    format!("the server runs {} of {client}: {reply}", call_text(call))
                 });
                 // A script that fails is a mistake of the configuration or of the script.
                 if let Reply::Error(error) = &reply {
@@ -371,7 +371,7 @@ impl<P: Process> World<P> {
                     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
                     let to = usize::try_from(message.connection).unwrap_or_default();
                     let (channel, payload) = (text(message.channel), text(message.payload));
-                    runner.tell(|| format!("  it sends \"{payload}\" to {}", name(to)));
+                    runner.log(|| format!("  it sends \"{payload}\" to {}", name(to)));
                     // A stopped process reads nothing any more.
                     if self.nodes[to].life == Life::Running {
                         let message = Incoming::Message(channel, payload);
@@ -399,7 +399,7 @@ impl<P: Process> World<P> {
             return;
         };
         let passed = (at - self.client_now()) / 1000;
-        runner.tell(|| format!("{passed} ms pass"));
+        runner.log(|| format!("{passed} ms pass"));
         self.now = at;
         runner.server.restore(&self.server);
         runner.server.set_clock(at);

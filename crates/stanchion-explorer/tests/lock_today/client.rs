@@ -70,8 +70,8 @@ struct Waiter {
     reason: Reason,
     /// True if a wake-up came during the request.
     again: bool,
-    told_at: Option<Micros>,
-    head_look: Option<Micros>,
+    try_at: Option<Micros>,
+    head_poll: Option<Micros>,
     poll: Option<(Micros, Reason)>,
     /// A grant by message that crossed the request.
     taken: Option<Hold>,
@@ -80,10 +80,14 @@ struct Waiter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
+    /// The request follows a reply.
     Turn,
-    Told,
-    Look,
-    Anew,
+    /// A message of the server.
+    Message,
+    /// The time of a poll.
+    Poll,
+    /// A first request, or a change of the subscription.
+    Subscription,
 }
 
 #[derive(Clone, Debug)]
@@ -170,10 +174,10 @@ impl Client {
         (waiter.asking, waiter.poll, waiter.reason) = (Some(now), None, Reason::Turn);
         let arrived = waiter.arrived.as_deref().unwrap_or_default();
         let word = match reason {
-            Reason::Told => "ask",
-            Reason::Look => "look",
+            Reason::Message => "ask",
+            Reason::Poll => "look",
             Reason::Turn if !arrived.is_empty() => "ask",
-            Reason::Turn | Reason::Anew => "new",
+            Reason::Turn | Reason::Subscription => "new",
         };
         let ask = match (word, arrived) {
             ("new", "") => word.to_owned(),
@@ -195,7 +199,7 @@ impl Client {
         let waiter = self.waiter.as_mut()?;
         if waiter.asking.is_some() {
             waiter.again = true;
-            if reason == Reason::Told {
+            if reason == Reason::Message {
                 waiter.reason = reason;
             }
             return None;
@@ -221,13 +225,13 @@ impl Client {
             arrived: None,
             reason: Reason::Turn,
             again: false,
-            told_at: None,
-            head_look: None,
+            try_at: None,
+            head_poll: None,
             poll: None,
             taken: None,
             unanswered_until: None,
         });
-        self.ask(now, Reason::Anew)
+        self.ask(now, Reason::Subscription)
     }
 
     /// The user drops the acquire. A request in flight goes on, and its reply is followed by the clean-up.
@@ -293,22 +297,22 @@ impl Client {
         match (parts[0], number(1)) {
             ("N", Some(ms)) => {
                 let at = now + (ms + 1) * MS;
-                waiter.head_look = Some(at);
+                waiter.head_poll = Some(at);
                 if waiter.asking.is_none() {
-                    waiter.poll = Some((at, Reason::Look));
+                    waiter.poll = Some((at, Reason::Poll));
                 }
                 Vec::new()
             }
             ("P", Some(ms)) if ms > 0 => {
                 let at = now + ms * MS;
                 if waiter.asking.is_some() {
-                    waiter.told_at = Some(at);
+                    waiter.try_at = Some(at);
                 } else {
-                    waiter.poll = Some((at, Reason::Told));
+                    waiter.poll = Some((at, Reason::Message));
                 }
                 Vec::new()
             }
-            _ => self.wake(now, Reason::Told).into_iter().collect(),
+            _ => self.wake(now, Reason::Message).into_iter().collect(),
         }
     }
 
@@ -383,15 +387,15 @@ impl Client {
         }
         let ttl = u64::try_from(-4 - number(0)).unwrap_or_default() * MS;
         let mut at = now + (ttl + MS).min(longest);
-        if let Some(look) = waiter.head_look.take_if(|look| *look > now) {
-            at = at.min(look);
+        if let Some(poll) = waiter.head_poll.take_if(|at| *at > now) {
+            at = at.min(poll);
         }
         let mut reason = match number(4) {
-            1 => Reason::Told,
-            _ => Reason::Look,
+            1 => Reason::Message,
+            _ => Reason::Poll,
         };
-        if let Some(told) = waiter.told_at.take_if(|told| *told > now && *told <= at) {
-            (at, reason) = (told, Reason::Told);
+        if let Some(time) = waiter.try_at.take_if(|time| *time > now && *time <= at) {
+            (at, reason) = (time, Reason::Message);
         }
         waiter.poll = Some((at, reason));
         outputs
@@ -526,12 +530,12 @@ impl Process for Client {
             Input::Message { payload, .. } => self.message(now, &payload),
             Input::Subscribed { .. } => {
                 self.subscribed = Subscribed::Confirmed;
-                self.wake(now, Reason::Anew).into_iter().collect()
+                self.wake(now, Reason::Subscription).into_iter().collect()
             }
             Input::Disconnected => {
                 self.subscribed = Subscribed::Sent;
                 let mut outputs = vec![Output::Subscribe(format!("base:{}", self.uuid))];
-                outputs.extend(self.wake(now, Reason::Anew));
+                outputs.extend(self.wake(now, Reason::Subscription));
                 outputs
             }
             Input::Timer => {
