@@ -5,9 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::TryFutureExt as _;
 use stanchion_core::{AcquireError, AcquireOptions, Name};
 
-use crate::guard::Guard;
+use crate::guard::{Anything, Guard};
 use crate::part::Lockable;
 
 /// An acquire under way. `'static`: it can be spawned, and outlives the handle it came from.
@@ -60,19 +61,13 @@ impl<T: Lockable + Send + Sync + ?Sized> Acquire for T {
     }
 
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {
-        let part = self.part();
-        // Not with `Part::acquire_with`: the box would contain its future twice.
-        Box::pin(async move {
-            let acquiring = part.handle.acquire(&part.sync, &options, part.lease);
-            acquiring.await.map(Guard::from)
-        })
+        // Not an `async` block: the box would contain the future twice.
+        let acquiring = self.part().acquire_with::<Anything>(options);
+        Box::pin(acquiring.map_ok(Guard::from))
     }
 
     fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>> {
-        let part = self.part();
-        Box::pin(async move {
-            let trying = part.handle.try_acquire(&part.sync, &options, part.lease);
-            Ok(trying.await?.map(Guard::from))
-        })
+        let trying = self.part().try_acquire_with::<Anything>(options);
+        Box::pin(trying.map_ok(|held| held.map(Guard::from)))
     }
 }
