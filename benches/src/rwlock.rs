@@ -53,25 +53,22 @@ fn pair(name: &str, reader: usize) -> Pair {
     let hold = format!("{prefix}{owner}:rwlock_timeout:1");
     let channel = format!("redisson_rwlock:{{{name}}}");
     let readers = format!("stanchion_rwlock_readers:{{{name}}}");
-    let [line, wake, crowd, fence] = [
+    let [line, wake, fence] = [
         format!("stanchion_rwlock_line:{{{name}}}"),
         format!("stanchion_rwlock_wake:{{{name}}}"),
-        format!("stanchion_rwlock_crowd:{{{name}}}"),
         format!("stanchion_fence:{{{name}}}"),
     ];
     Pair {
         acquire: Invocation::new(
             ACQUIRE,
-            &[name, &line, &wake, &crowd, name, name, &readers, &hold],
+            &[name, &line, &wake, &readers, &hold],
             &[
-                &owner, LEASE, NOT_AFTER, "new", "PUBLISH", &channel, "0", &prefix, "",
+                &owner, LEASE, NOT_AFTER, "new", "PUBLISH", &channel, "r", &prefix, "", "0",
             ],
         ),
         release: Invocation::new(
             RELEASE,
-            &[
-                name, &line, &wake, &crowd, name, name, &readers, &hold, &fence,
-            ],
+            &[name, &line, &wake, &readers, &hold, &fence],
             &[&channel, "PUBLISH", &owner, "1", LEASE, &prefix, "0"],
         ),
     }

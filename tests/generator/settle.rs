@@ -233,7 +233,6 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         "redisson_lock_token:",
         "stanchion_latch_deleted:",
         "stanchion_semaphore_total",
-        "stanchion_semaphore_slow",
         // Keys of clients that ended without a shutdown. They expire, too.
         "stanchion_client",
     ];
@@ -265,14 +264,28 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         return true;
     }
     let some_died = state.deaths || state.left;
-    // Only a release of the lock removes its wait set. The end of a term does not count as one.
+    // Only a release of the lock removes what is known of its queue. The end of a term does not count as one.
     let led =
         |resource: &&crate::resource::Resource| key.ends_with(&keys::key_for("", resource.name));
     let unreleased = some_died || state.campaigns.iter().any(|resource| led(&resource));
     if unreleased && ends && key.starts_with("stanchion_wake") {
         return true;
     }
-    // Queues of dead waiters stay until the next waiter comes. The permits of dead processes stay, too.
+    // The entries of dead processes end with their queue.
+    let queues = [
+        "stanchion_",
+        "stanchion_rwlock_",
+        "stanchion_semaphore_",
+        "stanchion_leased_",
+    ];
+    let of_queue = |kind: &&str| {
+        let rest = key.strip_prefix(*kind).unwrap_or_default();
+        rest.starts_with("line") || rest.starts_with("wake")
+    };
+    if some_died && ends && queues.iter().any(of_queue) {
+        return true;
+    }
+    // Fair queues of dead waiters stay until the next waiter comes. The permits of dead processes stay, too.
     let of_dead_processes = [
         "redisson_lock_queue:",
         "redisson_lock_timeout:",

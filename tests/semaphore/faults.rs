@@ -5,9 +5,7 @@ use std::time::Duration;
 use stanchion::{LeasedSemaphore, LostReason, ReleaseError, Semaphore};
 use stanchion_testkit::{Matcher, Process, Proxy, RedisServer, Signal, Then, eventually};
 use stanchion_tests::faults::*;
-use stanchion_tests::permits::{
-    CHANNEL, KINDS, Kind, LEASES, LEDGER, LINE, NAME, SLOW, Seat, Seats, TOTAL,
-};
+use stanchion_tests::permits::{CHANNEL, KINDS, Kind, LEASES, LEDGER, NAME, Seat, Seats, TOTAL};
 use tokio::task::JoinHandle;
 
 async fn seats_of(server: &RedisServer, kind: Kind, lease: Duration) -> Seats {
@@ -45,7 +43,8 @@ async fn at_rest(server: &RedisServer, permits: i64) {
     eventually(&format!("all {permits} permits are free"), || {
         let mut keys = server.keys();
         keys.retain(|key| {
-            !key.starts_with("stanchion_once:") && ![SLOW, TOTAL].contains(&key.as_str())
+            !key.starts_with("stanchion_once:")
+                && ![TOTAL, Kind::Plain.wake(), Kind::Leased.wake()].contains(&key.as_str())
         });
         keys == [NAME] && free(server) == Some(permits)
     })
@@ -151,7 +150,7 @@ async fn plain_permits_of_a_killed_process_are_shown_and_reclaimed() {
     line(&mut holder, "HELD");
     let waiter = acquiring(&Seats::Plain(semaphore.clone()), 3);
     eventually("the request is queued", || {
-        server.cli(&["LLEN", LINE]).as_int() == 1
+        server.cli(&["ZCARD", Kind::Plain.line()]).as_int() == 1
     })
     .await;
     holder.signal(Signal::Kill);
@@ -180,7 +179,7 @@ async fn a_killed_waiter_reserves_permits_for_three_seconds_at_most() {
         let mut big = worker(&server, name, 3, 900);
         line(&mut big, "CONNECTED");
         eventually("the request is queued", || {
-            server.cli(&["LLEN", LINE]).as_int() == 1
+            server.cli(&["ZCARD", kind.line()]).as_int() == 1
         })
         .await;
         big.signal(Signal::Kill);

@@ -23,10 +23,10 @@ mod interop {
     mod plain;
 }
 mod time {
+    mod big_requests;
     mod leased;
     mod operations;
-    mod permit_crowd;
-    mod permit_line;
     mod permit_model;
     mod permit_storm;
+    mod queue;
 }

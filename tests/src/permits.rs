@@ -18,14 +18,6 @@ pub const CHANNEL: &str = "redisson_sc:{seats}";
 pub const LEDGER: &str = "stanchion_permits:{seats}";
 /// The leases of leased permits.
 pub const LEASES: &str = "{seats}:timeout";
-/// The queue of waiters for several permits, for which permits are kept back.
-pub const LINE: &str = "stanchion_semaphore_line:{seats}";
-/// The holders that kept their permits through a whole turn of that queue.
-pub const SLOW: &str = "stanchion_semaphore_slow:{seats}";
-/// The wait set: the processes that wait.
-pub const CROWD: &str = "stanchion_semaphore_crowd:{seats}";
-/// The relay, which is subscribed to Redisson's channel on behalf of the others.
-pub const WAKE: &str = "stanchion_semaphore_wake:{seats}";
 /// The number of plain permits, as far as it is known.
 pub const TOTAL: &str = "stanchion_semaphore_total:{seats}";
 
@@ -78,6 +70,30 @@ impl Kind {
         }
     }
 
+    /// The queue of the waiting processes.
+    #[must_use]
+    pub const fn line(self) -> &'static str {
+        match self {
+            Self::Plain => "stanchion_semaphore_line:{seats}",
+            Self::Leased => "stanchion_leased_line:{seats}",
+        }
+    }
+
+    /// What the server knows of the queue.
+    #[must_use]
+    pub const fn wake(self) -> &'static str {
+        match self {
+            Self::Plain => "stanchion_semaphore_wake:{seats}",
+            Self::Leased => "stanchion_leased_wake:{seats}",
+        }
+    }
+
+    /// The number of processes in the queue.
+    #[must_use]
+    pub fn queued(self, world: &World) -> usize {
+        world.admin(&["ZCARD", self.line()]).parse().unwrap()
+    }
+
     /// The number of held permits on the server.
     #[must_use]
     pub fn held(self, world: &World) -> i64 {
@@ -94,10 +110,11 @@ impl Kind {
     /// The keys on the server, except those that this kind keeps for a while. Asserts that these have a TTL.
     #[must_use]
     pub fn keys(self, world: &World) -> Vec<String> {
-        let for_a_while: &[&str] = match self {
-            Self::Plain => &[CROWD, WAKE, SLOW, TOTAL],
-            Self::Leased => &[CROWD, WAKE],
-        };
+        let [line, wake] = KINDS.map(|kind| [kind.line(), kind.wake()]);
+        let mut for_a_while = [line, wake].concat();
+        if self == Self::Plain {
+            for_a_while.push(TOTAL);
+        }
         let mut keys = world.keys();
         keys.retain(|key| {
             let remembered =
@@ -111,10 +128,11 @@ impl Kind {
         keys
     }
 
-    /// Waits until no permit is held, `permits` are free, and no other key is left.
+    /// Waits until no permit is held, `permits` are free, no process is queued, and no other key is left.
     pub async fn at_rest(self, world: &World, permits: i64) {
         eventually(&format!("all {permits} permits are free"), || {
-            self.keys(world) == [NAME] && free(world) == permits
+            let queued = KINDS.map(|kind| kind.queued(world));
+            self.keys(world) == [NAME] && free(world) == permits && queued == [0, 0]
         })
         .await;
     }

@@ -43,10 +43,11 @@ const EXCUSED: [(&str, &str); 3] = [
 ];
 
 /// The macros that assemble a script. Tests and benchmarks that send a script directly need them for its text.
-const WEAVING: [&str; 5] = [
+const WEAVING: [&str; 6] = [
     "::minting!",
     "::mint_function!",
     "::in_line!",
+    "::line!",
     "::woven!",
     "::primitive::LuaPart",
 ];

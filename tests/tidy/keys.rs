@@ -4,7 +4,7 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files that build or classify keys and channels, with the reasons.
-const PLACES: [(&str, &str); 19] = [
+const PLACES: [(&str, &str); 20] = [
     ("crates/stanchion-barrier/src/keys.rs", "both barriers'"),
     (
         "crates/stanchion-cli/lua/scan.lua",
@@ -53,6 +53,10 @@ const PLACES: [(&str, &str); 19] = [
     (
         "crates/stanchion-rwlock/lua/dead.lua",
         "the keys of a reader's holds, whose number only the server knows",
+    ),
+    (
+        "crates/stanchion-rwlock/lua/line_of_rwlock.lua",
+        "the key of the first hold of a reader that is granted by message",
     ),
     (
         "crates/stanchion-rwlock/lua/status.lua",

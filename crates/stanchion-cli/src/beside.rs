@@ -10,10 +10,8 @@ use crate::look::Kind;
 pub(crate) enum Part {
     /// The waiters of a fair lock, in order.
     Queue,
-    /// The processes that wait in the line.
+    /// The processes that wait.
     Line,
-    /// The processes that wait and can hold together.
-    Crowd,
     /// The permits that are held: the plain semaphore's ledger.
     Ledger,
     /// The permits that are held: those with leases.
@@ -27,7 +25,7 @@ pub(crate) enum Part {
 }
 
 /// Prefixes, the kind that each one shows (`None`: several kinds have it), and the role of the key.
-const PREFIXES: [(&str, Option<Kind>, Part); 35] = [
+const PREFIXES: [(&str, Option<Kind>, Part); 33] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_waiters", Some(Kind::Fair), Part::Mark),
@@ -53,21 +51,39 @@ const PREFIXES: [(&str, Option<Kind>, Part); 35] = [
     ("stanchion_line", None, Part::Line),
     ("stanchion_wake", None, Part::Rest),
     ("stanchion_rwlock_line", Some(Kind::Rwlock), Part::Line),
-    ("stanchion_rwlock_crowd", Some(Kind::Rwlock), Part::Crowd),
     ("stanchion_rwlock_wake", Some(Kind::Rwlock), Part::Rest),
     ("stanchion_rwlock_readers", Some(Kind::Rwlock), Part::Mark),
-    ("stanchion_rwlock_turn", Some(Kind::Rwlock), Part::Mark),
-    ("stanchion_rwlock_writer", Some(Kind::Rwlock), Part::Mark),
     ("stanchion_permits", Some(Kind::Semaphore), Part::Ledger),
     (
         "stanchion_semaphore_total",
         Some(Kind::Semaphore),
         Part::Mark,
     ),
-    ("stanchion_semaphore_line", None, Part::Rest),
-    ("stanchion_semaphore_slow", None, Part::Rest),
-    ("stanchion_semaphore_crowd", None, Part::Crowd),
-    ("stanchion_semaphore_wake", None, Part::Rest),
+    (
+        "stanchion_semaphore_line",
+        Some(Kind::Semaphore),
+        Part::Line,
+    ),
+    (
+        "stanchion_semaphore_wake",
+        Some(Kind::Semaphore),
+        Part::Rest,
+    ),
+    (
+        "stanchion_semaphore_granted",
+        Some(Kind::Semaphore),
+        Part::Rest,
+    ),
+    (
+        "stanchion_leased_line",
+        Some(Kind::LeasedSemaphore),
+        Part::Line,
+    ),
+    (
+        "stanchion_leased_wake",
+        Some(Kind::LeasedSemaphore),
+        Part::Rest,
+    ),
     ("stanchion_semaphore_idle", None, Part::Rest),
     ("stanchion_latch_deleted", Some(Kind::Latch), Part::Mark),
     ("stanchion_latch_idle", Some(Kind::Latch), Part::Mark),
@@ -265,6 +281,19 @@ mod tests {
         let line = wrapped.prefixed_alone("stanchion_line");
         assert_eq!(owner_of(&line).unwrap().name, b"{x}");
         assert_eq!(owner_of(b"redisson_lock_queue:{x}").unwrap().name, b"x");
+    }
+
+    #[test]
+    fn a_queue_shows_the_kind_of_its_name_unless_it_is_a_locks() {
+        for (key, kind) in [
+            ("stanchion_line:{x}", None),
+            ("stanchion_rwlock_line:{x}", Some(Kind::Rwlock)),
+            ("stanchion_semaphore_line:{x}", Some(Kind::Semaphore)),
+            ("stanchion_leased_line:{x}", Some(Kind::LeasedSemaphore)),
+        ] {
+            let owner = owner_of(key.as_bytes()).unwrap();
+            assert_eq!((owner.kind, owner.part), (kind, Part::Line), "{key}");
+        }
     }
 
     #[test]

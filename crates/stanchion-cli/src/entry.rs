@@ -153,15 +153,12 @@ impl Entry {
                 kinds.insert(Kind::Rwlock);
             }
         }
-        let in_line = traces.beside.iter().any(|b| b.part == Part::Line);
+        // The queues of the other kinds show their kind.
+        let is_of_lock = |b: &crate::scan::Beside| b.part == Part::Line && b.kind.is_none();
+        let in_line = traces.beside.iter().any(is_of_lock);
         // A resignation does not wake the waiters for a lock. The end of a job's run does.
         if in_line && kinds.contains(&Kind::Election) {
             kinds.insert(Kind::Lock);
-        }
-        let crowd =
-            |beside: &crate::scan::Beside| beside.part == Part::Crowd && beside.kind.is_none();
-        if kinds.is_empty() && traces.beside.iter().any(crowd) {
-            kinds.insert(Kind::LeasedSemaphore);
         }
         let kind = match kinds.first() {
             Some(kind) => Some(*kind),
@@ -173,7 +170,7 @@ impl Entry {
             of.map(|b| b.members).sum::<u64>()
         };
         let queue = members(Part::Queue);
-        entry.waiting = Some(queue + members(Part::Line) + members(Part::Crowd));
+        entry.waiting = Some(queue + members(Part::Line));
         if let Some(hold) = &traces.hold {
             let owner = hold.owner.strip_suffix(":write").unwrap_or(&hold.owner);
             let holder = HolderSeen::new(owner, hold.count, people);

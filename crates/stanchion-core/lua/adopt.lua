@@ -10,8 +10,8 @@
 -- ARGV[4]  not_after  server time in microseconds; later the script refuses
 --
 -- Returns  > 0 the token, 0 passed on without a token, -1 late, -3 the hold has ended, or was adopted
--- Replay   finds the new owner, and grants again with a larger token; the second of two with one ticket finds nothing (P1)
--- Wakes    nobody
+-- Replay   finds the new owner, and grants again with a larger token; a second adopter with the same ticket finds no hold (P1)
+-- Wakes    no waiter
 -- Cost     O(1)
 local call, fence = redis.call, KEYS[2]
 local time = call('TIME')
@@ -19,15 +19,15 @@ local now = time[1] * 1000000 + time[2]
 if now > ARGV[4] + 0 then return -1 end
 local held = call('HEXISTS', KEYS[1], ARGV[2]) == 1
 if not held and call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return -3 end
--- P2: what the former process still sends is refused where tokens are checked.
+-- P2: later requests of the former process have an older token, so they are refused where tokens are checked.
 -- @mint.lua
 if held then
   call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
   return token
 end
--- First, because HDEL and PEXPIRE never fail at maxmemory, and then there is no hold without a holder (R8).
+-- HSET comes first: it may fail at maxmemory, and then nothing has changed. HDEL and PEXPIRE never fail there (R8).
 call('HSET', KEYS[1], ARGV[2], '1')
 call('HDEL', KEYS[1], ARGV[1])
--- May shorten: no other request of the new owner has run, and those of the old one find nothing (R3).
+-- This may shorten the TTL: no other request of the new owner has run, and requests of the old owner find no field (R3).
 call('PEXPIRE', KEYS[1], ARGV[3])
 return token

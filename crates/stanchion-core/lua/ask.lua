@@ -1,15 +1,15 @@
 -- core/ask
--- Ask those who hold to give it back. They decide.
+-- Send the holders a request to release. Each holder decides.
 --
 -- KEYS[1]  lock     hash   owner -> hold count; of a read-write lock also `mode`
--- ARGV[1]  notice   what the channel of a client begins with
+-- ARGV[1]  notice   the prefix of the channels of clients
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 -- ARGV[3]  mode     1 of a read-write lock, otherwise 0
 -- ARGV[4]  reason
 --
--- Returns  { holders, processes that heard it }
--- Replay   tells them again
--- Wakes    nobody
+-- Returns  { holders, processes that received the message }
+-- Replay   sends the messages again
+-- Wakes    no waiter
 -- Cost     O(holders), 1024 at most
 local call, notice, publish = redis.call, ARGV[1], ARGV[2]
 -- HLEN first: another kind of value under this name is an error (R16).

@@ -1,18 +1,20 @@
--- The line of the processes that wait for a lock: for every script that may free it, or find it taken.
+-- The queue of the processes that wait for a name, for every script that may free or take a hold.
 --
--- A process has one place in it, whatever waits inside: the member "<client uuid>:<number>", with a "+" behind it where the
--- process must be asked to try instead of being granted. Needs the locals `call`, `lock`, `fence`, `line`, `wake` (their keys),
--- `base` (Redisson's channel of the name; with ":<client uuid>" that of one process) and `publish`; and what a hold is, see
--- `line_of_lock.lua`.
+-- A process has one entry for all its waiters that want the same: an owner "<client uuid>:<number>" and a suffix. No suffix: to be the only
+-- holder; "=<n>": n permits; "+": several names, so the process is notified to try and is not granted. "?" at the end: the client polls
+-- and receives no messages. The client chooses the number and uses it for one entry (P6). The functions need the locals `call`, `line`,
+-- `wake` (keys), `base` (Redisson's channel of the name; with ":<client uuid>" the channel of one process) and `publish`. The part for the
+-- kind, like `line_of_lock.lua`, needs `lock` and `fence` (keys) and defines `granted_ms`, `shares`, `confirms`, and the functions
+-- `released`, `candidate`, `fits`, `spare`, `mints`, `enter`, `leave` and `foreign`.
 --
--- Messages to a process: "G owner token us ms fence" granted at `us` for `ms`, with a token of that counter ("-" none); "N ms" it is
--- the head now, and the holder's time may run out in `ms`; "P ms" try in `ms`; "A" its place was taken off the line.
+-- Messages to a process, each with the owner of its entry: "G owner token us ms fence" granted at `us` for `ms`, with a token of that
+-- counter ("-": none); "N owner ms" poll in `ms`, when a holder's time may end; "P owner ms" try in `ms`.
 
--- Milliseconds: of a grant by message, until its holder renews it; of a line that nobody asks in; the longest pause between two
--- looks; the pause of a process that is not the head, for each place in the line; the head start of clients outside the line, and
--- of a process that was told to try.
-local granted_ms, line_ms, poll_ms, each_ms, yield_ms, try_ms = 1500, 20000, 5000, 500, 2, 25
--- P11: the most places looked at in one run, and the most that are asked whether they live.
+-- Milliseconds: longest TTL of the queue; TTL of the notes; longest poll pause of the head; poll pause of the others for each entry, and
+-- its maximum; head start of clients outside the queue, and of a process that was notified to try; silence after which a client that polls
+-- counts as dead.
+local line_ms, wake_ms, poll_ms, each_ms, most_ms, yield_ms, try_ms, polled_ms = 150000, 60000, 5000, 7500, 120000, 2, 25, 1000
+-- P11: the most entries that one run serves or removes, and the most that it notifies after a silent holder.
 local sweep, roll = 16, 64
 
 local function clock()
@@ -21,216 +23,296 @@ local function clock()
 end
 
 -- @mint_function.lua
--- Returns how many heard it; -1: there is no right to publish.
-local function send(place, payload)
-  local told = redis.pcall(publish, base .. ':' .. string.sub(place, 1, 36), payload)
+local function owner_of(entry) return string.match(entry, '^[%x:-]+') end
+local function polls(entry) return string.sub(entry, -1) == '?' end
+
+-- Sends a message. Returns the number of receivers, 1 for a live client that polls; -1 without the right to publish.
+local function tell(entry, word, rest)
+  local owner = owner_of(entry)
+  if polls(entry) then return clock() - (call('HGET', wake, owner) or 0) < polled_ms * 1000 and 1 or 0 end
+  local told = redis.pcall(publish, base .. ':' .. string.sub(owner, 1, 36), word .. ' ' .. owner .. ' ' .. rest)
   return type(told) == 'number' and told or -1
 end
 
--- Puts a place into a key, or keeps it. Returns a number, or the error. R9, R16: no key stays without a TTL, and a foreign one untouched.
-local function place_in(key, place, arrived)
-  local added = redis.pcall('ZADD', key, 'NX', arrived, place)
+-- Returns whether the process of `entry` is subscribed, or has polled recently.
+local function alive(entry)
+  if polls(entry) then return tell(entry) > 0 end
+  local counted = redis.pcall('PUBSUB', publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', base .. ':' .. string.sub(entry, 1, 36))
+  return counted.err ~= nil or counted[2] > 0
+end
+
+local function first() return call('ZRANGE', line, 0, 0)[1] end
+
+-- Returns whether `entry` was in the queue.
+local function remove(entry)
+  if polls(entry) then call('HDEL', wake, owner_of(entry)) end
+  return call('ZREM', line, entry) == 1
+end
+
+-- R16: a foreign key stays untouched.
+local function forget()
+  if type(redis.pcall('HLEN', wake)) == 'number' then call('DEL', wake) end
+end
+
+-- R9: no note without a TTL. A longer TTL stays: a request for several permits may rest for longer than `wake_ms`.
+local function note(...)
+  if type(redis.pcall('HSET', wake, ...)) ~= 'number' or call('PTTL', wake) >= wake_ms / 2 then return end
+  if redis.pcall('PEXPIRE', wake, wake_ms) ~= 1 then call('DEL', wake) end
+end
+
+-- Adds an entry to the queue, or keeps it. Returns an error, or the number of entries. R9, R16: no key without a TTL; a foreign key stays
+-- untouched.
+local function put(entry, arrived)
+  local added = redis.pcall('ZADD', line, 'NX', arrived, entry)
   if type(added) ~= 'number' then return added end
-  local set = redis.pcall('PEXPIRE', key, line_ms)
-  if set == 1 then return added end
-  call('ZREM', key, place)
+  -- The TTL exceeds the poll pause of every entry. A TTL is never shortened, because some polls were planned when the queue was longer.
+  local entries = call('ZCARD', line)
+  local ttl = math.min(line_ms, 2 * each_ms + each_ms * entries)
+  if call('PTTL', line) >= ttl - poll_ms then return entries end
+  local set = redis.pcall('PEXPIRE', line, ttl)
+  if set == 1 then return entries end
+  call('ZREM', line, entry)
   return set
 end
 
+-- Semaphores set this function. The function limits the ms until the head polls to the ms until the first hold ends.
+local soonest
 -- @kind.lua
 
--- L4: the head has the duty to look when the holder's time is over, because an expiry sends no message.
+-- Notifies the process of `entry` of its grant, or lets the process confirm the grant.
+local function tell_granted(entry, us, token, counter)
+  if confirms then return tell(entry, 'P', 0) end
+  return tell(entry, 'G', string.format('%.0f %.0f %d %s', token, us, granted_ms, counter))
+end
+
+-- L4: an expiry sends no message, so the head must poll when a holder's time ends. Later messages may be lost, so the head also polls
+-- within its usual pause.
 local function tell_next(ms)
   local head = first()
-  if head then tell(head, string.format('N %d', ms)) end
+  if head and soonest then ms = soonest(ms) end
+  if head and ms >= 0 then tell(head, 'N', string.format('%.0f', math.min(ms, poll_ms))) end
+  return head
 end
 
--- After a request of `place` that took the free lock, for `lease`.
-local function took(place, ask, lease)
-  call('ZREM', line, place)
-  if ask == 'look' then
-    -- L3: nobody gave it, so a holder or a grantee was silent, and others may be. The living among them ask again.
-    local asked = call('ZRANGE', line, 0, roll - 1)
-    if #asked > 0 then call('ZREM', line, unpack(asked)) end
-    for _, other in ipairs(asked) do tell(other, 'A') end
-  elseif call('HGET', wake, 'turn') == '0' then
-    call('HINCRBY', wake, 'unused', 1)
+-- Plans polls after grants by message at `us`, the last of them to `owner`. The head polls when that grant ends. The head may be silent,
+-- too, so at most once in `granted_ms` the newest entry polls after the head: its process was alive most recently.
+local function watch(us, owner)
+  local head, known = tell_next(granted_ms), redis.pcall('HMGET', wake, 'turn', 'watched')
+  -- R16.
+  if known.err then return end
+  if not head then
+    -- The count of releases until the turn of Redisson's clients goes on.
+    if not known[1] then call('DEL', wake) end
+    return
   end
-  tell_next(lease)
+  note('granted', owner)
+  if us - (known[2] or 0) < granted_ms * 1000 then return end
+  local last = call('ZRANGE', line, -1, -1)[1]
+  if last == head then return end
+  note('watched', string.format('%.0f', us), 'watcher', owner_of(last))
+  tell(last, 'N', granted_ms + 50)
 end
 
--- Publishes `payload` to the first subscribed process, and removes the places in front of it (L2). Returns the number of receivers, and
--- whether places are left to check.
-local function tell_first(payload)
+-- Notifies the first live process to try in `ms`, and removes the dead entries in front of it (L2). Returns the number of receivers, and
+-- whether entries are left to check.
+local function tell_first(ms)
   for _ = 1, sweep do
     local head = first()
     if not head then return 0 end
-    local told = tell(head, payload)
+    local told = tell(head, 'P', ms)
     if told ~= 0 then return told end
-    call('ZREM', line, head)
+    remove(head)
   end
   return 0, first() ~= nil
 end
 
--- Grants the free lock to the head of the line. `me` runs its own attempt, with `lease`, and needs no message.
--- Returns the number of subscribers notified (-1: none can be), the token if it was granted to `me`, and, if there are more places to
--- look at, the ms until that is due.
+-- Grants to the head of the queue, and to the entries behind it while the next one fits. `me` is the entry of this request, with `lease`,
+-- and its grant needs no message. Returns the number of receivers (-1: no right to publish), the token if `me` was granted, and, if entries
+-- are left to check, the ms until the next run is due.
 local function serve(us, me, lease)
-  for _ = 1, sweep do
-    local head = due() or first()
+  local heard, own, granted, left = 0, nil, nil, sweep
+  while left > 0 do
+    local head, _, unfinished = candidate(us, me)
+    if unfinished then return heard, own, 0 end
     if not head then
-      call('DEL', wake)
-      return 0
+      forget()
+      return heard, own
     end
-    if head == 'outside' then
-      local pause = give_way()
-      local told, more = tell_first(string.format('P %d', pause))
-      return told, nil, more and pause
-    end
-    -- Who waits there cannot be granted to, so it tries by itself. Should it not, the next one does.
-    local asks = string.sub(head, -1) == '+'
+    if not fits(head) then break end
+    -- A process that waits for several names is only notified. If that process does not try, the next one does.
+    local asks = string.find(head, '+', 1, true)
     -- Minting comes first, because it may fail.
-    local token = asks or mint(us)
+    local minted = not asks and mints(head)
+    local token = minted and mint(us) or 0
     call('ZREM', line, head)
     if asks then
-      local told = tell(head, 'P 0')
+      local told = tell(head, 'P', 0)
       if told > 0 then
-        local watch = call('ZRANGE', line, 0, 0)[1]
-        if watch then tell(watch, string.format('P %d', try_ms)) end
+        local next = first()
+        if next then tell(next, 'P', try_ms) end
       end
       if told ~= 0 then return told end
+    elseif head == me then
+      enter(head, us, lease)
+      own = token
     else
-      enter(head)
-      -- L13: for a short time, so that a grant to a process that has just died costs no lease.
-      local set = redis.pcall('PEXPIRE', lock, head == me and lease or granted_ms)
-      if set ~= 1 then
-        -- R9.
-        leave(head)
-        error(set)
-      end
-      if head == me then return 0, token end
-      -- L11: dated by the server's clock, because a paused process may read it late.
-      local told = tell(head, string.format('G %s %.0f %.0f %d %s', head, token, us, granted_ms, fence == lock and '-' or fence))
+      -- L13: a short grant, because the process may have just died, and must not cost a lease. L11: dated by the server's clock, because
+      -- a paused process may read the message late.
+      enter(head, us, granted_ms)
+      local told = tell_granted(head, us, token, minted and fence or '-')
       if told > 0 then
-        tell_next(granted_ms)
-        return told
+        heard, granted = heard + told, owner_of(head)
+      else
+        -- L2: without a receiver the process is dead. Without the right to publish no entry can be granted (L14).
+        leave(head)
+        if told < 0 then return told, own end
       end
-      -- L2: nobody heard it, so that process is gone. Without the right to publish nobody can be granted to (L14).
-      leave(head)
-      if told < 0 then return told end
     end
+    left = left - 1
+    if not shares and (own or granted) then break end
   end
-  return 0, nil, 0
+  if granted then watch(us, granted) elseif own then tell_next(lease or -1) end
+  return heard, own, left == 0 and first() and 0 or nil
 end
 
--- The clients that wait outside the line: Redisson's, which hear only `base`, and stanchion's that poll. A client of stanchion's that hears
--- `base` hears a second channel as well (L7).
-local function others(us)
-  local polled = call('HGET', wake, 'polled')
-  local numsub = publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
-  local counted = redis.pcall('PUBSUB', numsub, base, base .. ':stanchion')
-  polled = polled and us - polled < 1000000 and 1 or 0
-  -- Without the right to count it is one: they must not be starved.
-  if counted.err then return 1 + polled end
-  -- The two are ended one after the other.
-  return math.max(0, counted[2] - counted[4]) + polled
+-- Returns the number of Redisson's clients that wait. They subscribe to `base` only, the relay to a second channel as well (L7).
+local function others()
+  local counted = redis.pcall('PUBSUB', publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', base, base .. ':stanchion')
+  -- Without the right to count the result is 1, because Redisson's clients must not starve.
+  if counted.err then return 1 end
+  -- A relay ends its two subscriptions one after the other.
+  return math.max(0, counted[2] - counted[4])
 end
 
--- Notes that a client outside the line polls: it hears no grant, so it is left a turn now and then.
-local function note_poll(us)
-  redis.pcall('HSET', wake, 'polled', string.format('%.0f', us))
-  redis.pcall('PEXPIRE', wake, 60000)
-end
-
--- Leaves the free lock to those outside the line, if it is their turn: as many turns of the line for one of theirs as there are
--- processes in it for each of them, 16 at most. A turn that they did not take makes the next one come half as often.
--- Returns how many heard of it, or nil: it is the line's turn; and as `serve` if there are more places to look at.
-local function make_public(us)
-  local outside = others(us)
+-- Leaves a free name to Redisson's clients if it is their turn. They get one turn after as many releases as the queue has processes for
+-- each of them, 16 at most. A turn that they do not take makes the next one half as frequent.
+-- Returns the number of receivers, or nil if it is the queue's turn; and, if entries are left to check, the ms until the next run.
+local function make_public()
+  local outside = others()
   if outside <= 0 then return nil end
-  local turns = math.ceil((waiting() + 1) / outside) * 2 ^ (call('HGET', wake, 'unused') or 0)
+  local turns = math.ceil((call('ZCARD', line) + 1) / outside) * 2 ^ (call('HGET', wake, 'unused') or 0)
   local passed = call('HINCRBY', wake, 'turn', 1)
-  call('PEXPIRE', wake, 60000)
+  if call('PTTL', wake) < wake_ms then call('PEXPIRE', wake, wake_ms) end
   if passed < math.min(16, turns) then return nil end
   call('HSET', wake, 'turn', '0')
-  -- Redisson reads it as a release; the client that hears for the line knows that it is none of Redisson's.
-  local told = redis.pcall(publish, base, '0' .. released)
-  -- L5: one of the line must look, because those outside may be gone by now.
-  local heard, more = tell_first(string.format('P %d', yield_ms))
+  -- Redisson reads the payload as a release. By the zero in front the relay knows that Redisson did not send it.
+  local told = redis.pcall(publish, base, '0' .. released())
+  -- L5: the head must try, because the clients outside the queue may be gone by now.
+  local heard, more = tell_first(yield_ms)
   return math.max(type(told) == 'number' and told or -1, heard), more and yield_ms
 end
 
--- The lock was freed: whoever is next gets it, or hears of it. Errors do not undo that (R15). Results as those of `serve`.
+-- Passes a freed hold on to the queue, or announces it to Redisson's clients. Errors do not undo the release (R15). Returns as `serve`.
 local function pass(us, me, lease)
   local done, told, token, more = pcall(function()
     if not me and not first() then
-      call('DEL', wake)
-      return call(publish, base, released)
+      forget()
+      return call(publish, base, released())
     end
-    local public, more = make_public(us)
+    local public, more = make_public()
     if public then return public, nil, more end
     local told, token
     told, token, more = serve(us, me, lease)
-    -- All that stood in line are gone, so it is everybody's.
-    if told == 0 and not token and not more then return call(publish, base, '0' .. released) end
+    -- All processes of the queue are dead, so the name is free for all.
+    if not token and not more and spare(told) and not first() then return call(publish, base, '0' .. released()) end
     return told, token, more
   end)
   if done then return told, token, more end
-  redis.pcall(publish, base, released)
-  local _, _, left = pcall(tell_first, 'P 0')
+  redis.pcall(publish, base, released())
+  local _, _, left = pcall(tell_first, 0)
   return -1, nil, left and 0
 end
 
--- The reply of a script that has freed something. With `more` ms it has not finished: its client tends the line after that time.
+-- Updates the queue after a request of `entry` that took a free hold for `lease`. If `shares`, returns as `serve`.
+local function took(entry, us, ask, lease)
+  remove(entry)
+  if ask == 'look' then
+    -- L3: the hold was free without a grant, so a holder or a grantee was silent, and others may be. The live processes send a request
+    -- again, the last grantee, too: its message may be lost.
+    local grantee = call('HGET', wake, 'granted')
+    if grantee and grantee ~= owner_of(entry) then tell(grantee, 'P', 0) end
+    local asked = call('ZRANGE', line, 0, roll - 1)
+    for _, other in ipairs(asked) do
+      if not polls(other) then
+        call('ZREM', line, other)
+        tell(other, 'P', 0)
+      end
+    end
+  elseif call('HGET', wake, 'turn') == '0' then
+    call('HINCRBY', wake, 'unused', 1)
+  end
+  if not shares then return tell_next(lease) end
+  local heard, _, more = serve(us)
+  if heard == 0 then tell_next(lease or -1) end
+  return heard, nil, more
+end
+
+-- Returns the reply of a script. With `more` the script has not finished, so its client runs `tend` after that many ms.
 local function unless_unfinished(reply, more)
   if more then return { 'tend', more, reply } end
   return reply
 end
 
--- Gives `place` its place in the line, or keeps it, and makes the reply: { -4 - ms to the next look, now, its arrival,
--- 1 to hear Redisson's releases for the line or 2 to stop, 1 to look at a random moment of that time, 1 to ask then as one that
--- was told to }. `ttl`: of the lock; `window`: it is free, but not for this one. `hears`: this client hears Redisson's releases.
-local function stand(place, us, ttl, arrived, window, hears)
-  local added = put(place, arrived)
-  if type(added) == 'table' then
-    -- R8: at maxmemory it waits without a place, and polls.
-    if ttl == -2 or not string.find(added.err or '', 'OOM', 1, true) then return added end
+-- Returns the role of the process of `entry`: 1 become the relay, which subscribes to Redisson's releases for the queue, 2 stop, 0 no
+-- change. `hears`: the process is subscribed. `leads`: the process must be the relay. A relay without a proof for `silent_ms` is replaced.
+local function role_of(entry, us, hears, leads, silent_ms)
+  local found = call('HMGET', wake, 'sentry', 'heard')
+  local good = not leads and found[1] and us - (found[2] or 0) < silent_ms * 1000 and alive(found[1])
+  if not hears then return good and 0 or 1 end
+  if good and string.sub(found[1], 1, 36) ~= string.sub(entry, 1, 36) then return 2 end
+  note('sentry', owner_of(entry), 'heard', string.format('%.0f', us))
+  return 0
+end
+
+-- L9: a release of Redisson's proves that the relay receives them, and that Redisson's clients use their turns.
+local function heard_by(sentry, us)
+  if sentry == '' or string.sub(call('HGET', wake, 'sentry') or '', 1, 36) ~= sentry then return end
+  call('HDEL', wake, 'unused')
+  redis.pcall('HSET', wake, 'heard', string.format('%.0f', us))
+end
+
+-- Adds `entry` to the queue, or keeps it, and returns the reply: { -4 - ms to the next poll, now, its arrival, its role (see `role_of`), 1
+-- to poll at a random moment of that time, 1 to poll then with the word `ask` }. `ttl`: ms until a holder's time ends. `window`: the name
+-- is free, but reserved for others. `hears`: this client is subscribed to Redisson's releases. `ask`: see lock/acquire.
+local function stand(entry, us, ttl, arrived, window, hears, ask)
+  -- R16: read before the first write.
+  local turn = call('HGET', wake, 'turn')
+  local entries = put(entry, arrived)
+  if type(entries) == 'table' then
+    -- R8: at maxmemory the process waits without an entry, and polls.
+    if ttl == -2 or not string.find(entries.err or '', 'OOM', 1, true) then return entries end
     return -4 - ttl
   end
+  if polls(entry) then
+    note(owner_of(entry), string.format('%.0f', us))
+    return { -4 - (ttl == -2 and yield_ms or ttl), us, tonumber(arrived), 0, 0, 0 }
+  end
   local look, spread = ttl, 0
-  window = window and is_first(place)
+  local head = first() == entry
+  window = window and head
   if window then
-    -- Left to clients outside the line; or to a process that was told to try, which is about to.
-    look = call('HGET', wake, 'turn') == '0' and 2 * yield_ms or try_ms
-  elseif ttl == -2 or not is_first(place) then
-    -- L8: at random, so that a line which was told nothing does not ask all at once. All together ask two to four times a second.
-    spread, look = 1, math.max(each_ms, each_ms * waiting())
+    -- The name is left to Redisson's clients, or to a process that was notified and is about to try.
+    look = turn == '0' and 2 * yield_ms or try_ms
+  elseif head and ttl ~= -2 then
+    if look < 0 or look > poll_ms then look = poll_ms end
+  elseif ask == 'look' and ttl >= 0 and ttl <= granted_ms and call('HGET', wake, 'watcher') == owner_of(entry) then
+    -- This process watches a grant by message that has not ended.
+    look = ttl + 50
+  else
+    -- L8: at random, so that a queue without messages does not poll all at once. The queue as a whole polls once in a few seconds.
+    spread, look = 1, math.min(most_ms, each_ms * entries)
   end
-  if look < 0 or look > poll_ms then look = poll_ms end
-  local role, foreign = 0, false
-  for _, holder in ipairs(call('HRANDFIELD', lock, 4)) do
-    -- Client uuids are of version 8 in stanchion, of version 4 in Redisson.
-    if #holder > 36 and string.sub(holder, 15, 15) ~= '8' then foreign = true end
-  end
-  if foreign then
-    call('HDEL', wake, 'unused')
-    -- The one that hears its release may be gone (L9).
-    if look > 1000 then look, spread = 1000, 1 end
-    local found, me = call('HMGET', wake, 'sentry', 'heard'), string.sub(place, 1, 36)
-    local numsub = publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
-    local good = false
-    if found[1] and us - (found[2] or 0) < 1000000 then
-      local counted = redis.pcall('PUBSUB', numsub, base .. ':' .. found[1])
-      good = counted.err ~= nil or counted[2] > 0
+  local role = 0
+  local foreigner = foreign()
+  if foreigner then
+    if foreigner == true then
+      call('HDEL', wake, 'unused')
+      -- The relay may be dead (L9), so the head polls.
+      if head and look > 1000 then look, spread = 1000, 1 end
     end
-    if not hears then
-      role = good and 0 or 1
-    elseif not good or found[1] == me then
-      call('HSET', wake, 'sentry', me, 'heard', string.format('%.0f', us))
-      call('PEXPIRE', wake, 60000)
-    else
-      role = 2
-    end
+    -- If a client of Redisson's may always hold, the head is the relay, and needs no additional polls.
+    local always = foreigner ~= true
+    role = role_of(entry, us, hears, always and head, always and 2 * poll_ms or 1000)
   end
   return { -4 - look, us, tonumber(arrived), role, spread, window and 1 or 0 }
 end

@@ -1,15 +1,26 @@
--- What the line of a lock needs to know of it: a hold is one field, and each process has a place of its own.
+-- The holds of a lock, for its queue: one holder, which is one field.
 
--- Redisson's message of a release.
-local released = '0'
-local tell = send
-local function enter(place) call('HSET', lock, place, '1') end
-local function leave(place) call('HDEL', lock, place) end
-local function first() return call('ZRANGE', line, 0, 0)[1] end
-local function is_first(place) return first() == place end
-local function waiting() return call('ZCARD', line) end
--- Returns what an order other than that of arrival puts at the head, 'outside' for those outside the line.
-local function due() return nil end
-local give_way
+local granted_ms, shares, confirms = 1500, false, false
+-- Redisson's payload of a release.
+local function released() return '0' end
+local candidate = first
+-- The queue is served only while the lock is free, one entry at a time.
+local function fits() return true end
+local function spare(told) return told == 0 end
+local function mints() return fence ~= lock end
+local function leave(entry) call('HDEL', lock, owner_of(entry)) end
 
-local function put(place, arrived) return place_in(line, place, arrived) end
+local function enter(entry, _, ms)
+  call('HSET', lock, owner_of(entry), '1')
+  local set = redis.pcall('PEXPIRE', lock, ms)
+  if set == 1 then return end
+  -- R9.
+  leave(entry)
+  error(set)
+end
+
+-- Returns whether a client of Redisson's holds: client uuids are of version 8 in stanchion, of version 4 in Redisson.
+local function foreign()
+  local holder = call('HRANDFIELD', lock)
+  return holder and #holder > 36 and string.sub(holder, 15, 15) ~= '8'
+end

@@ -7,7 +7,7 @@ if fence ~= KEYS[1] then
   local last = call('SET', fence, time[1] .. micros, 'GET')
   if last then
     local n = tonumber(last)
-    -- R17: the value is put back, as if nothing had been asked.
+    -- R17: the value is restored, so the script has changed nothing.
     if not n or n % 1 ~= 0 or n >= 9007199254740991 then
       call('SET', fence, last)
       return redis.error_reply('WRONGTYPE the fencing counter ' .. fence .. ' is not a whole number below 2^53 - 1')

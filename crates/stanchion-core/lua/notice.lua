@@ -1,8 +1,8 @@
--- Messages to the processes that hold. Each listens on `notice` with its client uuid behind it. Needs the locals `call`, `publish` and
--- `notice`, and `holders`, fields of the lock's hash. R14: through pcall, last; without the right the holders learn of it later.
+-- Messages to the holders' processes. Each is subscribed to `notice` followed by its client uuid. The function needs the locals `publish`,
+-- `notice` and `holders` (fields of the lock's hash). R14: sent last and through pcall, because the user may have no right to publish.
 
--- Says `<word> <numbers>` and `rest` to each: the numbers are those of its owners, with commas between them.
--- Returns how many hold, and how many processes heard it.
+-- Sends `<word> <numbers>` and `rest` to each process: the numbers of its owners, separated by commas.
+-- Returns the number of holders, and the number of receivers.
 local function tell_holders(word, rest)
   local held, heard, clients, numbers = 0, 0, {}, {}
   for _, field in ipairs(holders) do

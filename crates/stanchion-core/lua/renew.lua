@@ -8,7 +8,7 @@
 --
 -- Returns  array: for each hold 1 renewed, 0 gone, -1 the server refused this key; or the number -1: late
 -- Replay   harmless: a lease is only ever lengthened
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1) for each hold, about 1 us in a batch of 100
 local now = redis.call('TIME')
 if now[1] * 1000000 + now[2] > ARGV[1] + 0 then return -1 end

@@ -33,14 +33,14 @@ pub struct Request<'a> {
     pub not_after: u64,
     /// Server time in µs when the caller's call began, or a little earlier.
     pub since: u64,
-    /// True if the caller waits after a refusal. The script may then leave a mark of the waiting caller on the server.
+    /// True if the caller waits after a refusal. The script may then leave an entry of the caller on the server.
     pub waits: bool,
-    /// For [`Sharing::Permits`]: true if no other waiter of this process is ahead. Only then may the script give the request a place in the line, so
+    /// For [`Sharing::Permits`]: true if no other waiter of this process is ahead. Only then may the script put the request into the queue, so
     /// that the order on the server is the order in this process.
     pub first: bool,
-    /// True if the server has answered this owner before and has given it a place in its queue or line.
+    /// True if the server has answered this owner before and has put it into its queue.
     pub queued: bool,
-    /// With a line: the place and the reason of this request, and how this client receives messages.
+    /// With a queue of processes: the entry and the reason of this request, and how this client receives messages.
     pub approach: Approach,
     /// For a shared hold: the owner of the exclusive hold that the same actor has on this name (a writer that also reads).
     pub within: Option<&'a WireOwner>,
@@ -49,7 +49,8 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the argument that describes this request to the scripts of a line: a word, the arrival, and a flag for [`Approach::hears`].
+    /// Returns the argument that describes this request to the scripts of a queue: a word, the arrival, and flags for [`Approach::hears`]
+    /// and [`Approach::polls`].
     #[must_use]
     pub fn ask(&self) -> Cow<'static, str> {
         let Approach {
@@ -57,27 +58,23 @@ impl Request<'_> {
             reason,
             polls,
             hears,
-            ..
         } = self.approach;
-        if !self.waits {
-            "try".into()
-        } else if polls {
-            "poll".into()
-        } else {
-            let ask = match reason {
-                // The reason of another waiter of this process, a wake-up or a due poll, is kept if this request has no place.
-                Reason::Told => "ask",
-                Reason::Look => "look",
-                Reason::Turn | Reason::Reply if arrived > 0 => "ask",
-                Reason::Reply => "join",
-                Reason::Turn | Reason::Anew => "new",
-            };
-            let hears = u8::from(hears);
-            match arrived {
-                0 if ask == "new" || ask == "join" => ask.into(),
-                0 => format!("{ask}  {hears}").into(),
-                _ => format!("{ask} {arrived} {hears}").into(),
-            }
+        if !self.waits || !self.first {
+            return "try".into();
+        }
+        let word = match reason {
+            // The reason of another waiter of this process, a wake-up or a due poll, is kept if this request has no entry.
+            Reason::Told => "ask",
+            Reason::Look => "look",
+            Reason::Turn if arrived > 0 => "ask",
+            Reason::Turn | Reason::Anew => "new",
+        };
+        let polls = if polls { "?" } else { "" };
+        let hears = u8::from(hears);
+        match arrived {
+            0 if word == "new" && polls.is_empty() => word.into(),
+            0 => format!("{word}  {hears} {polls}").into(),
+            _ => format!("{word} {arrived} {hears} {polls}").into(),
         }
     }
 }
@@ -110,6 +107,8 @@ impl Sharing {
 pub struct Subject {
     family: &'static str,
     name: Name,
+    /// Of a local queue: the number of permits that its waiters want, where the server orders the requests. Otherwise 0.
+    permits: u32,
 }
 
 impl Subject {
@@ -127,6 +126,20 @@ impl Subject {
         Self {
             family: sync.kind().family(),
             name: name.clone(),
+            permits: 0,
+        }
+    }
+
+    /// Makes the subject of the local queue in which `sync` waits for `name`. Requests for different numbers of permits wait in different queues,
+    /// because the server may let one of them pass the other.
+    pub(crate) fn queue_of(sync: &dyn Synchronizer, name: &Name) -> Self {
+        let permits = match sync.sharing() {
+            Sharing::Permits(permits) if sync.line().is_some() => permits,
+            _ => 0,
+        };
+        Self {
+            permits,
+            ..Self::named(sync, name)
         }
     }
 }
@@ -281,7 +294,7 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         self.release(owner, 1, lease)
     }
 
-    /// Returns whether a refused request of a waiting caller leaves something on the server: a place in a queue, or a mark. If so, the core
+    /// Returns whether a refused request of a waiting caller leaves something on the server: an entry in a queue, or a sign. If so, the core
     /// [abandons](Synchronizer::abandon) the request when the waiter leaves.
     fn leaves_sign(&self) -> bool {
         self.sharing() == Sharing::Queued
@@ -354,35 +367,29 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The line of processes that the server keeps. With [`Sharing::Permits`], the wait set of the processes that it notifies of free permits.
+    /// The queue of processes that the server keeps.
     fn line(&self) -> Option<&dyn ServerLine> {
         None
     }
 }
 
-/// The line of the processes that wait for a name: see [`Synchronizer::line`].
+/// The queue of the processes that wait for a name: see [`Synchronizer::line`].
 ///
-/// A process has one place in it for all its waiters. A release grants to the head of the line by message, and that process gives the hold to its
-/// first waiter; or the message only wakes the head, which then sends a request.
+/// A process has one entry in it for all its waiters. A release grants to the head of the queue by message, and that process gives the
+/// hold to its first waiter; or the message only wakes the head, which then sends a request.
 pub trait ServerLine {
     /// The channel on which Redisson's clients publish releases of `name`. [`Synchronizer::channel`] is the channel of this process.
     fn neighbours(&self, name: &Name) -> Option<&[u8]>;
 
-    /// Returns whether a place is valid for every synchronizer of this kind, name and counter. A place for several names is not.
+    /// Returns whether an entry is valid for every synchronizer of this kind, name and counter. An entry for several names is not.
     fn is_common(&self) -> bool {
         true
     }
 
-    /// The script that serves the line if the name is free. With `heard`, a message on [`ServerLine::neighbours`] is the reason, otherwise the reply
-    /// of another script. `None` with `heard` if several names are taken together.
+    /// The script that serves the queue. `heard`: this client has heard a release of Redisson's.
     fn tend(&self, heard: bool) -> Option<Call>;
 
-    /// The script that removes this process from the wait set after its last waiter has left.
-    fn leave(&self) -> Option<Call> {
-        None
-    }
-
-    /// The script that releases for `from` and puts the requester into the line. The requester may be granted the hold at once.
+    /// The script that releases for `from` and puts the requester into the queue. The requester may be granted the hold at once.
     fn pass_on(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
         None
     }
@@ -436,27 +443,14 @@ pub struct Granted<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Heard<'a> {
-    /// A hint to try: up to this number of permits may be free.
-    Free(u32),
+    /// A hint to try.
+    Free,
     /// A grant to a waiter of this process.
     Granted(Granted<'a>),
-    /// This process is the head of the line, and polls after this time.
-    Head(Duration),
-    /// This process may send a request after this time: others have a head start.
-    Open(Duration),
-    /// This process becomes the relay: it subscribes to Redisson's releases on behalf of all waiters.
-    Hear,
-}
-
-impl Heard<'_> {
-    /// Reads a decimal number of permits; any other payload counts as one.
-    #[must_use]
-    pub fn free(payload: &[u8]) -> Self {
-        let count = std::str::from_utf8(payload)
-            .ok()
-            .and_then(|text| text.parse::<u32>().ok());
-        Self::Free(count.unwrap_or(1).max(1))
-    }
+    /// The entry of this owner is the head of the queue: this process polls after this time.
+    Head(&'a str, Duration),
+    /// The process of the entry of this owner may send a request after this time. At once: the entry may be off the queue.
+    Try(&'a str, Duration),
 }
 
 /// A reply of a script, read in the format of [`Synchronizer`].
@@ -531,13 +525,5 @@ mod tests {
         assert_eq!(now_of(&long), Some(5_000));
         assert_eq!(rest_of(&long), [Reply::Int(7)]);
         assert_eq!(rest_of(&Reply::Int(1)), []);
-    }
-
-    #[test]
-    fn a_message_that_is_no_number_is_a_wake_for_one() {
-        assert_eq!(Heard::free(b"3"), Heard::Free(3));
-        for odd in [&b"0"[..], b"", b"-1", b"x", b"1.5"] {
-            assert_eq!(Heard::free(odd), Heard::Free(1), "{odd:?}");
-        }
     }
 }

@@ -142,8 +142,8 @@ pub enum AcquireError {
         name: Name,
         /// The time that the call waited.
         waited: Duration,
-        /// `None`: this call holds nothing and can no longer be granted anything; the mark of a waiting writer or large request is being removed.
-        /// Otherwise a request was in flight, or the call had a place in a queue or line. The server may grant to such a place until it confirms the
+        /// `None`: this call holds nothing and can no longer be granted anything.
+        /// Otherwise a request was in flight, or the call had an entry in a queue. The server may grant to such an entry until it confirms the
         /// removal. The call is being undone, and its effect is gone after this time even if the server does not answer.
         free_by: Option<FreeBy>,
     },
@@ -580,7 +580,7 @@ mod tests {
         ];
         for text in hostile {
             let name = Name::new("", &text[..text.len().min(512)], crate::Placement::Anywhere);
-            let owner = WireOwner::stored(text);
+            let owner = WireOwner::new(&uuid::Uuid::nil(), 1);
             for shown in shown(&name.unwrap(), &owner, text) {
                 let acts = |c: char| c.is_control() || "\u{202e}\u{2066}\u{200f}".contains(c);
                 assert_eq!(shown.find(acts), None, "{shown:?}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::line::{Placed, Role, Sign};
+use crate::line::{Placed, Role};
 use crate::name::Name;
 use stanchion_transport::Reply;
 
@@ -13,25 +13,18 @@ pub enum Hint {
     /// No content beyond the number.
     #[default]
     None,
-    /// For [`Sharing::Permits`](crate::primitive::Sharing::Permits): the state of the request on the server.
-    Waits {
-        /// Its place in line.
-        sign: Sign,
-        /// The role of this process for Redisson's releases.
-        role: Role,
-    },
     /// Another name of the same family to wait for instead.
     Elsewhere {
         /// The name.
         name: Name,
         /// Its channel.
         channel: Vec<u8>,
-        /// The place there, if the request has got one.
+        /// The entry there, if the request has got one.
         placed: Option<Placed>,
     },
     /// The name cannot be granted before the caller's deadline, which the request contained: the acquire times out now.
     TooLate,
-    /// The request has a place in the line: see [`ServerLine`](crate::primitive::ServerLine).
+    /// The request has an entry in the queue: see [`ServerLine`](crate::primitive::ServerLine).
     Placed(Placed),
     /// For [`Sharing::Queued`](crate::primitive::Sharing::Queued): the server has lost the queue, so all waiters must send a request again.
     Forgotten,
@@ -57,7 +50,7 @@ pub struct Refusal {
 }
 
 impl Hint {
-    /// The place in a line that the reply reports.
+    /// The entry in a queue that the reply reports.
     pub(crate) const fn placed(&self) -> Option<Placed> {
         match self {
             Self::Placed(placed) => Some(*placed),
@@ -68,17 +61,6 @@ impl Hint {
 
     /// The role of this process for Redisson's releases.
     pub(crate) fn role(&self) -> Role {
-        match self {
-            Self::Waits { role, .. } => *role,
-            _ => self.placed().map_or(Role::Keep, |placed| placed.role),
-        }
-    }
-
-    /// The place in the line of requests for which permits are kept back.
-    pub(crate) const fn sign(&self) -> Sign {
-        match self {
-            Self::Waits { sign, .. } => *sign,
-            _ => Sign::None,
-        }
+        self.placed().map_or(Role::Keep, |placed| placed.role)
     }
 }

@@ -1,26 +1,22 @@
-//! A place in a line of processes that the server keeps: its parameters in a request, and its state in a reply.
+//! An entry in the queue of processes that the server keeps: its parameters in a request, and its state in a reply.
 
 use stanchion_transport::Reply;
 
-/// The parameters of a request if the server keeps a line: see [`ServerLine`](crate::primitive::ServerLine).
+/// The parameters of a request if the server keeps a queue of processes: see [`ServerLine`](crate::primitive::ServerLine).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Approach {
-    /// The arrival time of the place, server time in µs; 0 without a place.
+    /// The arrival time of the entry, server time in µs; 0 without an entry.
     pub arrived: u64,
     /// The reason of the request.
     pub reason: Reason,
-    /// True if this client receives no messages, so that a place in the line would be of no use.
+    /// True if this client receives no messages, so that its entry is marked as that of a client that polls.
     pub polls: bool,
     /// True if this client is subscribed to Redisson's releases of the name.
     pub hears: bool,
-    /// For permits: true if other waiters of this process have no request in flight now.
-    pub others: bool,
-    /// For permits: the number of permits that were announced to this process and that none of its waiters needs.
-    pub surplus: u32,
 }
 
-/// The reason of a request from a process with a place in a line, or from a waiter for permits.
+/// The reason of a request from a process with an entry in the queue on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -32,13 +28,11 @@ pub enum Reason {
     /// The time of the next poll.
     Look,
     /// The subscription was confirmed or lost. A message may have been missed, so the request has no more right to a free lock than the request of a
-    /// new waiter (rule L6). For permits also: the waiter is new, or a time planned for this waiter has come.
+    /// new waiter (rule L6).
     Anew,
-    /// The reply to another request of its process: some permits are left, or that request was granted a read hold, so this waiter may read as well.
-    Reply,
 }
 
-/// A place in a line.
+/// An entry in the queue of processes that the server keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Placed {
@@ -68,7 +62,7 @@ impl Placed {
     }
 }
 
-/// The role of a process for Redisson's releases: one process of a line is the relay, which subscribes to them on behalf of the others.
+/// The role of a process for Redisson's releases: one process of a queue is the relay, which subscribes to them on behalf of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
@@ -90,17 +84,4 @@ impl Role {
             _ => Self::Keep,
         }
     }
-}
-
-/// The place of a request for permits in the line of requests for which permits are kept back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sign {
-    /// None.
-    #[default]
-    None,
-    /// A place, see [`Synchronizer::leaves_sign`](crate::primitive::Synchronizer::leaves_sign).
-    InLine,
-    /// Skipped: the request cannot be served at present, so the waiters behind it continue without it.
-    Passed,
 }

@@ -15,7 +15,7 @@ pub const MINT_FUNCTION: Part = Part {
     text: include_str!("../lua/mint_function.lua"),
 };
 
-/// The functions for the line of processes that wait for a lock. `line.lua` lists the locals that they need.
+/// The functions for the queue of the processes that wait for a lock. `line.lua` lists the locals that they need.
 #[doc(hidden)]
 pub const LINE: Part = Part {
     mark: "-- @line.lua\n",

@@ -38,11 +38,6 @@ impl WireOwner {
         Self::new(client, number >> 2 | 1 << 62)
     }
 
-    /// The owner with this text, of another client or an earlier run of this one.
-    pub(crate) fn stored(text: &str) -> Self {
-        Self(text.into())
-    }
-
     /// The text as stored.
     #[must_use]
     pub fn as_str(&self) -> &str {

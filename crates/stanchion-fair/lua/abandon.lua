@@ -1,5 +1,5 @@
 -- fair/abandon
--- Undo the requests of an owner: its place in the queue, or a grant that it has not learned of (P3).
+-- Undo the requests of an owner: its place in the queue, or a grant in a lost reply or message (P3).
 --
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
@@ -22,8 +22,8 @@ local deadline = call('ZSCORE', KEYS[3], ARGV[4])
 if deadline then
   found = true
   call('ZREM', KEYS[3], ARGV[4])
-  -- Deadlines grow along the queue, so they tell its nearer end: LREM walks there. They may be wrong by Redisson's hand, and then
-  -- it walks longer. An owner is in the list once.
+  -- Deadlines grow along the queue, so they show the nearer end, where LREM starts. If Redisson has set a wrong deadline, LREM only
+  -- walks longer. An owner is in the list once.
   local behind = call('ZCOUNT', KEYS[3], deadline, '+inf')
   call('LREM', KEYS[2], behind * 2 < call('ZCARD', KEYS[3]) and -1 or 1, ARGV[4])
 end

@@ -1,5 +1,5 @@
 -- fair/acquire
--- Take a free lock that nobody queues for; otherwise take, or keep, a place in the queue.
+-- Take a free lock without a queue; otherwise take, or keep, a place in the queue.
 --
 -- KEYS[1]  lock      hash    owner -> hold count; its TTL is the lease (Redisson's layout)
 -- KEYS[2]  queue     list    owners in order of arrival (Redisson's)
@@ -13,16 +13,16 @@
 -- ARGV[4]  owner     "<client uuid>:<number>", used for one outermost hold only (R1)
 -- ARGV[5]  lease     milliseconds
 -- ARGV[6]  not_after server time in microseconds; later the script refuses
--- ARGV[7]  place     "new" joins the queue, "old" asked for a place before, "none" only tries
+-- ARGV[7]  place     "new" joins the queue, "old" has joined it before, "none" only tries
 --
 -- Returns  > 0 the token, 0 acquired without a token, -1 late;
---          busy: { -4 - ms to the next look (-3: unknown), now in us, the holder if it is of this client or '',
+--          busy: { -4 - ms to the next poll (-3: unknown), now in us, the holder if it is of this client or '',
 --          1 if an old place was forgotten, 1 if a Redisson client holds or queues }
 -- Replay   grants again with a new, larger token; keeps the one place (P6)
 -- Wakes    as a release does, when it finds the lock free
 -- Cost     O(log n) for n waiters
 local call = redis.call
--- The common case, without functions: nobody holds and nobody waits.
+-- The common case, without functions: no holder and no queue.
 if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   -- P3: a request that outlived its caller takes nothing.
   local time = call('TIME')

@@ -1,5 +1,5 @@
 -- fair/force_release
--- Free the lock, no matter who holds it, grant it to the head of the queue, and tell the holder.
+-- Free the lock by force, grant it to the head of the queue, and notify the holder.
 --
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
@@ -10,11 +10,11 @@
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
 -- ARGV[3]  wait      milliseconds
--- ARGV[4]  notice    what the channel of a client begins with
+-- ARGV[4]  notice    the prefix of the channels of clients
 --
 -- Returns  1 it was held, 0 it was free
 -- Replay   would free the next holder: sent once only
--- Wakes    as a release does; the holder's process looks
+-- Wakes    as a release does; the holder's process checks its hold
 -- Cost     O(log n) for n waiters
 local call = redis.call
 -- HLEN first: another kind of value under this name is an error, and stays (R16).

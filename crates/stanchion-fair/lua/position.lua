@@ -6,7 +6,7 @@
 --
 -- Returns  that number, or -1: none of its waiters is in the queue
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(that number), or O(n) for n waiters
 local page = 128
 local from = 0

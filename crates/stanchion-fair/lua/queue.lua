@@ -10,11 +10,11 @@ local sweep = 64
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = math.floor(us / 1000)
--- The lock's TTL and its holder, as found or set; the token that the asking owner was granted.
+-- The lock's TTL and its holder, as found or set; the token of a grant to the requesting owner.
 local left, holder, granted
 
 -- @mint_function.lua
--- Another kind of value is an error (R16). So is a hash with more than one field; it may be large, and two are enough.
+-- Another kind of value is an error (R16), and so is a hash with more than one field. The hash may be large; two fields are enough.
 local function read_holder()
   local holders = call('HRANDFIELD', lock, 2)
   if #holders > 1 then
@@ -25,16 +25,16 @@ end
 
 local function process(owner) return string.sub(owner, 1, 36) end
 
--- `heard` is ordered by time. Beside the clients it has `look`, the last look by a script that brought no heartbeat;
--- `watch`, the start of the time without gaps until now; and `return`, the last return of a client that was cut off.
+-- `heard` is ordered by time. Besides the clients it has `look`, the last check by a script without a heartbeat; `watch`, the
+-- start of the current period without gaps; and `return`, the last return of a client that was cut off.
 local function note(what)
   local new = call('ZADD', heard, now, what)
   call('PEXPIRE', heard, 4 * grace)
   return new == 1
 end
 
--- F2: restarts the watch after a gap in which nobody was heard, because then nobody could be: the server stood still, was
--- away, or was cut off from all. Also when the clock has gone back, because silence cannot be measured then.
+-- F2: restarts the watch after a gap without heartbeats, because then no heartbeat could arrive: the server was stalled, down,
+-- or cut off from all clients. Also when the clock has gone back, because silence cannot be measured then.
 local function watch()
   local last = call('ZRANGE', heard, -1, -1, 'WITHSCORES')[2]
   if last and now >= last + 0 and now - last <= 3 * beat then return end
@@ -50,7 +50,7 @@ local function mark(client, waited)
   local before = call('ZSCORE', heard, client)
   local ago = before and now - before
   marked = true
-  -- Heard a moment ago: nothing that anybody decides by would change.
+  -- The last heartbeat is so recent that a new one would change no decision.
   if ago and ago >= 0 and ago < beat / 5 then
     last_of[client] = before + 0
     return
@@ -59,15 +59,15 @@ local function mark(client, waited)
   watch()
   if waited and ago and ago > 2 * beat then note('return') end
   if note(client) then
-    -- A client that has been silent for two graces counts as never heard, alive or not. Its entry is removed, to make room.
+    -- A client that has been silent for two graces counts as unknown, alive or not. Its member is removed, to make room.
     local ended = call('ZRANGEBYSCORE', heard, '-inf', now - 2 * grace, 'LIMIT', 0, 16)
     if #ended > 0 then call('ZREM', heard, unpack(ended)) end
   end
 end
 
--- Returns how long a client has been silent, and how much of that counts against it (F2): the time since it was heard or
--- the watch began. A client that returns from a cut shows that others may still be cut off, so the count begins at its
--- return; but at most one grace later than otherwise, however often clients return.
+-- Returns the ms for which a client has been silent, and the part that counts against it (F2): since its last heartbeat or
+-- the start of the watch. A client that returns from a cut shows that others may still be cut off, so the count begins at
+-- its return; but at most one grace later than otherwise, however often clients return.
 local function silence(client)
   local last = last_of[client] or (call('ZSCORE', heard, client) or 0) + 0
   if last <= now and now - last < 2 * beat then return now - last, 0 end
@@ -100,7 +100,7 @@ local function grant(owner, lease, queued)
   return token
 end
 
--- The client that reads this run's reply, if grants to its waiters may be in that; and such a grant.
+-- The client that reads this run's reply, if the reply may contain a grant to its waiters; and such a grant.
 local reader, own = nil, ''
 
 local function send(to, payload)
@@ -113,9 +113,9 @@ local function send(to, payload)
 end
 
 -- Removes dead waiters from the head of the queue. If the lock is free, grants it to a stanchion waiter at the head, or
--- wakes a Redisson waiter there. `me` is the owner that asks and `lease` its lease: it needs no message.
--- `free`: the lock is known to be free. Returns the ms until a free lock needs another look (-1: it needs none), and the number of
--- subscribers notified.
+-- wakes a Redisson waiter there. `me` is the requesting owner and `lease` its lease: a grant to `me` needs no message.
+-- `free`: the lock is known to be free. Returns the ms until the queue of a free lock must be settled again (-1: not needed), and
+-- the number of receivers.
 local function settle(me, lease, free)
   local head = call('LINDEX', queue, 0)
   -- A Redisson client that purges a stanchion waiter leaves it in `waiters` (F8).
@@ -135,7 +135,7 @@ local function settle(me, lease, free)
       if not dead[client] then
         local silent, unexcused = silence(client)
         if free and silent < 2 * beat then
-          -- F3: its process was heard within half the grace. The grant lasts three quarters of the grace unless renewed (F4).
+          -- F3: the last heartbeat is within half the grace. The grant lasts three quarters of the grace unless renewed (F4).
           if head == me then
             granted = grant(head, lease, true)
             return -1, 0
@@ -143,7 +143,7 @@ local function settle(me, lease, free)
           local token = grant(head, grace - beat, true)
           return -1, send(client, string.format('%s %.0f %.0f %d', head, token, us, left))
         end
-        -- At least beat / 25 later, so that one or two looks find all that died together.
+        -- At least beat / 25 later, so that one or two checks find all that died together.
         if unexcused < grace then return free and math.max(beat / 25, math.min(beat, grace - unexcused)) or -1, 0 end
         dead[client] = true
       end
@@ -157,7 +157,7 @@ local function settle(me, lease, free)
           deadline = latest
         end
         if not free then return -1, 0 end
-        -- It acquires by itself, because Redisson manages its own hold counts.
+        -- A Redisson waiter acquires for itself, because Redisson manages its own hold counts.
         return deadline + skew - now, send(head, '0')
       end
     end
@@ -176,7 +176,7 @@ local function busy(owner, look, forgotten, alone)
 end
 
 -- Settles for an owner that has left the lock and the queue: an error does not change that (R15). A grant to a waiter of its client
--- is in the reply. If the queue needs another look soon, its client is asked for it: there may be no other (F6).
+-- is in the reply. If the queue must be settled again soon, the reply lets its client do that: there may be no other (F6).
 local function farewell(owner, found)
   reader = process(owner)
   local settled, look, told = pcall(settle)

@@ -15,10 +15,10 @@
 -- ARGV[6]  lease     milliseconds
 --
 -- Returns  >= 0 done, the number of subscribers reached; -1 done, but no message could be sent; -2 the owner holds nothing;
---          or { that number, now in us, ms until the queue needs another look (-1: it needs none), a grant to a waiter of the same
+--          or { that number, now in us, ms until the queue must be settled again (-1: not needed), a grant to a waiter of the same
 --          client, as its message would be, or '' }
 -- Replay   the second run finds nothing to release, or sets the same count (P6)
--- Wakes    the head of the queue: a stanchion waiter is granted the lock, by message or in this reply; a Redisson waiter is woken to ask for it
+-- Wakes    the head of the queue: a stanchion waiter is granted the lock, by message or in this reply; a Redisson waiter is woken
 -- Cost     O(log n) for n waiters
 local call = redis.call
 if ARGV[5] ~= '1' then
@@ -29,5 +29,5 @@ if ARGV[5] ~= '1' then
 end
 -- HDEL tests, decides and deletes in one, and passes at maxmemory (R8).
 local found = call('HDEL', KEYS[1], ARGV[4]) == 1
--- The common case: nobody waits.
+-- The common case: no process waits.
 if call('EXISTS', KEYS[2], KEYS[4], KEYS[5]) == 0 then return found and 0 or -2 end

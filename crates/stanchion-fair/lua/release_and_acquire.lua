@@ -13,9 +13,9 @@
 -- ARGV[4]  from      the owner that releases its last hold
 -- ARGV[5]  owner     the owner that acquires for the first time
 -- ARGV[6]  lease     milliseconds
--- ARGV[7]  not_after server time in microseconds; later the script does not acquire. It releases at any time
+-- ARGV[7]  not_after server time in microseconds; later the script releases only
 --
--- Returns  { as a release, as an acquire }; the second is nil where it failed, and the owner has to ask for itself
+-- Returns  { as a release, as an acquire }; the second is nil if it failed, and then the owner sends its own request
 -- Replay   as both: the second run finds nothing to release, and grants again or keeps the one place (P6)
 -- Wakes    as both
 -- Cost     O(log n) for n waiters

@@ -4,11 +4,11 @@
 -- KEYS[1]  lock   hash    owner -> hold count
 -- KEYS[2]  queue  list    owners in order of arrival
 -- KEYS[3]  fence  string  the last fencing token; the lock's own key again: none
--- ARGV[1]  how many waiters to look at, to tell from how many processes they are
+-- ARGV[1]  the number of waiters to read, to count their processes
 --
 -- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', length of the queue, processes, owner, count, ... }
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(ARGV[1]): a lock's hash has one field
 local seen, processes = {}, 0
 if ARGV[1] + 0 > 0 then

@@ -1,5 +1,5 @@
 -- fair/tend
--- Look at the queue again, for a client that released when the head of the queue could not be granted to.
+-- Settle the queue again, for a client that released while the head could not be granted the lock.
 --
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
@@ -11,7 +11,7 @@
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
 -- ARGV[3]  wait      milliseconds
 --
--- Returns  ms until the queue needs another look, -1: not by this client
+-- Returns  ms until the queue must be settled again, -1: not by this client
 -- Replay   harmless
 -- Wakes    as a release does, when it finds the lock free
 -- Cost     O(log n) for n waiters

@@ -260,7 +260,7 @@ impl Synchronizer for Description {
 impl ServerQueue for Description {
     /// A grant is `owner token now lease`: the owner, the token or 0, server time in µs, ms.
     fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a> {
-        read_grant(payload).unwrap_or_else(|| Heard::free(payload))
+        read_grant(payload).unwrap_or(Heard::Free)
     }
 
     /// Redisson wakes each waiter on that waiter's own channel.

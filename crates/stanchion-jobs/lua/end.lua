@@ -65,7 +65,7 @@ if found and begun and rests ~= '' then
     if set == 1 then
       -- P4: the waiters know a longer time than the one that is left now.
       tell_next(rest)
-      local told = redis.pcall(publish, base, call('EXISTS', line) == 1 and '0' .. released or released)
+      local told = redis.pcall(publish, base, call('EXISTS', line) == 1 and '0' .. released() or released())
       return type(told) == 'number' and told or -1
     end
     -- R9: without a TTL the lock must not stay.

@@ -36,7 +36,7 @@ const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
 /// * No call waits for another run: on contention it returns at once.
 ///
 /// # On the wire
-/// Uses the hash, the line and the channels of the [`Lock`] of this name, so the job and Redisson's `RLock` exclude each other.
+/// Uses the hash, the queue and the channels of the [`Lock`] of this name, so the job and Redisson's `RLock` exclude each other.
 /// The hash `stanchion_job_last:{name}` stores the last tick and the last run. A run sends two commands.
 #[derive(Clone, Debug)]
 pub struct Job {

@@ -8,7 +8,7 @@
 --
 -- Returns  0 done, -2 the owner holds nothing
 -- Replay   sets the same count (P6)
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 if not redis.call('HGET', KEYS[1], ARGV[1]) then return -2 end
 -- First, because it passes at maxmemory and lets the rest pass (R8).

@@ -1,18 +1,18 @@
 -- lock/force_release
--- Free the lock, no matter who holds it, and tell the holder.
+-- Free the lock by force, and notify the holder.
 --
 -- KEYS[1]  lock     hash    owner -> hold count
 -- KEYS[2]  fence    string  the last fencing token; the lock's own key again: mint none
--- KEYS[3]  line     zset    place -> arrival
--- KEYS[4]  wake     hash    what is known of clients outside the line
+-- KEYS[3]  line     zset    entry -> arrival
+-- KEYS[4]  wake     hash    notes about the queue
 -- ARGV[1]  base
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
--- ARGV[3]  notice   what the channel of a client begins with
+-- ARGV[3]  notice   the prefix of the channels of clients
 --
 -- Returns  1 it was held, 0 it was free
 -- Replay   would free the next holder: sent once only
--- Wakes    as a release does; the holder's process looks
--- Cost     O(log n) for n processes in line
+-- Wakes    as a release does; the holder's process checks its hold
+-- Cost     O(log n) for n processes in the queue
 local call = redis.call
 -- HLEN first: another kind of value under this name is an error, and stays (R16).
 if call('HLEN', KEYS[1]) == 0 then return 0 end

@@ -9,7 +9,7 @@
 --
 -- Returns  0 done, -1 late, -2 the owner holds nothing
 -- Replay   the count is set, so twice is once (P6, R4); never lowered
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[3] + 0 then return -1 end
@@ -17,6 +17,6 @@ local held = redis.call('HGET', KEYS[1], ARGV[1])
 if not held then return -2 end
 -- First, because it passes at maxmemory and lets the rest pass (R8).
 redis.call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
--- Never lower: a late run of an earlier request finds what was counted since.
+-- Never lower: a late run of an earlier request may find a higher count.
 if held + 0 < ARGV[4] + 1 then redis.call('HSET', KEYS[1], ARGV[1], ARGV[4] + 1) end
 return 0

@@ -6,7 +6,7 @@
 --
 -- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', owner, count, ... }
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1): a lock's hash has one field
 local result = { redis.call('PTTL', KEYS[1]), '' }
 if KEYS[2] ~= KEYS[1] then result[2] = redis.call('GET', KEYS[2]) or '' end

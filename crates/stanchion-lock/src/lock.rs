@@ -33,7 +33,7 @@ use crate::status::LockStatus;
 ///
 /// # On the wire
 /// Redisson's `RLock`: the hash `name` with one field, and the channel `redisson_lock__channel:{name}`. Waiting processes
-/// are queued in stanchion's own line, `stanchion_line:{name}`; each subscribes to its own channel, named after Redisson's.
+/// are in stanchion's own queue, `stanchion_line:{name}`; each subscribes to its own channel, named after Redisson's.
 /// Redisson's clients get their turns in between. An uncontended acquire and release are two commands.
 #[derive(Clone, Debug)]
 pub struct Lock {
@@ -415,7 +415,7 @@ impl Lock {
     /// Waits until the lock is free, for at most `timeout` if there is one, and does not acquire it: another owner
     /// may acquire it right after. For programs that only wait for the end of another program's work.
     ///
-    /// While processes are in line, a lock goes from one to the next and is not free in between: the wait ends when
+    /// While processes are queued, a lock goes from one to the next and is not free in between: the wait ends when
     /// the last of them has released it.
     ///
     /// ```
@@ -442,7 +442,7 @@ impl Lock {
     ///
     /// # On the wire
     /// A script that reads. While the lock is held, also a subscription to Redisson's channel, which all such waiters
-    /// of the process share, and another read when the holder's lease may have ended. To the line this wait looks
+    /// of the process share, and another read when the holder's lease may have ended. To the queue this wait looks
     /// like a waiting Redisson process, which costs a release one message more.
     pub async fn wait_free(&self, timeout: Option<Duration>) -> Result<(), AcquireError> {
         let free: Arc<dyn Synchronizer> =
@@ -509,7 +509,7 @@ impl Lock {
     /// Two scripts, sent together.
     pub async fn status(&self) -> Result<LockStatus, QueryError> {
         let (call, line) = (self.description.status(), self.description.line());
-        let (reply, waiting_processes) = self.handle.status(&call, line, None).await?;
+        let (reply, waiting_processes) = self.handle.status(&call, line).await?;
         let mut status = LockStatus {
             waiting_processes,
             ..LockStatus::read(&reply)?

@@ -15,9 +15,9 @@ pub struct LockStatus {
     /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
     /// slot share.
     pub last_token: Option<FencingToken>,
-    /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
-    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) does not count. Redisson processes
-    /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
+    /// The number of waiting processes. Processes with this library are counted exactly, from the queue on the server and their
+    /// subscriptions. A process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) counts until a script finds it dead. Redisson
+    /// processes are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
 

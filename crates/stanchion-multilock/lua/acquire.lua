@@ -1,31 +1,30 @@
 -- multilock/acquire
--- Take several locks if all of them are free, or none; then take, or keep, a place in the line of one that is not.
+-- Take several locks if all of them are free. Otherwise take none, and add, or keep, an entry in the queue of one that is not.
 --
 -- KEYS[1]  lock       hash    owner -> hold count (Redisson's layout); one key for each lock, in name order
--- KEYS[2]  line       zset    place -> arrival, server us; one key for each lock, after all locks
--- KEYS[3]  wake       hash    what is known of clients outside the line; one key for each lock, after all lines
+-- KEYS[2]  line       zset    entry -> arrival, server us; one key for each lock, after all locks
+-- KEYS[3]  wake       hash    notes about the queue; one key for each lock, after all queues
 -- KEYS[4]  fence      string  the last fencing token of a lock; one key for each counter, after those
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one outermost hold only (R1)
 -- ARGV[2]  lease      milliseconds
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
 -- ARGV[4]  locks      how many of the keys are locks
 -- ARGV[5]  publish    PUBLISH or SPUBLISH
--- ARGV[6]  ask        "try" takes no place, "poll" neither, but waits, "new" has none yet; "look <arrived> <hears>", "ask <arrived> <hears>"
---                     have one, without <arrived> another waiter of this process had it. hears: 1, this client hears Redisson's releases
+-- ARGV[6]  ask        as for a lock
 -- ARGV[7]  base       Redisson's channel, one for each lock; then for each lock which of the counters is its own, 0: none
 --
--- Returns  > 0 the token of all, 0 acquired without a token, -1 late, { -4 - ttl (-3: no TTL), now, i } busy: another owner
---          holds the i-th lock, and this owner holds none; with a place in its line more elements, see `stand` in line.lua
+-- Returns  > 0 the token of all, 0 acquired without a token, -1 late, { -4 - ttl (-3: no TTL), now, i } busy: the i-th lock is held or
+--          reserved, and this owner holds none; with an entry in its queue more elements, see `stand` in line.lua
 -- Replay   grants again with a new, larger token: counts are set, never incremented (P6)
--- Wakes    for each lock that it takes with a place, the next in its line, with the duty to look; up to 64 of the line in which it found a
---          silent holder; for locks that it cannot keep, or was asked to try and leaves: as a release does (R12)
--- Cost     O(locks), each with O(log n) for n processes in its line
+-- Wakes    for each lock that it takes as a waiter, the next in its queue, to poll when the lease ends; up to 64 of the queue in which it
+--          found a silent holder; for locks that it cannot keep, or was notified to try and leaves: as a release does (R12)
+-- Cost     O(locks), each with O(log n) for n processes in its queue
 -- @joint.lua
-local ask, arrived, hears = string.match(ARGV[6], '^(%l+) ?(%d*) ?(%d*)$')
-local place = ARGV[1] .. '+'
+local ask, arrived, hears, poll = string.match(ARGV[6], '^(%l+) ?(%d*) ?(%d*) ?(%??)$')
+local entry = ARGV[1] .. '+' .. poll
 
 local problem
--- The common case, without the functions for lines: nobody holds and nobody waits.
+-- The common case, without the functions for queues: no holder and no queue.
 if locks <= 1000 and call('EXISTS', unpack(KEYS, 1, 2 * locks)) == 0 then
   local time = call('TIME')
   us = time[1] * 1000000 + time[2]
@@ -58,9 +57,10 @@ if not problem then
       elseif not busy then
         busy = i
       end
-    -- L6: who comes anew does not overtake a line.
-    elseif not busy and ask == 'new' and call('EXISTS', KEYS[locks + i]) == 1 then
-      busy = i
+    -- L6: a new waiter does not overtake a queue, nor does a client that polls unless it is the head.
+    elseif not busy and (ask == 'new' or poll ~= '') then
+      local head = call('ZRANGE', KEYS[locks + i], 0, 0)[1]
+      if head and (ask == 'new' or head ~= entry) then busy = i end
     end
   end
 
@@ -71,29 +71,25 @@ if not problem then
       if call('HDEL', lock, ARGV[1]) == 1 then free() end
     end
     if ask == 'try' then return unless_unfinished({ -4 - ttls[busy], us, busy }, more) end
-    -- P3, for the place.
+    -- P3: a late request gets no queue entry.
     if us > ARGV[3] + 0 then return unless_unfinished(-1, more) end
     for i = 1, locks do
       if i ~= busy then
         at(i)
-        local head = first() == place
-        call('ZREM', line, place)
+        local head = first() == entry
+        remove(entry)
         if ttls[i] == -2 then
-          -- It was asked to try this one, or came to look at it, and cannot take it.
+          -- This process was notified to try this lock, or polls it, and cannot take it.
           if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then free() end
         elseif head then
-          -- L4: it had the duty to look.
+          -- L4: the new head must poll.
           tell_next(ttls[i])
         end
       end
     end
     at(busy)
-    if ask == 'poll' then
-      note_poll(us)
-      return unless_unfinished({ -4 - ttls[busy], us, busy }, more)
-    end
     if arrived == '' then arrived = string.format('%.0f', us) end
-    local stood = stand(place, us, ttls[busy], arrived, ttls[busy] == -2, hears == '1')
+    local stood = stand(entry, us, ttls[busy], arrived, ttls[busy] == -2, hears == '1', ask)
     if type(stood) == 'number' then
       stood = { stood, us, busy }
     elseif stood.err then
@@ -108,14 +104,14 @@ if not problem then
   if us > ARGV[3] + 0 then return -1 end
   local done, result = pcall(take)
   if done then
-    if ask ~= 'try' and ask ~= 'poll' and ask ~= 'new' then
+    if ask ~= 'try' and ask ~= 'new' then
       -- The locks are taken: errors do not undo that.
       pcall(function()
         for i = 1, locks do
           at(i)
-          -- Only in the line that it waited in, it may have found a silent holder.
-          local stood = call('ZSCORE', line, place)
-          if ttls[i] == -2 then took(place, stood and ask or 'ask', ARGV[2] + 0) else call('ZREM', line, place) end
+          -- Only in the queue with its entry, the poll may have found a silent holder.
+          local stood = call('ZSCORE', line, entry)
+          if ttls[i] == -2 then took(entry, us, stood and ask or 'ask', ARGV[2] + 0) else remove(entry) end
         end
       end)
     end
@@ -124,7 +120,7 @@ if not problem then
   problem = result
 end
 -- All or nothing, also when rights are missing; and no lock without a TTL stays behind (R9).
--- The error is returned as it is, also where a line has more dead processes.
+-- The error is returned as it is, also if a queue has more dead processes.
 for i = 1, taken do
   at(i)
   if redis.pcall('HDEL', lock, ARGV[1]) == 1 then free() end

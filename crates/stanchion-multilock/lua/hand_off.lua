@@ -2,8 +2,8 @@
 -- Pass all of several locks from one owner to another of the same process, in one step.
 --
 -- KEYS[1]  lock       hash    owner -> hold count; one key for each lock, in name order
--- KEYS[2]  line       zset    place -> arrival, server us; one key for each lock, after all locks
--- KEYS[3]  wake       hash    what is known of clients outside the line; one key for each lock, after all lines
+-- KEYS[2]  line       zset    entry -> arrival, server us; one key for each lock, after all locks
+-- KEYS[3]  wake       hash    notes about the queue; one key for each lock, after all queues
 -- KEYS[4]  fence      string  the last fencing token of a lock; one key for each counter, after those
 -- ARGV[1]  to         the owner that gets them
 -- ARGV[2]  lease      milliseconds, of the new owner
@@ -16,7 +16,7 @@
 -- Returns  > 0 the new owner's token of all, 0 passed on without a token, -1 late: released as by a release, -2 the former owner did not
 --          hold one of them, and those it held are free
 -- Replay   grants only if this run removed the old owner from all, or the new one has all (R7)
--- Wakes    nobody. A late or failed run, or one that found a lock missing: as a release does
+-- Wakes    no waiter; a late or failed run, or one that found a lock missing: as a release does
 -- Cost     O(locks)
 -- @joint.lua
 local time = call('TIME')
@@ -54,6 +54,6 @@ for i = 1, locks do
     more = left or more
   end
 end
--- An error is returned as it is: the head of a line that has more dead processes looks at its own time.
+-- An error is returned as it is: in a queue with more dead processes, the head polls at its own time.
 if problem then return problem end
 return unless_unfinished(moved == locks and -1 or -2, more)

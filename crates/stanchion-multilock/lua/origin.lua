@@ -7,7 +7,7 @@
 --
 -- Returns  the number
 -- Replay   the same number
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 local origin = redis.call('GET', KEYS[1])
 if not origin then

@@ -1,23 +1,23 @@
 -- multilock/release
--- Free all of several locks: each goes to the head of its line, or is free for everybody.
+-- Free several locks: each is granted to the head of its queue, or is free for all.
 --
 -- KEYS[1]  lock     hash    owner -> hold count; one key for each lock
--- KEYS[2]  line     zset    place -> arrival, server us; one key for each lock, after all locks
--- KEYS[3]  wake     hash    what is known of clients outside the line; one key for each lock, after all lines
+-- KEYS[2]  line     zset    entry -> arrival, server us; one key for each lock, after all locks
+-- KEYS[3]  wake     hash    notes about the queue; one key for each lock, after all queues
 -- KEYS[4]  fence    string  the last fencing token of a lock; one key for each counter, after those
 -- ARGV[1]  owner
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 -- ARGV[3]  locks    how many of the keys are locks
--- ARGV[4]  places   1: give up its places in line, too
+-- ARGV[4]  places   1: give up its queue entries, too
 -- ARGV[5]  base     one for each lock; not a KEY: it would need a right on a key of that name (R14). Then for each lock which of
 --                   the counters is its own, 0: none
 --
 -- Returns  >= 0 all freed: the number of subscribers that got a message; -1 all freed, but a message could not be sent; -2 the
 --          owner did not hold one of them, and those it held are free
 -- Replay   the second run finds nothing to release (P6)
--- Wakes    for each lock the head of its line, which is granted the lock or asked to try. Without a line everybody: payload 0,
+-- Wakes    for each lock the head of its queue, which is granted the lock or notified to try. Without a queue all subscribers: payload 0,
 --          as Redisson
--- Cost     O(locks), each with O(log n) for n processes in its line
+-- Cost     O(locks), each with O(log n) for n processes in its queue
 local call = redis.call
 local publish, locks = ARGV[2], ARGV[3] + 0
 local found, missing = {}, false
@@ -31,7 +31,7 @@ local told, unheard = 0, false
 local function add(heard)
   if type(heard) == 'number' and heard >= 0 then told = told + heard else unheard = true end
 end
--- The common case, without the functions for lines: nobody stands in one.
+-- The common case, without the functions for queues: no process waits.
 if locks <= 1000 and call('EXISTS', unpack(KEYS, locks + 1, 3 * locks)) == 0 then
   for i = 1, locks do
     if found[i] then add(redis.pcall(publish, ARGV[4 + i], '0')) end
@@ -60,8 +60,8 @@ for i = 1, locks do
   local stood = false
   if ARGV[4] == '1' then
     local head = first() == ARGV[1] .. '+'
-    stood = redis.pcall('ZREM', line, ARGV[1] .. '+') == 1
-    -- L4: it had the duty to look.
+    stood = remove(ARGV[1] .. '+') or remove(ARGV[1] .. '+?')
+    -- L4: the new head must poll.
     if head then
       local ttl = call('PTTL', lock)
       if ttl ~= -2 then

@@ -1,9 +1,9 @@
 -- multilock/tend
--- Look after the free ones of several locks, for a client whose script met more dead processes than it looks at in one run.
+-- Serve the queues of those locks that are free, for a client whose script was unfinished.
 --
 -- KEYS[1]  lock     hash    owner -> hold count; one key for each lock
--- KEYS[2]  line     zset    place -> arrival, server us; one key for each lock, after all locks
--- KEYS[3]  wake     hash    what is known of clients outside the line; one key for each lock, after all lines
+-- KEYS[2]  line     zset    entry -> arrival, server us; one key for each lock, after all locks
+-- KEYS[3]  wake     hash    notes about the queue; one key for each lock, after all queues
 -- KEYS[4]  fence    string  the last fencing token of a lock; one key for each counter, after those
 -- ARGV[1]  publish  PUBLISH or SPUBLISH
 -- ARGV[2]  locks    how many of the keys are locks
@@ -11,8 +11,8 @@
 --
 -- Returns  -1, or { "tend", ms, -1 } when there are more dead processes
 -- Replay   harmless
--- Wakes    the heads of the lines, which are granted the locks that are found free
--- Cost     O(locks), each with O(log n) for n processes in its line
+-- Wakes    the heads of the queues, which are granted the free locks
+-- Cost     O(locks), each with O(log n) for n processes in its queue
 local call = redis.call
 local publish, locks = ARGV[1], ARGV[2] + 0
 local lock, fence, line, wake, base

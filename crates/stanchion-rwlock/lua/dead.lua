@@ -2,7 +2,7 @@
 --
 -- A reader is dead when none of its hold keys is left (Redisson's rule). `readers` has the time before which that need not
 -- be checked: for a stanchion reader the end of its lease, for a Redisson reader the end of its holds when they were last
--- checked. So dead readers are found in the order in which their leases ended, however many live ones there are.
+-- checked. Dead readers are found in the order in which their leases ended, however many live readers there are.
 
 -- Returns the longest TTL of a reader's hold keys, in ms. A reader with more holds than are checked counts as alive.
 local function left_of(reader, count)

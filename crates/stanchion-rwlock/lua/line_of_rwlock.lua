@@ -1,93 +1,106 @@
--- What the line of a read-write lock needs to know of it.
+-- The holds of a read-write lock, for its queue: one writer, or many readers.
 --
--- A process whose first waiter writes has a place of its own, and is granted to. All readers that wait have one place together, with the
--- arrival of the first of them: they may hold together, so whoever lets one in tells all to try. Needs the locals `crowd`, `mark`
--- and `turn` (keys; the last two are the lock's own where writers have no preference), and `released`.
-local group = 'readers+'
--- Milliseconds in which the readers that were told have their turn, whatever writer waits.
-local join_ms = 250
--- The key in which a place stands.
-local row = line
+-- The entry of a writer has no suffix. The entry of a reader ends with "r" or, where writers have preference, "R". An "R" reader waits
+-- behind a writer that came before it; an "r" reader joins readers that hold. The functions need the locals `readers` and `prefix` (see
+-- dead.lua), `announces`, and `mode`, which they keep current: 'write', 'read' or nil.
+local granted_ms, shares, confirms = 1500, true, false
+-- Milliseconds after which a writer that holds readers off counts as silent, unless it sends a request.
+local silent_ms = 2000
+-- Redisson's payload of a release: 0 of a reader; 1 of a writer, because readers can hold together.
+local function released() return announces end
 
--- The place of the readers, or 'outside' for those without one, when they have let a writer pass and are next.
-local function due()
-  if turn == lock or string.sub(call('GET', turn) or '', 1, 1) ~= '!' then return nil end
-  return call('EXISTS', crowd) == 1 and group or 'outside'
-end
+local function reads(entry) return string.find(entry, '[rR]') end
+local function overtakes(entry) return string.find(entry, 'r', 1, true) end
+local function mints(entry) return fence ~= lock and not reads(entry) end
+local function fits(entry) return not mode or mode == 'read' and reads(entry) end
+local function spare(told) return told == 0 end
+local function hold_key(owner) return prefix .. owner .. ':rwlock_timeout:1' end
 
--- Leaves the free lock to the reader outside the line whose turn it is: for so long, because it may have died. Returns these ms.
-local function give_way()
-  call('PEXPIRE', turn, join_ms, 'LT')
-  return math.max(1, call('PTTL', turn))
-end
-
--- Tells the readers' place: to try, 16 of them at most, of which each that joins tells more; or the first of them to look.
-local function tell(place, payload)
-  if place ~= group then return send(place, payload) end
-  local looks, heard = string.sub(payload, 1, 1) == 'N', 0
-  for _, reader in ipairs(call('ZRANGE', crowd, 0, sweep - 1)) do
-    local told = send(reader, payload)
-    if told < 0 then return told end
-    if told == 0 or not looks then call('ZREM', crowd, reader) end
-    -- It died: the turn that it waited for is no other's.
-    if told == 0 and turn ~= lock and string.sub(call('GET', turn) or '', 2) == reader then call('DEL', turn) end
-    heard = heard + told
-    if looks and told > 0 then return told end
+local function leave(entry)
+  local owner = owner_of(entry)
+  if not reads(entry) then
+    call('DEL', lock)
+    mode = nil
+    return
   end
-  if heard == 0 then
-    if call('EXISTS', crowd) == 1 then call('ZADD', line, '0', group) end
-  elseif string.sub(payload, 1, 1) == 'P' and turn ~= lock and call('EXISTS', mark) == 1 then
-    redis.pcall('SET', turn, '+', 'PX', join_ms)
+  call('HDEL', lock, owner)
+  call('DEL', hold_key(owner))
+  call('ZREM', readers, owner)
+  if call('HLEN', lock) > 1 then return end
+  call('DEL', lock, readers)
+  mode = nil
+end
+
+local function enter(entry, us, ms)
+  local owner = owner_of(entry)
+  if reads(entry) then
+    -- The hold key first: a field without one looks like a dead reader (R10).
+    call('SET', hold_key(owner), '1', 'PX', ms)
+    call('ZADD', readers, 'GT', string.format('%.0f', math.floor(us / 1000) + ms), owner)
+    call('PEXPIRE', readers, math.max(ms, call('PTTL', lock)))
+    call('HSET', lock, 'mode', 'read', owner, '1')
+    mode = 'read'
+  else
+    call('HSET', lock, 'mode', 'write', owner .. ':write', '1')
+    mode = 'write'
   end
-  return heard
+  -- A hold without a TTL must not stay behind, even where PEXPIRE is not permitted (R9). Never shorten (R3).
+  local set = call('PTTL', lock) < ms and redis.pcall('PEXPIRE', lock, ms) or 1
+  if set == 1 then return end
+  leave(entry)
+  error(set)
 end
 
--- Records that a writer passes: it waits no longer, and the readers that let it pass let no other.
-local function passes(field)
-  if mark == lock then return end
-  if call('GET', mark) == field then call('DEL', mark) end
-  local turned = call('GET', turn) or ''
-  if string.sub(turned, 1, 1) == '.' then
-    call('SET', turn, '!' .. string.sub(turned, 2), 'KEEPTTL')
-  elseif turned ~= '' then
-    call('DEL', turn)
+-- Returns a reader that may overtake the writers in front of it; or nil, and the first reader that may not (true: there may be one, behind
+-- more writers than are checked).
+local function reader_behind()
+  for from = 1, 8 * roll, roll do
+    local entries = call('ZRANGE', line, from, from + roll - 1)
+    for _, entry in ipairs(entries) do
+      if reads(entry) then
+        if overtakes(entry) then return entry end
+        return nil, entry
+      end
+    end
+    if #entries < roll then return end
   end
+  return nil, true
 end
 
-local function enter(place)
-  call('HSET', lock, 'mode', 'write', place .. ':write', '1')
-  passes(place .. ':write')
+-- Returns the entry that is served next. In mode `read`, a reader that may overtake comes before the writer at the head. That writer holds
+-- the other readers off only while it lives. `me` is the entry of this request. The third result: entries are left to check.
+local function candidate(us, me)
+  for _ = 1, sweep do
+    local head = first()
+    if mode ~= 'read' or not head or reads(head) then return head end
+    local overtaking, held_off = reader_behind()
+    if overtaking or not held_off then return overtaking or head end
+    local waits, ends = unpack(call('HMGET', wake, 'waits', 'ends'))
+    if head == me or waits ~= head then
+      ends, me = us + 1000 * silent_ms, nil
+      note('waits', head, 'ends', string.format('%.0f', ends))
+    end
+    local left = math.ceil((ends - us) / 1000)
+    if left <= 0 then
+      -- The writer is silent, so the others pass. At the head again, it has the same time again.
+      call('HDEL', wake, 'waits')
+      call('ZADD', line, 'XX', string.format('%.0f', us), head)
+    else
+      -- The writer's next request proves that it lives. Every message names the same moment, so a stream of readers delays neither poll.
+      if tell(head, 'N', math.max(0, left - silent_ms / 2)) ~= 0 then
+        if held_off ~= true then tell(held_off, 'N', left) end
+        return head
+      end
+      remove(head)
+    end
+  end
+  return nil, nil, true
 end
-local function leave() call('DEL', lock) end
 
-local function first()
-  return call('ZRANGE', line, 0, 0)[1] or call('EXISTS', crowd) == 1 and group or nil
-end
-
-local function is_first(place)
-  local head = first()
-  return head == place or head == group and call('ZRANGE', crowd, 0, 0)[1] == place
-end
-
-local function waiting() return call('ZCARD', line) + call('ZCARD', crowd) end
-
-local function put(place, arrived)
-  local added = place_in(row, place, arrived)
-  if row == line or type(added) ~= 'number' then return added end
-  -- With the arrival of the first of them.
-  added = place_in(line, group, arrived)
-  if type(added) == 'number' then call('ZADD', line, 'LT', arrived, group) end
-  return added
-end
-
--- Readers hold, or may: those that wait are told, unless a writer that waits holds them off. `ms`: the time that the hold has.
--- Returns how many heard it, and as `serve` if there are more to look at.
-local function join(ms)
-  if mark ~= lock and call('EXISTS', mark) == 1 and not string.find(call('GET', turn) or '', '^[+!]') then return 0 end
-  local head = first() == group
-  call('ZREM', line, group)
-  local told = tell(group, 'P 0')
-  local next = head and first()
-  if next then tell(next, string.format('N %d', ms)) end
-  return told, nil, told == 0 and call('EXISTS', crowd) == 1 and 0 or nil
+-- Returns whether a client of Redisson's holds: client uuids are of version 8 in stanchion, of version 4 in Redisson.
+local function foreign()
+  for _, holder in ipairs(call('HRANDFIELD', lock, 4)) do
+    if #holder > 36 and string.sub(holder, 15, 15) ~= '8' then return true end
+  end
+  return false
 end

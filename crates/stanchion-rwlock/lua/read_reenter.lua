@@ -11,7 +11,7 @@
 --
 -- Returns  0 done, -1 late, -2 the owner holds nothing
 -- Replay   the count is set, so twice is once (P6, R4); never lowered
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 local call = redis.call
 local time = call('TIME')
@@ -23,6 +23,6 @@ call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
 if call('PEXPIRE', KEYS[2], ARGV[2], 'GT') == 0 and call('EXISTS', KEYS[2]) == 0 then call('SET', KEYS[2], '1', 'PX', ARGV[2]) end
 call('ZADD', KEYS[3], 'XX', 'GT', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2], ARGV[1])
 call('PEXPIRE', KEYS[3], ARGV[2], 'GT')
--- Never lower: a late run of an earlier request finds what was counted since.
+-- Never lower: a late run of an earlier request may find a higher count.
 if held + 0 < ARGV[4] + 1 then call('HSET', KEYS[1], ARGV[1], ARGV[4] + 1) end
 return 0

@@ -1,5 +1,5 @@
 -- rwlock/release_alone
--- End a writer's last hold with one key: for a migrating slot, whose keys are on two nodes. The line is told when it has arrived.
+-- End a writer's last hold with one key: for a migrating slot, whose keys are on two nodes. The queue is served after the migration.
 --
 -- KEYS[1]  rwlock   hash  mode, reader -> hold count, writer -> hold count
 -- ARGV[1]  base

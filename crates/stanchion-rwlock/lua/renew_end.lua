@@ -8,7 +8,7 @@
 --
 -- Returns  array: 1 renewed, -1 the server refused the key; or the number -1: late
 -- Replay   harmless: a lease is only ever lengthened
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(log n) for n readers
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[1] + 0 then return -1 end

@@ -10,7 +10,7 @@
 --
 -- Returns  array: for each hold 1 renewed, 0 gone, -1 the server refused its keys; or the number -1: late
 -- Replay   harmless: a lease is only ever lengthened
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(log n) for each hold of a lock with n readers
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[1] + 0 then return -1 end
@@ -25,7 +25,7 @@ for i = 1, #KEYS, 3 do
     local main = redis.pcall('PEXPIRE', KEYS[i], lease, 'GT')
     local own = redis.pcall('PEXPIRE', KEYS[i + 1], lease, 'GT')
     if own == 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
-      -- The field has outlived the hold key, so nobody else can have been granted.
+      -- The field has outlived the hold key, so no writer can have been granted.
       own = redis.pcall('SET', KEYS[i + 1], '1', 'PX', lease)
     end
     local ends = redis.pcall('ZADD', KEYS[i + 2], 'XX', 'GT', now + lease, owner)

@@ -3,18 +3,19 @@
 --
 -- KEYS[1]  rwlock  hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  fence   string  the last fencing token; the rwlock's own key again: none
--- KEYS[3]  mark    string  a waiting writer's mark
+-- KEYS[3]  line    zset    entry -> arrival; see line.lua
 -- KEYS[4]  readers  zset  reader -> end of its lease, server ms
 -- ARGV[1]  most    the largest number of holders to list
 -- ARGV[2]  prefix  the prefix of all readers' hold keys
 --
 -- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', mode or '', holders that are not known to be dead,
---            1 if a waiting writer holds readers off, field, count, the rest of that reader's lease in ms (-2: not known), ... }
+--            1 if a writer waits at the head, field, count, the rest of that reader's lease in ms (-2: not known), ... }
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(listed holders); if there are more, those listed are chosen at random
 local call = redis.call
-local result = { call('PTTL', KEYS[1]), '', '', 0, call('EXISTS', KEYS[3]) }
+local head = call('ZRANGE', KEYS[3], 0, 0)[1]
+local result = { call('PTTL', KEYS[1]), '', '', 0, head and not string.find(head, '[rR]') and 1 or 0 }
 if KEYS[2] ~= KEYS[1] then result[2] = call('GET', KEYS[2]) or '' end
 if result[1] == -2 then return result end
 local mode = call('HGET', KEYS[1], 'mode')
@@ -36,7 +37,7 @@ for i = 1, #fields, 2 do
   if fields[i] ~= 'mode' and not dead[fields[i]] and #result < 5 + 3 * ARGV[1] then
     result[#result + 1] = fields[i]
     result[#result + 1] = fields[i + 1]
-    -- Of a writer there is none: it ends with the lock.
+    -- A writer has no hold key: its hold ends with the lock.
     result[#result + 1] = call('PTTL', ARGV[2] .. fields[i] .. ':rwlock_timeout:1')
   end
 end

@@ -1,34 +1,28 @@
 -- rwlock/tend
--- Look after a lock that is free or is read, for a client that heard a release of Redisson's, or whose release found only dead processes.
+-- Serve the queue of a lock that is free or in mode `read`: for the relay after a release of Redisson's, or after an unfinished script.
 --
 -- KEYS[1]  rwlock   hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  fence    string  the last fencing token; the rwlock's own key again: mint none
--- KEYS[3]  line     zset    place -> arrival
--- KEYS[4]  wake     hash    what is known of clients outside the line
--- KEYS[5]  crowd    zset    place -> arrival, of readers
--- KEYS[6]  mark     string  a waiting writer's mark; the rwlock's own key again: writers have no preference
--- KEYS[7]  turn     string  see rwlock/write_acquire
+-- KEYS[3]  line     zset    entry -> arrival
+-- KEYS[4]  wake     hash    notes about the queue
+-- KEYS[5]  readers  zset    reader -> end of its lease, server ms
 -- ARGV[1]  base
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
--- ARGV[3]  sentry   the uuid of a client that hears Redisson's releases, or ''
+-- ARGV[3]  sentry   the uuid of the client that is the relay, or ''
+-- ARGV[4]  prefix   the prefix of all readers' hold keys, which are in the slot of KEYS[1]
 --
--- Returns  -1, or { "tend", ms, -1 } there are more dead processes in line
+-- Returns  -1, or { "tend", ms, -1 } there are more dead processes in the queue
 -- Replay   harmless
--- Wakes    the next in line, where the lock is found free; the readers that wait, where others read
--- Cost     O(log n) for n processes in line
+-- Wakes    the next in the queue, as far as it may hold
+-- Cost     O(log n) for n processes in the queue
 local call = redis.call
-local lock, fence, line, wake, crowd, mark, turn = unpack(KEYS)
-local base, publish, released = ARGV[1], ARGV[2], '0'
+local lock, fence, line, wake, readers = unpack(KEYS)
+local base, publish, announces, prefix = ARGV[1], ARGV[2], '0', ARGV[4]
+local mode = call('HGET', lock, 'mode')
+if not mode then mode = nil end
 -- @line.lua
 local us = clock()
--- L9: it proves that it hears; and that the turns of those outside the line are taken.
-if ARGV[3] ~= '' and call('HGET', wake, 'sentry') == ARGV[3] then
-  call('HDEL', wake, 'unused')
-  redis.pcall('HSET', wake, 'heard', string.format('%.0f', us))
-end
-if not first() then return -1 end
-local mode = call('HGET', lock, 'mode')
-local _, more
-if mode == 'read' then _, _, more = join(call('PTTL', lock)) end
-if not mode then _, _, more = serve(us) end
+heard_by(ARGV[3], us)
+if not first() or mode == 'write' then return -1 end
+local _, _, more = serve(us)
 return unless_unfinished(-1, more)

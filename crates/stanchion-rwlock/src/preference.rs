@@ -8,12 +8,10 @@ pub enum Preference {
     /// steady stream of readers a writer may wait indefinitely.
     #[default]
     Redisson,
-    /// A waiting writer holds new readers off, in every process that has this preference. It gets the lock when the
-    /// current readers have finished, unless another writer is faster. Waiting readers let one writer pass; then it is
-    /// their turn, before the next writer.
+    /// Readers and writers of different processes acquire in order of arrival. A waiting writer holds new readers off, in every
+    /// process that has this preference. It acquires when the readers that came before it have released.
     ///
-    /// A waiter announces itself in a key of stanchion's own that lasts 2 s, and repeats its request every second. If
-    /// its process dies, the others wait for those 2 s at most. Redisson does not read these keys: the lock still
-    /// excludes its clients, but its readers may still starve writers.
+    /// A waiting writer whose process was killed holds no reader off. One whose process has stopped does so for 2 s at most.
+    /// Redisson does not read the queue: the lock still excludes its clients, but its readers may still starve writers.
     Writer,
 }

@@ -9,9 +9,8 @@ use stanchion_client::primitive::{
 use stanchion_client::{Lease, Name, WireOwner};
 
 use crate::layout::{Layout, in_line, with_dead, write_field};
-use crate::preference::Preference;
 
-static ACQUIRE: Script<8, 9> = Script::new(
+static ACQUIRE: Script<5, 10> = Script::new(
     "rwlock/read_acquire",
     in_line!(with_dead!(include_str!("../lua/read_acquire.lua"))),
 );
@@ -19,7 +18,7 @@ static REENTER: Script<3, 4> = Script::new(
     "rwlock/read_reenter",
     include_str!("../lua/read_reenter.lua"),
 );
-static RELEASE: Script<9, 7> = Script::new(
+static RELEASE: Script<6, 7> = Script::new(
     "rwlock/read_release",
     in_line!(with_dead!(include_str!("../lua/read_release.lua"))),
 );
@@ -40,20 +39,10 @@ pub(crate) struct ReadSide(pub(crate) Arc<Layout>);
 
 impl ReadSide {
     fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, places: bool) -> Call {
-        let [line, wake, crowd, mark, turn] = self.0.line_keys();
+        let [lock, fence, line, wake, readers] = self.0.keys();
         let [base, publish] = self.0.base();
         RELEASE.call(
-            [
-                self.0.main(),
-                line,
-                wake,
-                crowd,
-                mark,
-                turn,
-                self.0.readers(),
-                &self.0.hold_key(owner),
-                self.0.fence_key(),
-            ],
+            [lock, line, wake, readers, &self.0.hold_key(owner), fence],
             [
                 base,
                 publish,
@@ -90,20 +79,11 @@ impl Synchronizer for ReadSide {
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         let within = request.within.map(write_field).unwrap_or_default();
-        let [line, wake, crowd, mark, turn] = self.0.line_keys();
+        let [lock, _, line, wake, readers] = self.0.keys();
         let [base, publish] = self.0.base();
         let ask = request.ask();
         ACQUIRE.call(
-            [
-                self.0.main(),
-                line,
-                wake,
-                crowd,
-                mark,
-                turn,
-                self.0.readers(),
-                &self.0.hold_key(request.owner),
-            ],
+            [lock, line, wake, readers, &self.0.hold_key(request.owner)],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -111,9 +91,10 @@ impl Synchronizer for ReadSide {
                 ask.as_ref().into(),
                 publish,
                 base,
-                self.0.grace(request),
+                self.0.side_of_readers().into(),
                 self.0.hold_keys(),
                 within.as_str().into(),
+                request.since.into(),
             ],
         )
     }
@@ -140,10 +121,6 @@ impl Synchronizer for ReadSide {
 
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
         Some(self.give_back(owner, 1, lease, true))
-    }
-
-    fn leaves_sign(&self) -> bool {
-        self.0.preference == Preference::Writer
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {

@@ -25,15 +25,16 @@ use crate::write::WriteSide;
 ///   Readers hold the lock together.
 /// * P2: [fencing tokens](WriteGuard::fencing_token) of writers grow.
 /// * P3: an acquire that returns no guard leaves nothing behind.
-/// * P4: the release of a writer, or of the last reader, gives the lock to the next in line within about a round trip: to
-///   one writer, or to all waiting readers of all processes. After a lost message, the next poll does that (5 s at most).
+/// * P4: the release of a writer, or of the last reader, gives the lock to the next in the queue within about a round trip: to
+///   one writer, or to the readers up to the next writer. After a lost message it takes 1.5 s, or at the longest until the next
+///   poll (5 s).
 /// * Readers of a dead process keep the lock until their leases end, and no longer, even if other readers follow.
 /// * P11: the work of a release does not grow with the number of readers.
 /// * Every acquire is a new owner: two calls on one handle are two readers, or exclude each other. To re-enter, use
 ///   `reenter` on a guard or [`AcquireOptions::owner`].
 /// * Waiters of one process are served in order of arrival, so no reader overtakes a waiting writer of its own
-///   process. Waiting processes are also served in order of arrival; all waiting readers are served together. For new
-///   requests of other processes see [`Preference`].
+///   process. Waiting processes are also served in order of arrival. For readers that arrive while others read see
+///   [`Preference`].
 ///
 /// # One owner on both sides
 /// An [`Owner`](stanchion_client::Owner) that writes may also read, without a wait. If it releases its write hold first, it
@@ -50,7 +51,7 @@ use crate::write::WriteSide;
 /// # On the wire
 /// Redisson's `RReadWriteLock`: the hash `name` with the field `mode` and one field for each holder, a key for each reader that
 /// lasts as long as its lease, and the channel `redisson_rwlock:{name}`. An acquire and its release are two commands, even with
-/// many waiting processes: stanchion keeps a line of them, and each subscribes to its own channel, named after Redisson's.
+/// many waiting processes: stanchion keeps a queue of them, and each subscribes to its own channel, named after Redisson's.
 #[derive(Clone, Debug)]
 pub struct RwLock {
     handle: Handle,
@@ -263,8 +264,8 @@ impl RwLock {
     /// grant released (P3); a wake is passed on to the next waiter.
     ///
     /// # On the wire
-    /// One script when no other owner writes. Otherwise one subscription for all waiters of the process, and a place in a line on the
-    /// server. In the readers' turn the first reader sends a request; after its grant, all readers up to the next writer send theirs.
+    /// One script when no other owner writes. Otherwise one subscription for all waiters of the process, and an entry in the queue on the
+    /// server; a release grants by message. After that grant all readers of the process up to its next writer send requests.
     pub fn read(&self) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
         self.read_with(AcquireOptions::new())
     }
@@ -294,8 +295,8 @@ impl RwLock {
     /// As [`RwLock::read`].
     ///
     /// # On the wire
-    /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and a place in a
-    /// line on the server; the release grants to the head of the line by message.
+    /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and an entry in the queue
+    /// on the server; the release grants to the head of the queue by message.
     pub fn write(&self) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
         self.write_with(AcquireOptions::new())
     }
@@ -578,11 +579,13 @@ impl RwLock {
     /// Two scripts, sent together. The reply lists 1000 holders at most.
     pub async fn status(&self) -> Result<RwLockStatus, QueryError> {
         let call = self.layout.status(RwLockStatus::MOST);
-        let (line, crowd) = self.layout.waiting();
-        let (reply, waiting_processes) = self.handle.status(&call, line, Some(crowd)).await?;
+        let (reply, waiting_processes) = self.handle.status(&call, &self.layout.line).await?;
+        let seen = RwLockStatus::read(&reply)?;
         Ok(RwLockStatus {
             waiting_processes,
-            ..RwLockStatus::read(&reply)?
+            // Without the preference readers pass a writer that waits.
+            readers_held_off: seen.readers_held_off && self.layout.preference == Preference::Writer,
+            ..seen
         })
     }
 

@@ -23,14 +23,15 @@ pub struct RwLockStatus {
     /// always have one).
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
-    /// True while a writer with [`Preference::Writer`](crate::Preference::Writer) waits and holds new readers off.
+    /// True while a writer waits at the head of the queue and holds new readers off. Always false if the lock was asked without
+    /// [`Preference::Writer`](crate::Preference::Writer).
     pub readers_held_off: bool,
     /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
     /// slot share.
     pub last_token: Option<FencingToken>,
-    /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
-    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) does not count. Redisson processes
-    /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
+    /// The number of waiting processes. Processes with this library are counted exactly, from the queue on the server and their
+    /// subscriptions. A process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) counts until a script finds it dead. Redisson
+    /// processes are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
 
@@ -89,13 +90,13 @@ impl RwLockStatus {
     }
 
     fn parse(reply: &Reply) -> Option<Self> {
-        let [ttl, token, mode, holders, mark, fields @ ..] = reply.as_array()? else {
+        let [ttl, token, mode, holders, writer_waits, fields @ ..] = reply.as_array()? else {
             return None;
         };
         let holders = natural(holders)?;
         let mut status = Self {
             remaining: u64::try_from(ttl.as_int()?).ok().map(Duration::from_millis),
-            readers_held_off: mark.as_int()? == 1,
+            readers_held_off: writer_waits.as_int()? == 1,
             last_token: natural(token).and_then(FencingToken::new),
             ..Self::default()
         };

@@ -9,10 +9,9 @@ use stanchion_client::primitive::{
 use stanchion_client::{Lease, Name, WireOwner, minting};
 
 use crate::layout::{Layout, in_line, with_dead, write_field};
-use crate::preference::Preference;
 use crate::read::ReadSide;
 
-static ACQUIRE: Script<8, 8> = Script::new(
+static ACQUIRE: Script<5, 7> = Script::new(
     "rwlock/write_acquire",
     in_line!(with_dead!(minting!(include_str!(
         "../lua/write_acquire.lua"
@@ -22,7 +21,7 @@ static REENTER: Script<1, 4> = Script::new(
     "rwlock/write_reenter",
     include_str!("../lua/write_reenter.lua"),
 );
-static RELEASE: Script<7, 6> = Script::new(
+static RELEASE: Script<5, 7> = Script::new(
     "rwlock/write_release",
     in_line!(include_str!("../lua/write_release.lua")),
 );
@@ -30,7 +29,7 @@ static RELEASE_ALONE: Script<1, 3> = Script::new(
     "rwlock/release_alone",
     include_str!("../lua/release_alone.lua"),
 );
-static DOWNGRADE: Script<8, 6> = Script::new(
+static DOWNGRADE: Script<5, 7> = Script::new(
     "rwlock/downgrade",
     in_line!(include_str!("../lua/downgrade.lua")),
 );
@@ -52,6 +51,7 @@ impl WriteSide {
                 owner.as_str().into(),
                 u64::from(count).into(),
                 lease.millis().into(),
+                self.0.hold_keys(),
                 u64::from(places).into(),
             ],
         )
@@ -80,11 +80,10 @@ impl Synchronizer for WriteSide {
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
-        let [lock, fence, line, wake, crowd, mark, turn] = self.0.keys();
         let [base, publish] = self.0.base();
         let ask = request.ask();
         ACQUIRE.call(
-            [lock, fence, line, wake, crowd, mark, turn, self.0.readers()],
+            self.0.keys(),
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -92,7 +91,6 @@ impl Synchronizer for WriteSide {
                 ask.as_ref().into(),
                 publish,
                 base,
-                self.0.grace(request),
                 self.0.hold_keys(),
             ],
         )
@@ -123,24 +121,11 @@ impl Synchronizer for WriteSide {
         Some(self.give_back(owner, 1, lease, true))
     }
 
-    fn leaves_sign(&self) -> bool {
-        self.0.preference == Preference::Writer
-    }
-
     fn downgrade(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
-        let [line, wake, crowd, mark, turn] = self.0.line_keys();
+        let [lock, _, line, wake, readers] = self.0.keys();
         let [base, publish] = self.0.base();
         Some(DOWNGRADE.call(
-            [
-                self.0.main(),
-                line,
-                wake,
-                crowd,
-                mark,
-                turn,
-                self.0.readers(),
-                &self.0.hold_key(to.owner),
-            ],
+            [lock, line, wake, readers, &self.0.hold_key(to.owner)],
             [
                 base,
                 publish,
@@ -148,6 +133,7 @@ impl Synchronizer for WriteSide {
                 to.owner.as_str().into(),
                 to.lease.millis().into(),
                 to.not_after.into(),
+                self.0.hold_keys(),
             ],
         ))
     }

@@ -10,13 +10,12 @@ use crate::scripts::pool;
 pub(crate) struct Keys {
     /// The number of free permits.
     pub(crate) name: Name,
-    /// The wait set of processes, and the channels on which they receive messages.
-    pub(crate) crowd: Line,
+    /// The queue of processes, and the channels on which they receive messages.
+    pub(crate) queue: Line,
     /// The held permits: the ledger of plain ones, or the leases.
     pub(crate) held: Vec<u8>,
-    pub(crate) line: Vec<u8>,
-    /// The holders that kept their permits through a whole turn of the first request in the line.
-    pub(crate) slow: Vec<u8>,
+    /// The plain permits that were granted by message and not confirmed yet. Leased permits need none: the name again.
+    pub(crate) granted: Vec<u8>,
     /// The total of plain permits, where it is known. Leased permits need none: the name again.
     pub(crate) total: Vec<u8>,
     /// The key next to an ephemeral semaphore, with its idle time.
@@ -45,66 +44,66 @@ impl Keys {
     pub(crate) fn plain(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let name = handle.name(name)?;
         let ledger = name.prefixed_alone("stanchion_permits");
+        let granted = name.prefixed_alone("stanchion_semaphore_granted");
         let total = name.prefixed_alone("stanchion_semaphore_total");
-        Ok(Self::new(handle, name, ledger, total))
+        let queue = ["stanchion_semaphore_line", "stanchion_semaphore_wake"];
+        Ok(Self::new(handle, name, queue, [ledger, granted, total]))
     }
 
     pub(crate) fn leased(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let name = handle.name(name)?;
         let leases = name.suffixed("timeout");
-        let total = name.as_bytes().to_vec();
-        Ok(Self::new(handle, name, leases, total))
+        let none = name.as_bytes().to_vec();
+        let queue = ["stanchion_leased_line", "stanchion_leased_wake"];
+        Ok(Self::new(handle, name, queue, [leases, none.clone(), none]))
     }
 
-    fn new(handle: &Handle, name: Name, held: Vec<u8>, total: Vec<u8>) -> Self {
+    fn new(
+        handle: &Handle,
+        name: Name,
+        [line, wake]: [&str; 2],
+        [held, granted, total]: [Vec<u8>; 3],
+    ) -> Self {
         // A waiter sends its next request within these two times, or gives up. Twice the sum, so that no request comes just at the end.
         let asks = handle.poll_interval() + handle.outage_tolerance();
         Self {
             idle: name.prefixed_alone("stanchion_semaphore_idle"),
             kept: whole_millis(asks.saturating_mul(2)),
             ephemeral: None,
-            crowd: Line::of_family(
-                handle,
-                &name,
-                "redisson_sc",
-                "stanchion_semaphore_crowd",
-                "stanchion_semaphore_wake",
-            ),
+            queue: Line::of_family(handle, &name, "redisson_sc", line, wake),
             held,
-            line: name.prefixed_alone("stanchion_semaphore_line"),
-            slow: name.prefixed_alone("stanchion_semaphore_slow"),
+            granted,
             total,
             name,
         }
     }
 
-    /// The idle key of plain permits, for a script that serves both kinds; of leased permits the name, which stands for no key.
-    pub(crate) fn idle_of_plain(&self) -> &[u8] {
-        if self.is_leased() {
-            self.name.as_bytes()
-        } else {
-            &self.idle
+    /// The keys of the scripts of plain permits that serve the queue.
+    pub(crate) fn serving(&self) -> [&[u8]; 6] {
+        let Line { line, wake, .. } = &self.queue;
+        [
+            self.name.as_bytes(),
+            &self.held,
+            line,
+            wake,
+            &self.granted,
+            &self.idle,
+        ]
+    }
+
+    /// The same for leased permits.
+    pub(crate) fn serving_leased(&self) -> [&[u8]; 5] {
+        let [free, held, line, wake, _, idle] = self.serving();
+        [free, held, line, wake, idle]
+    }
+
+    /// The same keys for a release that touches only those of the hold.
+    pub(crate) fn alone<const N: usize>(&self) -> [&[u8]; N] {
+        let mut keys = [self.name.as_bytes(); N];
+        if let Some(held) = keys.get_mut(1) {
+            *held = &self.held;
         }
-    }
-
-    /// The keys of the scripts that make permits free.
-    pub(crate) fn releasing(&self) -> [&[u8]; 5] {
-        let Line {
-            line: crowd, wake, ..
-        } = &self.crowd;
-        [self.name.as_bytes(), &self.held, &self.line, crowd, wake]
-    }
-
-    /// The keys of the scripts that end a hold.
-    pub(crate) fn returning(&self) -> [&[u8]; 6] {
-        let [free, held, line, crowd, wake] = self.releasing();
-        [free, held, line, crowd, wake, &self.idle]
-    }
-
-    /// The same for a release that touches only the keys of the hold.
-    pub(crate) fn alone(&self) -> [&[u8]; 6] {
-        let name = self.name.as_bytes();
-        [name, &self.held, name, name, name, name]
+        keys
     }
 
     /// The argument of a script that creates a missing semaphore; empty: it creates none.
@@ -112,19 +111,14 @@ impl Keys {
         self.ephemeral.map(Ephemeral::text).unwrap_or_default()
     }
 
-    /// Returns whether its permits have leases.
-    fn is_leased(&self) -> bool {
-        self.total == self.name.as_bytes()
-    }
-
     /// The arguments with which a script notifies waiters: the channel, and the command that publishes.
     pub(crate) fn common(&self) -> [Arg<'_>; 2] {
-        [self.crowd.base.as_slice().into(), self.crowd.publish.into()]
+        [self.queue.base.as_slice().into(), self.queue.publish.into()]
     }
 
     /// The channel on which holders of leased permits learn that some were taken away. Scripts derive it in the same way.
     pub(crate) fn held_channel(&self) -> Vec<u8> {
-        [&self.crowd.base, b":held".as_slice()].concat()
+        [&self.queue.base, b":held".as_slice()].concat()
     }
 
     /// Returns the key that stores the result of an operation.
@@ -136,17 +130,12 @@ impl Keys {
     }
 }
 
-/// Each process in the wait set gets its own message about free permits.
 impl ServerLine for Keys {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
-        (*name == self.name).then_some(self.crowd.base.as_slice())
+        (*name == self.name).then_some(self.queue.base.as_slice())
     }
 
-    fn tend(&self, _heard: bool) -> Option<Call> {
-        Some(pool::tend(self))
-    }
-
-    fn leave(&self) -> Option<Call> {
-        Some(pool::leave(self))
+    fn tend(&self, heard: bool) -> Option<Call> {
+        Some(pool::tend(self, heard))
     }
 }

@@ -27,10 +27,10 @@ use crate::status::LeasedStatus;
 ///   the server keeps its data and its clock is not stepped. There are no fencing tokens: permits do not exclude each other.
 /// * P3: an acquire that returns no [`LeasedPermit`] leaves nothing behind: a late grant is released within one round trip
 ///   if the server answers, and otherwise ends with its lease.
-/// * P4: a release wakes as many waiters as it can serve, the processes in order of arrival; a lost message delays them until the next poll
-///   (5 s). The end of a lease sends no message: the first waiter knows when the next lease ends and then sends a request.
+/// * P4: a release grants to as many waiters as it can serve, the processes in order of arrival. A grant whose message is lost ends after
+///   1.5 s. The end of a lease sends no message: the first waiter knows when the next lease ends and then sends a request.
 /// * P5, P10: a permit is renewed until it is released, and its holder learns of a loss before it can be granted again.
-/// * Within a process, waiters are served in order of arrival. Across processes, see [`LeasedSemaphore::acquire_many`].
+/// * Within a process, waiters for the same number of permits are served in order of arrival. Across processes, see [`LeasedSemaphore::acquire_many`].
 ///
 /// Java processes can break P1: Redisson ends leases by the clock of the requesting process, so a process with a fast
 /// clock takes permits that are still held. Their holder learns of it at its next renewal.
@@ -197,8 +197,8 @@ impl LeasedSemaphore {
     /// background and its permits are released (P3), and a wake is passed on to the next waiter.
     ///
     /// # On the wire
-    /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
-    /// each waiter that a message or the end of a lease can serve. A request that finds too few free permits frees
+    /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and an entry in the queue on the
+    /// server; a release grants to the head of the queue by message. A request that finds too few free permits frees
     /// those whose leases have ended, up to 100 more than it needs.
     pub fn acquire(
         &self,
@@ -424,8 +424,8 @@ impl LeasedSemaphore {
     /// # On the wire
     /// Two scripts, sent together.
     pub async fn status(&self) -> Result<LeasedStatus, QueryError> {
-        let (call, crowd) = (status(&self.pool.keys, LISTED), &self.pool.keys.crowd);
-        let (reply, waiting_processes) = self.pool.handle.status(&call, crowd, None).await?;
+        let (call, queue) = (status(&self.pool.keys, LISTED), &self.pool.keys.queue);
+        let (reply, waiting_processes) = self.pool.handle.status(&call, queue).await?;
         let status = LeasedStatus::read(&reply)
             .ok_or_else(|| unexpected(&reply))?
             .or_unmade(self.pool.unmade());

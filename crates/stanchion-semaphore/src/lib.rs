@@ -28,10 +28,9 @@
 //! ```
 //!
 //! # Order of waiters
-//! Within a process, waiters are served in order of arrival, for any number of permits: a request for many permits holds
-//! back later ones, as with tokio's semaphore, unless it cannot be served at present. Across processes, a free permit goes
-//! to the first request that arrives, with one exception: a waiting request for more than one permit joins a line on the
-//! server, and permits are kept back for the first in that line. [`Semaphore::acquire_many`] has the details.
+//! Within a process, waiters for the same number of permits are served in order of arrival. They share one entry in a queue on
+//! the server, which is served in order of arrival, too. A process passes its permits on to its own waiters at most 8 times in a
+//! row. A request for many permits holds the others up for a limited time. [`Semaphore::acquire_many`] has the details.
 
 mod danger;
 mod ids;

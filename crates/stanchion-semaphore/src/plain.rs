@@ -30,7 +30,7 @@ use crate::status::SemaphoreStatus;
 /// * P3: an acquire that returns no [`Permit`] leaves nothing behind once the server answers again.
 /// * P4: a release wakes as many waiters as it can serve, the processes in order of arrival; a lost message delays them until the
 ///   next poll (5 s).
-/// * Within a process, waiters are served in order of arrival. Across processes, see [`Semaphore::acquire_many`].
+/// * Within a process, waiters for the same number of permits are served in order of arrival. Across processes, see [`Semaphore::acquire_many`].
 ///
 /// # On the wire
 /// Redisson's `RSemaphore`: the string `name` with the number of free permits, and the channel `redisson_sc:{name}`. The
@@ -169,8 +169,8 @@ impl Semaphore {
     /// and its permits are released (P3), and a wake is passed on to the next waiter.
     ///
     /// # On the wire
-    /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
-    /// each waiter that a message can serve.
+    /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and an entry in the queue on the
+    /// server; a release grants to the head of the queue by message, and one more script confirms the grant.
     pub fn acquire(&self) -> impl Future<Output = Result<Permit, AcquireError>> + Send + 'static {
         self.acquire_many(1)
     }
@@ -193,21 +193,17 @@ impl Semaphore {
     /// ```
     ///
     /// # Guarantees
-    /// Small requests do not starve a big one. Within a process, no later waiter is served before it. Across
-    /// processes, a request for more than one permit joins a line on the server if it has to wait and is the first
-    /// waiter of its process. While there is a line, every refused first waiter joins it, even for one permit.
-    /// Permits are kept back for the first in line: other requests, and [`Semaphore::try_acquire`], get only those
-    /// that it does not need. So it is served when enough of the permits held at the time it became first have been
-    /// released. The line has 16 places; a request that finds none retries and takes the next free one.
+    /// Small requests do not starve a big one. The server orders requests by arrival; the tasks of a process that want the same number of
+    /// permits share a place in this order. When a big request is the first, it has a turn of 3 s. In that time free permits are kept for it:
+    /// other requests, and [`Semaphore::try_acquire`], get none.
     ///
-    /// A permit that never comes back does not stop the line. The first in line has a turn of 3 s. Holders that keep their permits through
-    /// the whole turn are marked as slow, and a request that needs their permits is skipped: others are served before it, even in its own
-    /// process, until the slow holders have released. Then it has another turn, twice as long. The marks last 5 min. So a big request
-    /// is served despite holds of up to 5 min, and a permit that never comes back costs the others 3 s in 5 min.
+    /// A permit that never comes back does not stop the queue. If the turn ends first, the request rests for ten times as long: it stays
+    /// in the queue, and all requests for which there are enough permits are served before it. Its
+    /// next turn is twice as long, up to 300 s. A big request is therefore served despite holds of up to 5 min, and a permit that never
+    /// comes back costs the others a tenth of the time at most.
     ///
-    /// Exceptions: Redisson's requests ignore the line. A first in line whose process has died keeps permits back for
-    /// 3 s. A request that needs permits which Java holds, or which do not exist, is skipped until enough are free. A
-    /// request whose turn ended while there were more than 256 holders is skipped for 5 min.
+    /// Exceptions: Redisson's requests ignore the queue. If the process of a big request was killed, no permits are kept for it. If it was
+    /// stopped, they are kept for one turn.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`]. [`AcquireError::Rejected`] for zero permits and for more than 2³¹ − 1.
@@ -358,8 +354,8 @@ impl Semaphore {
     /// # On the wire
     /// Two scripts, sent together; the cost grows with the number of holders.
     pub async fn status(&self) -> Result<SemaphoreStatus, QueryError> {
-        let (call, crowd) = (status(&self.pool.keys, true), &self.pool.keys.crowd);
-        let (reply, waiting_processes) = self.pool.handle.status(&call, crowd, None).await?;
+        let (call, queue) = (status(&self.pool.keys, true), &self.pool.keys.queue);
+        let (reply, waiting_processes) = self.pool.handle.status(&call, queue).await?;
         let status = SemaphoreStatus::read(&reply)
             .ok_or_else(|| unexpected(&reply))?
             .or_unmade(self.pool.unmade());

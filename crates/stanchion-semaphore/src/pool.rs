@@ -86,7 +86,9 @@ impl Pool {
         let operation = self.handle.operation().await?;
         let call = call(&operation);
         let reply = self.handle.operate(&operation, &call).await?;
-        let reply = self.handle.finished(reply, || pool::tend(&self.keys));
+        let reply = self
+            .handle
+            .finished(reply, || pool::tend(&self.keys, false));
         match reply.as_array().unwrap_or_default() {
             [Reply::Int(1), Reply::Int(result)] => Ok(*result),
             [Reply::Int(-1), _] => Err(QueryError::Unavailable {

@@ -21,9 +21,9 @@ pub struct SemaphoreStatus {
     pub available: i64,
     /// The holders, sorted by owner. A process that has died stays listed. Java's holders are not listed.
     pub holders: Vec<PermitHolder>,
-    /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
-    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) does not count. Redisson processes
-    /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
+    /// The number of waiting processes. Processes with this library are counted exactly, from the queue on the server and their
+    /// subscriptions. A process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) counts until a script finds it dead. Redisson
+    /// processes are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
 
@@ -93,9 +93,9 @@ pub struct LeasedStatus {
     /// Up to 1000 permits on the server, those whose leases end first. One whose lease has ended stays until a request needs
     /// it.
     pub permits: Vec<HeldPermit>,
-    /// The number of waiting processes. Processes with this library are counted exactly, from the line on the server: a process that died
-    /// counts for up to 20 s, and a process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) does not count. Redisson processes
-    /// are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
+    /// The number of waiting processes. Processes with this library are counted exactly, from the queue on the server and their
+    /// subscriptions. A process that only polls ([`Wake::Poll`](stanchion_client::Wake::Poll)) counts until a script finds it dead. Redisson
+    /// processes are counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no reply came.
     pub waiting_processes: Option<u64>,
 }
 

@@ -40,7 +40,10 @@ pub(crate) fn look(
         if let Some(first) = waiting.first() {
             let longest = waiting.iter().map(|it| it.began).min().unwrap_or(now);
             let subject = Subject::named(&*first.sync, name);
-            behind.insert(subject, (waiting.len() + rest, longest));
+            // Several queues may wait for one name.
+            let (count, since) = behind.entry(subject).or_insert((0, longest));
+            *count += waiting.len() + rest;
+            *since = longest.min(*since);
         }
         waits.extend(waiting.into_iter().map(|it| (name.clone(), it)));
     });

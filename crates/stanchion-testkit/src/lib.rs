@@ -6,7 +6,6 @@
 //! * [`Process`]: a child process whose output a test can wait for.
 //! * [`cancel_after`] and [`for_each_await_point`]: drop a future at its n-th await, and at every one.
 //! * [`eventually`]: wait for a condition.
-//! * [`expected_failure`]: a check that fails because of a known defect, and must not pass unnoticed.
 //!
 //! All tools fail by panicking, with a message that names the unmet condition.
 #![expect(
@@ -23,7 +22,6 @@ mod clock;
 mod clock_shim;
 mod cluster;
 mod eventually;
-mod expected;
 mod history;
 mod monitor;
 mod process;
@@ -40,7 +38,6 @@ pub use cancel::{cancel_after, for_each_await_point};
 pub use clock::machine_clock;
 pub use cluster::{Cluster, Migration};
 pub use eventually::{eventually, eventually_async, eventually_blocking};
-pub use expected::expected_failure;
 pub use history::{Event, History, Kind, Lane, Mode, Rule, Rules, Summary, Violation, check};
 pub use monitor::Monitor;
 pub use process::{Process, Signal, send as send_signal};

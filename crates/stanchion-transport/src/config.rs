@@ -138,8 +138,12 @@ pub struct ClientConfig {
     pub outage_tolerance: Duration,
     /// The longest time without a message before a waiter sends a request; up to a tenth less, at random. Default 5 s.
     ///
+    /// Where the server keeps one queue of processes (locks, read-write locks, multi-locks, semaphores), this is the interval of the
+    /// process at the head, 5 s at most. Each other process sends a request at a random moment within 1.5 times this interval for each
+    /// process in the queue, two minutes at most, so that the queue as a whole polls at a constant rate.
+    ///
     /// Short: less delay after a lost message. Long: fewer requests while nothing changes. A waiter that knows the end of a lease sends a request
-    /// then, even before this time. A process that waits for a lock sends one at least every 5 s, to keep its queue entry.
+    /// then, even before this time.
     #[serde(with = "humantime_serde")]
     pub poll_interval: Duration,
     /// The time for which a subscription is kept after its last waiter. Default 3 s.

@@ -48,7 +48,7 @@ impl Trace {
     }
 
     /// Maps the own channel of a process of this library, which is below Redisson's, to Redisson's channel. A grant by message counts as
-    /// the message for one permit.
+    /// the message for one permit, and so does the message on which a process confirms one.
     fn map_own_channels(&mut self) {
         let redissons = self.subscribed[0].clone();
         let own = redissons.trim_end_matches('"').to_owned() + ":";
@@ -56,7 +56,7 @@ impl Trace {
         for text in &mut self.published {
             if text.starts_with(&own) {
                 let (_, message) = text.split_once("\" \"").unwrap();
-                let message = if message.starts_with("G ") {
+                let message = if message.starts_with("G ") || message.starts_with("P OWNER 0") {
                     "1\""
                 } else {
                     message

@@ -1,4 +1,4 @@
-//! Tests `Preference::Writer`: a waiting writer blocks new readers, and readers and writers take turns.
+//! Tests `Preference::Writer`: readers and writers acquire in order of arrival, so a waiting writer blocks new readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -9,66 +9,57 @@ use stanchion::{AcquireError, Client, RwLock};
 use stanchion_testkit::eventually_async;
 use stanchion_tests::World;
 
-use super::{CHANNEL, rwlock};
+use super::rwlock;
 
-const MARK: &str = "stanchion_rwlock_writer:{job}";
-const TURN: &str = "stanchion_rwlock_turn:{job}";
+const LINE: &str = "stanchion_rwlock_line:{job}";
 
 suite! {
-    by_default_a_waiting_writer_leaves_no_mark_and_readers_acquire,
-    by_default_a_reader_ignores_a_mark,
+    by_default_readers_join_readers_while_a_writer_waits,
     a_waiting_writer_blocks_new_readers,
     a_holder_may_re_enter_and_renew_while_a_writer_waits,
     a_writer_that_stops_waiting_unblocks_readers,
     try_write_does_not_block_readers,
-    a_dead_writer_blocks_readers_for_its_grace_at_most,
-    a_mark_lasts_as_long_as_its_writer_waits,
+    a_killed_writer_blocks_no_reader,
+    a_writer_blocks_readers_for_as_long_as_it_waits,
     writers_of_several_processes_take_turns_with_readers,
     a_writer_with_preference_acquires_despite_a_stream_of_readers,
     alternating_writers_let_a_reader_acquire,
     a_reader_that_stops_waiting_does_not_block_writers,
-    a_dead_reader_blocks_writers_for_its_grace_at_most,
+    a_killed_reader_blocks_no_writer,
 }
 
 fn preferring(client: &Client) -> RwLock {
     rwlock(client).with_preference(Preference::Writer)
 }
 
-async fn marked(world: &World) {
-    eventually_async("a writer blocks readers", async || {
-        world.admin(&["EXISTS", MARK]) == "1"
+/// Waits until `count` processes are queued, and subscribed: the queue passes a process that receives no messages yet.
+async fn queued(world: &World, count: usize) {
+    eventually_async("the processes are queued", async || {
+        world.admin(&["ZCARD", LINE]) == count.to_string()
     })
     .await;
+    world.quiet().await;
 }
 
-async fn by_default_a_waiting_writer_leaves_no_mark_and_readers_acquire(world: &World) {
+/// A queue entry of a process that was killed, before all others. `side` is that of the entry.
+fn add_killed(world: &World, side: &str) {
+    let entry = format!("00000000-0000-8000-8000-000000000001:1{side}");
+    let _ = world.admin(&["ZADD", LINE, "1", &entry]);
+    let _ = world.admin(&["PEXPIRE", LINE, "150000"]);
+}
+
+async fn by_default_readers_join_readers_while_a_writer_waits(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = rwlock(&ours).read().await.unwrap();
     let writer = tokio::spawn({
         let lock = rwlock(&theirs);
         async move { lock.write().await.unwrap() }
     });
-    world.subscribed(CHANNEL).await;
-    world.quiet().await;
-    assert_eq!(world.admin(&["EXISTS", MARK]), "0");
+    queued(world, 1).await;
     assert!(!rwlock(&ours).status().await.unwrap().readers_held_off);
     let joined = rwlock(&ours).read().await.unwrap();
     drop((reading, joined));
     drop(writer.await.unwrap());
-    world.at_rest().await;
-}
-
-async fn by_default_a_reader_ignores_a_mark(world: &World) {
-    let client = world.client().await;
-    let _ = world.admin(&["SET", MARK, "elsewhere:1:write", "PX", "60000"]);
-    assert!(preferring(&client).try_read().await.unwrap().is_none());
-    let reading = rwlock(&client).try_read().await.unwrap().unwrap();
-    reading.release().await.unwrap();
-    // A mark does not block a writer with preference, and a writer does not remove another writer's mark.
-    let writing = preferring(&client).write().await.unwrap();
-    assert_eq!(world.admin(&["GET", MARK]), "elsewhere:1:write");
-    writing.release().await.unwrap();
-    let _ = world.admin(&["DEL", MARK]);
     world.at_rest().await;
 }
 
@@ -79,7 +70,7 @@ async fn a_waiting_writer_blocks_new_readers(world: &World) {
         let lock = preferring(&theirs);
         async move { lock.write().await.unwrap() }
     });
-    marked(world).await;
+    queued(world, 1).await;
     assert!(preferring(&ours).status().await.unwrap().readers_held_off);
     assert!(preferring(&ours).try_read().await.unwrap().is_none());
     let late = tokio::spawn({
@@ -89,11 +80,6 @@ async fn a_waiting_writer_blocks_new_readers(world: &World) {
     world.quiet().await;
     reading.release().await.unwrap();
     let writing = writer.await.unwrap();
-    assert_eq!(
-        world.admin(&["EXISTS", MARK]),
-        "0",
-        "a granted writer removes its mark"
-    );
     assert!(!late.is_finished());
     writing.release().await.unwrap();
     drop(late.await.unwrap());
@@ -108,7 +94,7 @@ async fn a_holder_may_re_enter_and_renew_while_a_writer_waits(world: &World) {
         let lock = preferring(&theirs);
         async move { lock.write().await.unwrap() }
     });
-    marked(world).await;
+    queued(world, 1).await;
     let again = reading.reenter().await.unwrap();
     reading.renew().await.unwrap();
     again.release().await.unwrap();
@@ -119,7 +105,7 @@ async fn a_holder_may_re_enter_and_renew_while_a_writer_waits(world: &World) {
         let lock = preferring(&ours);
         async move { lock.write().await.unwrap() }
     });
-    marked(world).await;
+    queued(world, 1).await;
     let options = stanchion::AcquireOptions::new().owner(writing.owner());
     let nested = preferring(&theirs).try_read_with(options).await.unwrap();
     assert!(nested.is_some());
@@ -135,30 +121,30 @@ async fn a_writer_that_stops_waiting_unblocks_readers(world: &World) {
         let lock = preferring(&theirs);
         let writer = tokio::spawn(async move {
             match way {
-                "timeout" => lock.write_timeout(Duration::from_millis(400)).await,
+                "timeout" => lock.write_timeout(Duration::from_millis(1000)).await,
                 _ => lock.write().await,
             }
         });
-        marked(world).await;
+        queued(world, 1).await;
         let late = tokio::spawn({
             let lock = preferring(&ours);
             async move { lock.read().await.unwrap() }
         });
-        world.quiet().await;
         match way {
             "timeout" => {
                 let error = writer.await.unwrap().unwrap_err();
                 assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
             }
             _ => {
+                queued(world, 2).await;
                 assert!(!late.is_finished(), "the writer does not block the reader");
                 writer.abort();
             }
         }
-        // Woken by message: before the grace of 2 s, which began with the writer's request, and before the poll interval of 5 s.
+        // Woken by message: before the 2 s after which the writer would count as stopped, and the poll interval of 5 s.
         let joined = tokio::time::timeout(Duration::from_millis(1500), late).await;
         drop(joined.expect(way).unwrap());
-        assert_eq!(world.admin(&["EXISTS", MARK]), "0", "{way}");
+        queued(world, 0).await;
     }
     drop(reading);
     world.at_rest().await;
@@ -168,7 +154,7 @@ async fn try_write_does_not_block_readers(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = preferring(&ours).read().await.unwrap();
     assert!(preferring(&theirs).try_write().await.unwrap().is_none());
-    assert_eq!(world.admin(&["EXISTS", MARK]), "0");
+    assert_eq!(world.admin(&["EXISTS", LINE]), "0");
     drop(
         preferring(&ours)
             .try_read()
@@ -180,32 +166,40 @@ async fn try_write_does_not_block_readers(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_dead_writer_blocks_readers_for_its_grace_at_most(world: &World) {
-    let client = world.client().await;
-    // The mark of a writer whose process was killed while it waited.
-    let _ = world.admin(&["SET", MARK, "dead:1:write", "PX", "2000"]);
-    let started = client.now();
-    drop(preferring(&client).read().await.unwrap());
-    let waited = client.now().since(started);
-    assert!(waited > Duration::from_millis(1500), "{waited:?}");
-    assert!(waited < Duration::from_millis(4500), "{waited:?}");
+async fn a_killed_writer_blocks_no_reader(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = preferring(&ours).read().await.unwrap();
+    add_killed(world, "");
+    let joined = tokio::time::timeout(Duration::from_millis(1500), preferring(&theirs).read());
+    drop((reading, joined.await.unwrap().unwrap()));
     world.at_rest().await;
 }
 
-async fn a_mark_lasts_as_long_as_its_writer_waits(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let reading = preferring(&ours).read().await.unwrap();
+async fn a_writer_blocks_readers_for_as_long_as_it_waits(world: &World) {
+    let clients = [
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    ];
+    let reading = preferring(&clients[0]).read().await.unwrap();
     let writer = tokio::spawn({
-        let lock = preferring(&theirs);
+        let lock = preferring(&clients[1]);
         async move { lock.write().await.unwrap() }
     });
-    marked(world).await;
-    for _ in 0..10 {
+    queued(world, 1).await;
+    let late = tokio::spawn({
+        let lock = preferring(&clients[2]);
+        async move { lock.read().await.unwrap() }
+    });
+    queued(world, 2).await;
+    for _ in 0..15 {
         tokio::time::sleep(Duration::from_millis(400)).await;
-        assert_eq!(world.admin(&["EXISTS", MARK]), "1");
+        let joined = preferring(&clients[0]).try_read().await.unwrap();
+        assert!(joined.is_none() && !late.is_finished());
     }
     drop(reading);
     drop(writer.await.unwrap());
+    drop(late.await.unwrap());
     world.at_rest().await;
 }
 
@@ -317,10 +311,10 @@ async fn alternating_writers_let_a_reader_acquire(world: &World) {
         assert!(passed <= 4, "{passed} writers overtook the reader");
         reading.release().await.unwrap();
     }
-    // Readers of two processes hold together.
+    // Each is released at once: a writer may come between the two.
     let [one, other] = readers.each_ref().map(preferring);
-    let (one, other) = tokio::join!(one.read(), other.read());
-    drop((one.unwrap(), other.unwrap()));
+    let pass = async |lock: RwLock| lock.read().await.unwrap().release().await.unwrap();
+    tokio::join!(pass(one), pass(other));
     done.store(true, SeqCst);
     for task in tasks {
         task.await.unwrap();
@@ -339,18 +333,9 @@ async fn a_reader_that_stops_waiting_does_not_block_writers(world: &World) {
         let lock = preferring(&clients[1]);
         async move { lock.read().await }
     });
-    eventually_async("the call waits", async || {
-        world.admin(&["GET", TURN]).starts_with('.')
-    })
-    .await;
-    // The mark of another writer blocks the reader in its turn.
-    let _ = world.admin(&["SET", MARK, "elsewhere:1:write", "PX", "60000"]);
+    queued(world, 1).await;
     reader.abort();
-    eventually_async("the reader removes its turn", async || {
-        world.admin(&["EXISTS", TURN]) == "0"
-    })
-    .await;
-    let _ = world.admin(&["DEL", MARK]);
+    queued(world, 0).await;
     let second = tokio::spawn({
         let lock = preferring(&clients[2]);
         async move { lock.write().await.unwrap() }
@@ -360,26 +345,17 @@ async fn a_reader_that_stops_waiting_does_not_block_writers(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_dead_reader_blocks_writers_for_its_grace_at_most(world: &World) {
-    let client = world.client().await;
-    // The turn of a reader that was killed before it acquired.
-    let _ = world.admin(&["SET", TURN, "!dead:1", "PX", "2000"]);
-    assert!(preferring(&client).try_write().await.unwrap().is_none());
-    let started = client.now();
-    let writing = preferring(&client).write().await.unwrap();
-    let waited = client.now().since(started);
-    assert!(waited > Duration::from_millis(1500), "{waited:?}");
-    assert!(waited < Duration::from_millis(4500), "{waited:?}");
-    writing.release().await.unwrap();
-    // By default the turn is ignored.
-    let _ = world.admin(&["SET", TURN, "!dead:1", "PX", "60000"]);
-    rwlock(&client)
-        .write()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let _ = world.admin(&["DEL", TURN]);
+async fn a_killed_reader_blocks_no_writer(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let first = preferring(&ours).write().await.unwrap();
+    add_killed(world, "R");
+    let second = tokio::spawn({
+        let lock = preferring(&theirs);
+        async move { lock.write().await.unwrap() }
+    });
+    queued(world, 2).await;
+    first.release().await.unwrap();
+    let second = tokio::time::timeout(Duration::from_millis(1000), second).await;
+    second.unwrap().unwrap().release().await.unwrap();
     world.at_rest().await;
 }

@@ -114,7 +114,7 @@ async fn passes_its_wake_up_on(doomed: Side, held: Side, survivor: Side, prefere
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_dropped_anywhere_removes_its_mark() {
+async fn a_writer_dropped_anywhere_blocks_no_reader() {
     let world = World::slow_engine();
     let (client, other) = (world.client().await, world.client().await);
     for polls in 0..12 {
@@ -123,10 +123,10 @@ async fn a_writer_dropped_anywhere_removes_its_mark() {
         assert!(done.is_none(), "the lock is held by a reader");
         let started = Instant::now();
         let joined = preferring(&other).read().await.unwrap();
-        // Sooner than the mark would expire.
+        // Sooner than a stopped writer is passed.
         assert!(
             started.elapsed() < SOON,
-            "blocked by the mark after {polls} polls"
+            "blocked by the writer after {polls} polls"
         );
         drop((reading, joined));
         assert_clean(&world, &client, polls).await;

@@ -22,7 +22,6 @@ const fn ms(millis: u64) -> Duration {
 
 const BASE: &str = "redisson_rwlock:{job}";
 const LINE: &str = "stanchion_rwlock_line:{job}";
-const CROWD: &str = "stanchion_rwlock_crowd:{job}";
 
 fn rwlock(client: &Client) -> RwLock {
     RwLock::new(client, "job").unwrap()
@@ -178,11 +177,11 @@ fn passing(client: &Client, side: Side) -> JoinHandle<()> {
 
 /// Waits until `writers` processes are queued to write, and `readers` to read.
 async fn queued(world: &World, writers: usize, readers: usize) {
-    // All readers share one entry of the queue.
-    let line = (writers + readers.min(1)).to_string();
     eventually("the processes are queued", || {
-        world.admin(&["ZCARD", LINE]) == line
-            && world.admin(&["ZCARD", CROWD]) == readers.to_string()
+        let all = "return table.concat(redis.call('ZRANGE', KEYS[1], 0, -1), ' ')";
+        let entries = world.admin(&["EVAL", all, "1", LINE]);
+        let reads = entries.matches(['r', 'R']).count();
+        reads == readers && entries.matches(':').count() == writers + readers
     })
     .await;
     world.quiet().await;
@@ -349,7 +348,7 @@ async fn waiting_readers_join_a_redisson_reader() {
     assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
 }
 
-/// `x` and `{x}` share Redisson's channel, but neither the queue nor the wait set.
+/// `x` and `{x}` share Redisson's channel, but not the queue.
 #[tokio::test(start_paused = true)]
 async fn a_name_in_braces_has_its_own_queue() {
     let world = World::engine();
@@ -359,13 +358,11 @@ async fn a_name_in_braces_has_its_own_queue() {
     let braced = of(&clients[0], "{job}").write().await.unwrap();
     let writer = tokio::spawn(of(&clients[1], "{job}").write());
     let reader = tokio::spawn(of(&clients[2], "{job}").read());
-    for key in ["line", "crowd"] {
-        let key = format!("stanchion_rwlock_{key}_braced:{{job}}");
-        eventually("the processes are queued", || {
-            world.admin(&["EXISTS", &key]) == "1"
-        })
-        .await;
-    }
+    let line = "stanchion_rwlock_line_braced:{job}";
+    eventually("the processes are queued", || {
+        world.admin(&["ZCARD", line]) == "2"
+    })
+    .await;
     world.quiet().await;
     plain.release().await.unwrap();
     world.quiet().await;
@@ -399,9 +396,9 @@ async fn a_release_skips_processes_without_a_connection() {
     assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
 }
 
-/// The notified readers do not respond, so the next process in the queue sends a request.
+/// L13: the grants to the readers end after 1.5 s, and the next process in the queue looks then.
 #[tokio::test(start_paused = true)]
-async fn frozen_readers_delay_the_next_writer_only_briefly() {
+async fn frozen_readers_delay_the_next_writer_by_one_short_lease() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 21).await;
     let _silent: Vec<_> = clients[..20].iter().map(reading).collect();
@@ -417,7 +414,7 @@ async fn frozen_readers_delay_the_next_writer_only_briefly() {
     let released = Instant::now();
     guard.release().await.unwrap();
     last.await.unwrap().unwrap().release().await.unwrap();
-    assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
+    assert!(released.elapsed() < ms(1600), "{:?}", released.elapsed());
 }
 
 /// L3: no other process is queued behind the readers.
@@ -470,22 +467,18 @@ async fn a_cancelled_waiter_passes_its_turn_on() {
     }
 }
 
-/// The last reader of a process gives up while writers of it wait, and the other way round.
+/// The first waiter of a process gives up, and the next one wants the other side.
 #[tokio::test(start_paused = true)]
-async fn readers_and_writers_of_a_process_have_separate_queue_entries() {
+async fn the_queue_entry_of_a_process_is_that_of_its_first_waiter() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 1).await;
-    for leaves in [Side::Read, Side::Write] {
+    for (leaves, other) in [(Side::Read, Side::Write), (Side::Write, Side::Read)] {
         let first = passing(&clients[0], leaves);
         let (writers, readers) = (
             usize::from(leaves == Side::Write),
             usize::from(leaves == Side::Read),
         );
         queued(&world, writers, readers).await;
-        let other = match leaves {
-            Side::Read => Side::Write,
-            Side::Write => Side::Read,
-        };
         let second = passing(&clients[0], other);
         world.quiet().await;
         first.abort();
@@ -497,9 +490,9 @@ async fn readers_and_writers_of_a_process_have_separate_queue_entries() {
     world.at_rest().await;
 }
 
-/// P4: the client that forces the release does not prefer writers. The mark of the next writer is removed all the same.
+/// P4: the client that forces the release does not prefer writers. Nothing blocks readers after the next writer all the same.
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_leaves_no_mark() {
+async fn readers_acquire_after_a_forced_release_and_a_writer() {
     let world = World::engine();
     let clients = world.fleet(3).await;
     let prefers_writers = |client| rwlock(client).with_preference(Preference::Writer);
@@ -632,12 +625,12 @@ async fn dead_processes_block_no_waiter_and_leave_nothing() {
     let world = World::engine();
     let (holder, guard, clients) = written(&world, 2).await;
     for n in 0..1000 {
-        let dead = format!("00000000-0000-8000-8000-{n:012}:1");
-        let _ = world.admin(&["ZADD", CROWD, &n.to_string(), &dead]);
+        let side = if n % 2 == 0 { "" } else { "r" };
+        let dead = format!("00000000-0000-8000-8000-{n:012}:1{side}");
+        let _ = world.admin(&["ZADD", LINE, &n.to_string(), &dead]);
     }
-    let _ = world.admin(&["ZADD", LINE, "0", "readers+"]);
     let (writer, reader) = (writing(&clients[0]), reading(&clients[1]));
-    queued_at_least(&world, 2).await;
+    queued_at_least(&world, 1002).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     let writer = async { writer.await.unwrap().unwrap().release().await.unwrap() };

@@ -30,7 +30,7 @@ async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
     let error = lock.read().await.unwrap_err();
     assert!(is_out_of_memory(&error), "{error}");
     assert_eq!(world.keys(), keys, "nothing was written");
-    // At maxmemory a waiting writer does not set its mark.
+    // At maxmemory a waiting writer has no queue entry.
     let preferring = preferring(&client);
     let error = preferring
         .write_timeout(Duration::from_millis(100))

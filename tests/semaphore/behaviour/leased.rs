@@ -10,7 +10,7 @@ use stanchion::{
     QueryError, Rejection, ReleaseError, Renewal,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::permits::{CHANNEL, Kind, LEASES, LINE, NAME};
+use stanchion_tests::permits::{CHANNEL, Kind, LEASES, NAME};
 use stanchion_tests::{World, kept};
 
 suite! {
@@ -436,14 +436,12 @@ async fn a_big_request_that_is_dropped_reserves_no_permits(world: &World) {
         let semaphore = of(&theirs);
         async move { semaphore.acquire_many(3).await }
     });
-    eventually("the request is queued", || {
-        world.admin(&["LLEN", LINE]) == "1"
-    })
-    .await;
+    eventually("the request is queued", || Kind::Leased.queued(world) == 1).await;
+    world.waiting(&theirs, 1, CHANNEL).await;
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     big.abort();
     eventually("the queue entry is removed", || {
-        world.admin(&["LLEN", LINE]) == "0"
+        Kind::Leased.queued(world) == 0
     })
     .await;
     semaphore

@@ -240,10 +240,7 @@ async fn the_creation_of_a_semaphore_wakes_its_waiters(world: &World) {
         clear(world);
         let (ours, theirs) = (world.client().await, world.client().await);
         let waiters: Vec<_> = (0..2).map(|_| waiting(&kind.on(&theirs), 1)).collect();
-        eventually("the calls wait", || {
-            world.keys().iter().any(|key| key.contains("crowd"))
-        })
-        .await;
+        eventually("the calls wait", || kind.queued(world) == 1).await;
         world.quiet().await;
         let held = ephemeral(kind, &ours, LONG).acquire(1).await.unwrap();
         for waiter in waiters {

@@ -65,7 +65,11 @@ pub(crate) fn clear(world: &World) {
 /// Waits until only keys are left that expire within seconds.
 pub(crate) async fn is_gone(world: &World) {
     eventually("only marks of operations are left", || {
-        let brief = ["stanchion_once:", "stanchion_semaphore_wake:"];
+        let brief = [
+            "stanchion_once:",
+            "stanchion_semaphore_wake:",
+            "stanchion_leased_wake:",
+        ];
         world
             .keys()
             .iter()

@@ -149,7 +149,7 @@ fn lost_wake(entry: &Entry) -> Finding {
             "{name}: free for {} s while {waiting} wait",
             AGAIN.as_secs()
         ),
-        "messages do not arrive (see above), or those who wait are dead: they are forgotten after 20 s",
+        "messages do not arrive (see above), or those who wait are dead: they are forgotten within 150 s",
     )
 }
 
@@ -168,7 +168,7 @@ async fn free_for_long(client: &Client, entries: &[Entry]) -> BTreeSet<Vec<u8>> 
     if suspects.is_empty() {
         return still;
     }
-    // Waiters poll every 5 s at the latest, and their places end 20 s after their last request.
+    // The head of a queue polls every 5 s at the latest, and a queue ends 150 s after its last request at the latest.
     tokio::time::sleep(AGAIN).await;
     for entry in suspects {
         if is_free(client, &entry.key).await {

@@ -47,7 +47,6 @@ const COMMANDS: [&str; 45] = [
     "LINDEX K 0",
     "LLEN K",
     "LPOP K",
-    "LPUSH K v",
     "LRANGE K 0 1",
     "LREM K 0 v",
     "RPUSH K v",
@@ -56,6 +55,7 @@ const COMMANDS: [&str; 45] = [
     "ZCOUNT K 0 1",
     "ZRANGE K 0 1",
     "ZRANGEBYSCORE K 0 1",
+    "ZRANK K m",
     "ZREM K m",
     "ZSCORE K m",
 ];

@@ -6,23 +6,21 @@ use std::time::Duration;
 use super::plan::Plan;
 use super::timeout_at;
 use crate::dated::Dated;
-use crate::description::{Request, Sharing, Synchronizer, Verdict, now_of, rest_of};
+use crate::description::{Request, Synchronizer, Verdict, now_of, rest_of};
 use crate::error::{AcquireError, Rejection};
 use crate::hint::Hint;
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
-use crate::hold::sweep::{Debt, Gathered, finished};
-use crate::line::{Approach, Reason, Sign};
+use crate::hold::sweep::{Debt, finished};
+use crate::line::{Approach, Reason};
 use crate::shared::Core;
-use crate::token::FencingToken;
-use crate::waiting::{Applicant, LockEntry, Position, Stay, Ticket};
+use crate::waiting::{Applicant, LockEntry, Stay, Ticket};
 use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, Wake, micros};
 
 /// The outcome of one request.
 pub(super) enum Attempt {
-    /// The hold, and the number of permits still free after it.
-    Granted(Hold, u32),
+    Granted(Hold),
     /// Refused, with the time after which to retry. Boxed: most hints are empty, and every waiter carries one.
     Busy(Option<Duration>, Box<Hint>),
     /// Refused because the request reached the server after its deadline.
@@ -41,8 +39,10 @@ pub(super) struct Asking<'a> {
     pub(super) debt: Arc<Debt>,
     /// Borrowed: with a copy, the future of every waiter would contain the plan twice.
     plan: &'a Plan,
-    /// The reason of the next request, if the server keeps a line.
+    /// The reason of the next request.
     reason: Reason,
+    /// True if the next request may get an entry in the queue on the server.
+    first: bool,
     /// Delays a shutdown until the outcome of the last request is handled (P3). Dropped after the clean-up has begun.
     busy: Option<Busy>,
 }
@@ -59,13 +59,15 @@ impl<'a> Asking<'a> {
             debt,
             plan,
             reason: Reason::Turn,
+            first: true,
             busy: None,
         }
     }
 
-    /// Uses the place of this process in a line, if there is one, for the next request.
-    pub(super) fn step_up(&mut self, ticket: &Ticket) {
-        let (standing, reason) = ticket.step_up(&self.debt);
+    /// Uses the entry of this process in the queue on the server, if there is one, for the next request.
+    pub(super) fn step_up(&mut self, ticket: &Ticket, reason: Reason) {
+        let (standing, first) = ticket.step_up(&self.debt, reason);
+        self.first = first;
         if let Some(standing) = standing {
             // The replaced debt was not used yet, or is swept here.
             self.debt = standing;
@@ -134,14 +136,13 @@ impl<'a> Asking<'a> {
     pub(super) async fn attempt(
         &mut self,
         entry: &Arc<LockEntry>,
-        position: Position,
         deadline: Moment,
     ) -> Option<Attempt> {
         // P3: the request owns all data that it needs, because it may outlive this future and its caller.
         let (debt, entry) = (Arc::clone(&self.debt), Arc::clone(entry));
-        let (plan, reason) = (self.plan.clone(), self.reason);
+        let (plan, reason, first) = (self.plan.clone(), self.reason, self.first);
         let mut work = Persistent::new(&self.debt.core.runner, async move {
-            ask(&debt, &plan, &entry, position, reason).await
+            ask(&debt, &plan, &entry, first, reason).await
         });
         let core = &self.debt.core;
         // If this future is dropped here, or the deadline passes, `work` continues in the background. A grant is released there, and the
@@ -161,7 +162,7 @@ impl<'a> Asking<'a> {
                 let lease = self.plan.terms.first_asked(core.clock.now());
                 self.debt = Arc::new(Debt::new(core, &self.debt.sync, lease));
             }
-            Attempt::Granted(..)
+            Attempt::Granted(_)
             | Attempt::Busy(..)
             | Attempt::Rejected(_)
             | Attempt::NotNow(_)
@@ -220,7 +221,7 @@ async fn ask(
     debt: &Debt,
     plan: &Plan,
     entry: &Arc<LockEntry>,
-    position: Position,
+    first: bool,
     reason: Reason,
 ) -> Attempt {
     let (core, sync) = (&debt.core, &debt.sync);
@@ -231,16 +232,13 @@ async fn ask(
     let request = Request {
         since: limit.sent.saturating_sub(micros(sent.since(plan.began))),
         waits: plan.waits(),
-        first: position.first,
+        first,
         queued: debt.is_queued(),
         approach: Approach {
             arrived: debt.arrived(),
-            reason: position.reason.unwrap_or(reason),
+            reason,
             polls: core.config.wake == Wake::Poll,
-            hears: (debt.is_queued() || position.reason.is_some())
-                && entry.hears_for_line(core, &**sync),
-            others: position.others,
-            surplus: position.surplus,
+            hears: debt.is_queued() && entry.hears_for_line(core, &**sync),
         },
         within: other.and_then(|it| it.within.as_ref()),
         from: other.and_then(|it| it.from.as_ref()),
@@ -261,20 +259,9 @@ async fn ask(
     if let Ok(reply) = &answer {
         entry.answered(&**sync, reply);
     }
-    // P3: the request itself records the membership in the wait set, because its caller may be gone.
-    let gathered = || {
-        if position.reason.is_some() && request.waits && !request.approach.polls {
-            entry.gathered(Gathered::new(core, sync));
-        }
-    };
     match answer {
         Ok(reply) => match Verdict::read(&reply) {
             Some(Verdict::Granted(token)) => {
-                let (token, left) = match sync.sharing() {
-                    Sharing::Permits(_) => (None, token.map_or(0, FencingToken::get)),
-                    _ => (token, 0),
-                };
-                let left = u32::try_from(left).unwrap_or(u32::MAX);
                 let (due, next) = dates(core, sync.dated(rest_of(&reply)));
                 let grant = Grant {
                     owner: debt.owner.clone(),
@@ -287,12 +274,9 @@ async fn ask(
                     due,
                     next,
                 };
-                if position.others {
-                    gathered();
-                }
                 let hold = Hold::begin(core, sync, entry, grant);
                 if hold.is_held() || sync.keeps_late_grants() {
-                    Attempt::Granted(hold, left)
+                    Attempt::Granted(hold)
                 } else {
                     // P1: the lease has ended before the reply arrived. The hold is dropped here, which releases it.
                     Attempt::Stale
@@ -303,11 +287,8 @@ async fn ask(
                 // Recorded by the request, not by its caller: the caller may be gone, but the place or mark is on the server (P3).
                 if let Some(placed) = hint.placed() {
                     debt.placed(placed.arrived);
-                } else if plan.waits() && (sync.leaves_sign() || hint.sign() == Sign::InLine) {
+                } else if plan.waits() && sync.leaves_sign() {
                     debt.queued();
-                }
-                if matches!(hint, Hint::Waits { .. }) {
-                    gathered();
                 }
                 Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))
             }
@@ -320,7 +301,6 @@ async fn ask(
         Err(Failure::Unanswered(outage)) => {
             // The request may still run until then, and be granted or take a place (P3).
             debt.unanswered(limit.ends_by);
-            gathered();
             Attempt::Unanswered(outage)
         }
         // The request has not run, so there is nothing to undo.

@@ -10,7 +10,7 @@ use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::millis::Brief;
 use crate::shared::Core;
-use crate::waiting::{LockEntries, Position};
+use crate::waiting::LockEntries;
 use stanchion_transport::{Moment, Outage};
 
 /// An acquire that does not wait. Retries until the deadline, but only after an outage, a late request or a stale grant.
@@ -30,13 +30,10 @@ pub(super) async fn once(
     };
     let mut asking = Asking::new(core, sync, &plan);
     loop {
-        let outage = match asking
-            .attempt(visit.entry(), Position::default(), deadline)
-            .await
-        {
-            Some(Attempt::Granted(hold, left)) => {
+        let outage = match asking.attempt(visit.entry(), deadline).await {
+            Some(Attempt::Granted(hold)) => {
                 // Also when the client is closing: the hold is then dropped, and released through this queue.
-                visit.entry().acquired(&hold, left);
+                visit.entry().acquired(&hold);
                 return asking.unless_closing(Ok(hold));
             }
             // The debt of an earlier unanswered try remains, and its drop sweeps (P3).

@@ -131,19 +131,15 @@ pub(super) fn wait(
                 }
                 Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
                 Turn::Seen => return Ok(asking.seen(ticket.entry())),
-                Turn::Try => {}
+                Turn::Try(reason) => asking.step_up(&ticket, reason),
             }
-            asking.step_up(&ticket);
-            let Some(attempt) = asking
-                .attempt(ticket.entry(), ticket.position(), patience)
-                .await
-            else {
+            let Some(attempt) = asking.attempt(ticket.entry(), patience).await else {
                 // P8: the request is under way, and may be granted before its sweep.
                 return Err(plan.timed_out(core, sync, asking.debt.under_way()));
             };
             match attempt {
-                Attempt::Granted(hold, left) => {
-                    ticket.acquired(&hold, left);
+                Attempt::Granted(hold) => {
+                    ticket.acquired(&hold);
                     if waited && !asking.comes_anew() {
                         core.tell(|sink| sink.woken(sync.kind().name(), true));
                     }
@@ -166,6 +162,9 @@ pub(super) fn wait(
                             asking.stay(),
                             terms,
                         );
+                        if hint.placed().is_some() && !ticket.brings(&asking.debt) {
+                            asking.stood();
+                        }
                     }
                     _ => {
                         if std::mem::replace(&mut waited, true) && !asking.comes_anew() {

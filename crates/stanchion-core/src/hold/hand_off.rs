@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::release::{Freed, Sent, ambiguous, end, gone, publicly, was_sent};
-use super::sweep::{Debt, Gathered, finished, is_divided};
+use super::sweep::{Debt, finished, is_divided};
 use crate::description::{Request, Sharing, Synchronizer, Tenure, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
-use crate::line::{Approach, Placed};
+use crate::line::Placed;
 use crate::options::HoldTerms;
 use crate::owner::Owner;
 use crate::waiting::{End, LockEntry, Successor};
@@ -29,8 +29,6 @@ struct Passing<'a> {
     to: Arc<Debt>,
     /// True for permits: one try only. Other permits may be free, so a waiter must not wait longer than for a request of its own.
     once: bool,
-    /// For permits: data for the server about the waiters of this process behind the new owner.
-    approach: Approach,
 }
 
 enum Passed {
@@ -63,7 +61,6 @@ impl<'a> Passing<'a> {
                 terms.first_asked(from.core.clock.now()),
             )),
             once: matches!(to.sharing(), Sharing::Permits(_)),
-            approach: Approach::default(),
         }
     }
 
@@ -74,8 +71,7 @@ impl<'a> Passing<'a> {
             let sent = core.clock.now();
             // Each try has the same two owners, by which the script recognises an earlier run (R7).
             let limit = core.limit(self.from.sync.name(), sent);
-            let mut request = limit.request(&self.to.owner, self.terms.first_asked(sent));
-            request.approach = self.approach;
+            let request = limit.request(&self.to.owner, self.terms.first_asked(sent));
             let Some(call) = call(&request) else {
                 return Passed::Rejected;
             };
@@ -140,8 +136,7 @@ pub(super) async fn hand_off(
 ) -> Result<(), ReleaseError> {
     let (to, queue) = (&successor.sync, &successor.entry);
     let moves = state.sync.in_parts() && !Arc::ptr_eq(queue, &state.entry);
-    let mut passing = Passing::new(state, to, successor.terms, queue);
-    passing.approach = successor.approach;
+    let passing = Passing::new(state, to, successor.terms, queue);
     // P2: the successor's token comes from the successor's counter.
     let script = |request: &Request<'_>| match successor.turn_is_over() {
         false => Some(to.hand_off()?.hand_off(&state.owner, request)),
@@ -152,10 +147,6 @@ pub(super) async fn hand_off(
         Passed::To(hold) if hold.is_held() => {
             let kind = state.sync.kind().name();
             state.core.tell(|sink| sink.handed(kind));
-            if successor.approach.others && !successor.approach.polls {
-                // P3: the script has added this process to the wait set, unless it was registered already.
-                queue.gathered(Gathered::new(&state.core, to));
-            }
             queue.hand_over(&successor, hold);
             if moves {
                 // Invariant 3 of the queue that the hold leaves: its next waiter sends a request, or has a place in line.
@@ -249,7 +240,7 @@ pub(crate) async fn downgrade(
         Passed::To(hold) => {
             // The script's message wakes the waiters of other processes; the local ones are woken here.
             state.entry.freed(&state.core, &state, End::Unknown);
-            state.entry.acquired(&hold, 0);
+            state.entry.acquired(&hold);
             if let (Some(owner), Some(seated)) = (owner, &mut seated) {
                 hold.adopt(&owner);
                 seated.shared = hold.weak();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::hand_off::hand_off;
 use super::sweep::{Leftover, is_divided, persist, served, tend_soon};
-use crate::description::{Sharing, Tenure, code_of};
+use crate::description::{Tenure, code_of};
 use crate::error::{LeaseLost, LostReason, ReleaseError};
 use crate::hold::state::HoldState;
 use crate::waiting::{End, Piggyback};
@@ -201,11 +201,10 @@ fn released(
     if let Ok((reply, _)) = &done {
         served(core, &state.sync, reply);
     }
-    let takes_permits = matches!(state.sync.sharing(), Sharing::Permits(_));
-    let done = done.map(|(reply, resent)| (code_of(&reply), left_in(&reply), resent));
+    let done = done.map(|(reply, resent)| (code_of(&reply), resent));
     let (end, outcome) = match done {
         // P6: an earlier run has released the hold.
-        Ok((Some(GONE), _, resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
+        Ok((Some(GONE), resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
         Ok((Some(GONE), ..)) => {
             // A new master that has lost the grant may still have the owner's place in the queue.
             if core.servers.fails_over() {
@@ -213,7 +212,6 @@ fn released(
             }
             (End::Unknown, Err(gone(state)))
         }
-        Ok((Some(_), Some(left), _)) if takes_permits => (End::Left(left), Ok(())),
         Ok((Some(_), ..)) => (End::Released, Ok(())),
         Ok((None, ..)) => (End::Unknown, Ok(())),
         Err(failure) => (End::Unknown, Err(unreleased(state, failure))),
@@ -244,12 +242,6 @@ async fn divided(
         tend_soon(&state.core, &state.sync);
     }
     done
-}
-
-/// The number of free permits in the reply to a release of permits; present if only this process has waiters.
-fn left_in(reply: &Reply) -> Option<u32> {
-    let left = reply.as_array()?.get(1)?.as_int()?;
-    u32::try_from(left).ok()
 }
 
 pub(super) fn gone(state: &HoldState) -> ReleaseError {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
-use crate::description::{ServerLine, Sharing, Synchronizer, Tenure, code_of, rest_of};
+use crate::description::{Sharing, Synchronizer, Tenure, code_of, rest_of};
 use crate::free_by::FreeBy;
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
@@ -21,16 +21,13 @@ use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 /// four until the client is missed, four more if a client has returned after a cut, four for the grant, and four for skew.
 const FORGOTTEN: u32 = 16;
 
-/// The time after which the server grants no more to a place in a line: the TTL of a line without requests (20 s)
-/// plus the length of a grant by message (1.5 s), see `line.lua`.
-const STANDS: Duration = Duration::from_millis(21_500);
+/// The time after which the server grants no more to an entry in a queue: the TTL of a queue without requests plus the length of a grant by
+/// message (1.5 s), see `line.lua`.
+const STANDS: Duration = Duration::from_millis(151_500);
 
 /// The longest outage during which the client keeps trying to give up a place in a queue. The attempts keep the
 /// client's connections alive, so a server that never returns must not prolong them indefinitely.
 pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
-
-/// The TTL of a wait set, counted from the last request of a waiting process.
-pub(crate) const GATHERED: Duration = Duration::from_secs(20);
 
 /// The possible leftovers of the requests of one new owner: a hold, a place in the server's queue, a request that may still run.
 ///
@@ -182,51 +179,6 @@ impl Drop for Debt {
     }
 }
 
-/// The place of this process in a wait set on the server. Its drop gives up the place in the background (P3); a shutdown waits for that.
-#[derive(Debug)]
-pub(crate) struct Gathered {
-    core: Arc<Core>,
-    sync: Arc<dyn Synchronizer>,
-    ended: bool,
-}
-
-impl Gathered {
-    pub(crate) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) -> Self {
-        Self {
-            core: Arc::clone(core),
-            sync: Arc::clone(sync),
-            ended: false,
-        }
-    }
-
-    /// The description of the request that registered this process.
-    pub(crate) const fn sync(&self) -> &Arc<dyn Synchronizer> {
-        &self.sync
-    }
-
-    /// Drops the place without sending a command, because the server has already removed it.
-    pub(crate) fn ended(mut self) {
-        self.ended = true;
-    }
-}
-
-impl Drop for Gathered {
-    fn drop(&mut self) {
-        let call = self.sync.line().and_then(ServerLine::leave);
-        let Some(call) = call.filter(|_| !self.ended) else {
-            return;
-        };
-        let (core, sync) = (Arc::clone(&self.core), Arc::clone(&self.sync));
-        self.core.runner.finish(async move {
-            let hopeless = core.clock.now() + GATHERED;
-            let left = persist(&core, &*sync, Path::Background, &call, hopeless, false).await;
-            // A new waiter may have registered this process again before this request removed it. So the first waiter sends a new request.
-            core.entries.ask_again(&*sync);
-            tracing::debug!(?left, "left a crowd");
-        });
-    }
-}
-
 /// The leftovers of an owner on the server: a hold, a place in a queue, or a request that may still run.
 #[derive(Clone, Debug)]
 pub(crate) struct Leftover {
@@ -360,13 +312,13 @@ pub(super) fn served(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Rep
     }
 }
 
-/// Reads the reply of a script that may have freed something for the line or wait set of `sync`. If the script has
-/// not finished, the rest of its work on the line or wait set is scheduled.
+/// Reads the reply of a script that may have freed something for the queue of `sync`. If the script has
+/// not finished, the rest of its work on the queue is scheduled.
 pub(crate) fn finished(core: &Arc<Core>, sync: &dyn Synchronizer, reply: Reply) -> Reply {
     finished_by(core, reply, || sync.line()?.tend(false))
 }
 
-/// As [`finished`], for a line or wait set whose call to finish the work is made by `tend`.
+/// As [`finished`], for a queue whose call to finish the work is made by `tend`.
 pub(crate) fn finished_by(
     core: &Arc<Core>,
     reply: Reply,
@@ -426,7 +378,7 @@ fn tend_in(core: &Arc<Core>, call: Call, mut pause: Duration) {
     });
 }
 
-/// The time until the next clean-up of a queue, or the next part of an unfinished script of a line or wait set; `None`: no more is due.
+/// The time until the next clean-up of a queue, or the next part of an unfinished script; `None`: no more is due.
 fn next_look(reply: Reply) -> Option<Duration> {
     match split(reply) {
         (_, Some(pause)) => Some(pause),

@@ -1,15 +1,15 @@
-//! The keys and channels of a line of processes. Its scripts are in `lua/line.lua`.
+//! The keys and channels of a queue of processes. Its scripts are in `lua/line.lua`.
 
 use super::Handle;
 use crate::name::Name;
 
-/// The keys and channels of one name's line.
+/// The keys and channels of one name's queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Line {
-    /// The key of the places.
+    /// The key of the queue.
     pub line: Vec<u8>,
-    /// The key of the facts about clients outside the line.
+    /// The key of the notes about the queue.
     pub wake: Vec<u8>,
     /// Redisson's channel of the name.
     pub base: Vec<u8>,
@@ -22,14 +22,14 @@ pub struct Line {
 }
 
 impl Line {
-    /// Makes the line of the lock `name` as the client of `handle` uses it.
+    /// Makes the queue of the lock `name` as the client of `handle` uses it.
     #[must_use]
     pub fn of(handle: &Handle, name: &Name) -> Self {
         let [line, wake] = ["stanchion_line", "stanchion_wake"];
         Self::of_family(handle, name, "redisson_lock__channel", line, wake)
     }
 
-    /// Makes the line of `name` in another family, from the prefixes of Redisson's channel and of the two keys.
+    /// Makes the queue of `name` in another family, from the prefixes of Redisson's channel and of the two keys.
     #[must_use]
     pub fn of_family(handle: &Handle, name: &Name, channel: &str, line: &str, wake: &str) -> Self {
         let base = name.prefixed(channel);

@@ -30,7 +30,7 @@ pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
 pub use crate::hold::spent::Spent;
 pub use crate::holders::Holders;
-pub use crate::line::{Approach, Placed, Reason, Role, Sign};
+pub use crate::line::{Approach, Placed, Reason, Role};
 #[doc(hidden)]
 pub use crate::lua::{
     ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE, Part as LuaPart, woven, woven_len,

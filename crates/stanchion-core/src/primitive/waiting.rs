@@ -7,14 +7,13 @@ use crate::error::QueryError;
 use crate::reading::natural;
 use stanchion_transport::{Path, slot_of, timeout};
 
-static WAITING_PROCESSES: Script<2, 2> = Script::new(
+static WAITING_PROCESSES: Script<1, 2> = Script::new(
     "core/waiting_processes",
     include_str!("../../lua/waiting_processes.lua"),
 );
 
 impl Handle {
-    /// Runs the status script of a name, and counts the waiting processes: those in its `line`, and Redisson's subscribers. `crowd` is the
-    /// key of the processes behind one place of the line, if there are such.
+    /// Runs the status script of a name, and counts the waiting processes: those in its `line`, and Redisson's subscribers.
     ///
     /// The status succeeds even if the count fails. The count is `None` if the user lacks the right to count, or if no reply arrived.
     ///
@@ -24,18 +23,19 @@ impl Handle {
         &self,
         status: &Call,
         line: &Line,
-        crowd: Option<&[u8]>,
     ) -> Result<(Reply, Option<u64>), QueryError> {
         let (status, waiting) = tokio::join!(
             self.query(status, Resend::UntilAnswered),
-            self.waiting_processes(line, crowd)
+            self.waiting_processes(line)
         );
         Ok((status?, waiting))
     }
 
-    async fn waiting_processes(&self, line: &Line, crowd: Option<&[u8]>) -> Option<u64> {
-        let keys = [&line.line, crowd.unwrap_or(&line.line)];
-        let call = WAITING_PROCESSES.call(keys, [line.base.as_slice().into(), line.publish.into()]);
+    async fn waiting_processes(&self, line: &Line) -> Option<u64> {
+        let call = WAITING_PROCESSES.call(
+            [&line.line],
+            [line.base.as_slice().into(), line.publish.into()],
+        );
         self.soon(self.core().call(Path::Direct, &call)).await
     }
 

@@ -1,4 +1,4 @@
-//! The numbers of those who wait, for the gauges.
+//! The numbers of waiters, for the gauges.
 
 use stanchion_transport::Moment;
 
@@ -17,7 +17,7 @@ impl LockEntries {
                     Some((_, number)) => *number += 1,
                     None => numbers.push((kind, 1)),
                 }
-                // The call's: a multi-lock takes new places as it moves from name to name.
+                // The start of the call, not of the place: a multi-lock takes new places as it moves from name to name.
                 let began = waiter.stay.began;
                 first = Some(first.map_or(began, |first| first.min(began)));
             }

@@ -1,8 +1,8 @@
-//! Facts: what a message, or the answer to one waiter, says to all waiters of a queue.
+//! Facts: final events that a message, or the reply to one waiter, reports to all waiters of a queue.
 //!
-//! A waiter that is told facts joins the queue *before* what it waits for can happen ([`Ticket::stand_by`]), and is parked. So no
-//! message is missed while the subscription lasts, and nobody asks after one. When it was not confirmed yet, or is lost, the first
-//! waiter asks as anywhere else, and its answer is told to all.
+//! A waiter for a fact joins the queue *before* the event can occur ([`Ticket::stand_by`]), and is parked. Therefore it misses no message
+//! while the subscription lasts, and needs no request. If the subscription is not confirmed yet, or is lost, the first waiter sends a
+//! request, and all waiters get its reply.
 
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -12,37 +12,38 @@ use super::queue::{Queue, Turn, Wakers};
 use super::ticket::{Ticket, after_expiry};
 use crate::description::{Synchronizer, rest_of};
 use crate::fact::Told;
+use crate::line::Reason;
 use stanchion_transport::Reply;
 
 impl LockEntry {
-    /// Tells all waiters what the answer to one of them says.
+    /// Passes the fact in the reply to one waiter on to all waiters.
     pub(crate) fn answered(&self, sync: &dyn Synchronizer, reply: &Reply) {
         if let (Some(_), Some(Reply::Bulk(fact))) = (sync.facts(), rest_of(reply).first()) {
             self.tell(self.queue(), fact);
         }
     }
 
-    /// Tells all waiters a fact, and unlocks the queue.
+    /// Passes a fact to all waiters, and unlocks the queue.
     pub(super) fn tell(&self, mut queue: MutexGuard<'_, Queue>, fact: &[u8]) {
         let mut wakers = Wakers::default();
         let mut told = Vec::new();
         for (&place, waiter) in &queue.waiters {
             let what = waiter.sync.facts().map(|facts| facts.told(fact));
             match (what, &waiter.turn) {
-                // Also while it asks: it takes its turn when it is answered.
-                (Some(Told::Over), None | Some(Turn::Try)) => told.push((place, Turn::Seen)),
-                (Some(Told::Ask), None) => told.push((place, Turn::Try)),
+                // Also during its request: the waiter takes this turn after the reply.
+                (Some(Told::Over), None | Some(Turn::Try(_))) => told.push((place, Turn::Seen)),
+                (Some(Told::Ask), None) => told.push((place, Turn::Try(Reason::Turn))),
                 _ => {}
             }
         }
-        // Who polls asks less and less often until something happens; every answer is a fact.
+        // A client that polls lengthens its pauses until an event occurs. Every reply is a fact, but most report no event.
         if !told.is_empty() {
             queue.refused = 0;
         }
         for (place, turn) in told {
             queue.tell(place, turn, &mut wakers);
         }
-        // A fact is as good as an answer.
+        // A fact counts as a reply.
         queue.outage_since = None;
         drop(queue);
         wakers.call();
@@ -50,22 +51,23 @@ impl LockEntry {
 }
 
 impl Ticket {
-    /// Subscribes, and plans the poll behind the messages (P4).
+    /// Subscribes, and plans a poll in case a message is lost (P4).
     pub(crate) fn stand_by(&self) {
         let subscribed = self.core.subscriptions.want(&self.entry);
         let mut queue = self.entry.queue();
         let pause = self.pause(&queue, None, subscribed);
         self.entry
-            .poll_by(&mut queue, self.core.clock.now() + pause);
+            .poll_by(&mut queue, self.core.clock.now() + pause, Reason::Turn);
     }
 
     /// Plans a poll after `pause`, unless one is planned sooner.
     pub(crate) fn ask_within(&self, pause: Duration) {
         let at = self.core.clock.now() + after_expiry(&self.core, pause);
-        self.entry.poll_by(&mut self.entry.queue(), at);
+        self.entry
+            .poll_by(&mut self.entry.queue(), at, Reason::Turn);
     }
 
-    /// Lets it ask.
+    /// Lets the waiter send a request.
     pub(crate) fn look(&self) {
         let Some(place) = self.place else { return };
         let wakers = self.entry.queue().nudge(place);

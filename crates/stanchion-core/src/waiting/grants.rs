@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::description::Granted;
 use stanchion_transport::Moment;
 
-/// The least time for which a grant is remembered: much longer than its lease (1.5 s), and than a message is under way on a connection
-/// that is not closed. The date of a later copy says that it is older.
+/// The least time for which a grant is remembered: much longer than its lease (1.5 s), and than a message is in flight on a connection
+/// that is not closed. A later copy is recognised as old by its date.
 pub(super) const KEPT: Duration = Duration::from_secs(10);
 
-/// A grant: the number of its owner, and its server time in µs. An owner that returns to the line is granted at another time.
+/// A grant: the number of its owner, and its server time in µs. An owner that returns to the queue is granted at another time.
 type Id = (u64, u64);
 
 /// The grants of the last 10 to 20 s. Their number is bounded: the server grants to a process that waits, and each grant ends that wait.

@@ -1,19 +1,18 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
-//! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `permits` which of those for permits,
-//! `ticket` is one waiter's place, `facts` tells them what ends their waits, `successor` hands a hold to one of them, `line` is the place of
-//! this process in a line that the server keeps, `server_queue` sends heartbeats for queues that the server keeps, `piggyback` lets a
-//! waiter ask in the script that releases, `subscriptions` turns
-//! messages into wakes, and `survey` looks at all that wait.
+//! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters send requests, `ticket` is one waiter's place, `facts`
+//! passes final events to all waiters, `successor` hands a hold to a waiter, `line` is the entry of this process in a queue on the server,
+//! `server_queue` sends heartbeats for queues that the server keeps, `piggyback` sends a waiter's request with a release, `grants`
+//! recognises second copies of grants, `subscriptions` turns messages into wake-ups, `survey` lists the waiters, and `census` counts them.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
-//! * A shard of the table `LockEntries`: `LockEntry::queue`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the other way
-//!   round: `LockEntries::keep_warm` unlocks the queue first.
+//! * A shard of the table `LockEntries`: `LockEntry::queue`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the reverse:
+//!   `LockEntries::keep_warm` unlocks the queue first.
 //! * `LockEntries::warm`: none.
-//! * `LockEntry::queue`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`, `Timetable::table`,
-//!   `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
+//! * `LockEntry::queue`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
+//!   `Timetable::table`, `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
 //! * `Timetable::table`, `Core::rng`, an owner's `seats`, a debt's `owed`: none.
@@ -22,9 +21,9 @@
 //! ([`HoldState::lose`](crate::hold::state::HoldState::lose)) with none of these mutexes held, because that locks its queue.
 //!
 //! # Foreign code
-//! A waker or a guard may own anything, also what locks the same mutex again. So a waiter's waker is called, cloned and dropped,
-//! and a [`Hold`](crate::hold::handle::Hold) is dropped, with none of these mutexes held: `Wakers` collects the wakers until the queue
-//! is unlocked. The client's own tasks are exempt: under a queue's mutex the bells of `Timetable` and `Subscriptions` may ring
+//! A waker or a guard may own any value, even one that locks the same mutex again. Therefore a waiter's waker is called, cloned and
+//! dropped, and a [`Hold`](crate::hold::handle::Hold) is dropped, with none of these mutexes held: `Wakers` collects the wakers until the
+//! queue is unlocked. The client's own tasks are exempt: under a queue's mutex the bells of `Timetable` and `Subscriptions` may ring
 //! and `LockEntry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
@@ -33,7 +32,6 @@ mod facts;
 mod grants;
 mod line;
 mod lock_entry;
-mod permits;
 mod piggyback;
 mod queue;
 mod server_queue;
@@ -48,4 +46,4 @@ pub(crate) use queue::Turn;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use successor::Successor;
 pub use survey::Waiting;
-pub(crate) use ticket::{Applicant, Position, Stay, Ticket};
+pub(crate) use ticket::{Applicant, Stay, Ticket};

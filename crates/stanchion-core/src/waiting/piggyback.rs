@@ -1,8 +1,8 @@
-//! First requests that go with a release: a waiter that comes while its process holds asks in the script that releases.
+//! First requests that go with a release: one script releases a hold and acquires for a new waiter of the same process.
 //!
-//! Tasks that take turns release and acquire again at the same moment, and where the server keeps the queue each of the two is a
-//! request. So a newcomer lets the tasks that are ready run once before it asks. If the holder is among them and releases, its script asks
-//! for the newcomer, too.
+//! Tasks that take turns release and acquire again at the same moment, and if the server keeps the queue, each of the two is a request.
+//! Therefore a new waiter first lets the tasks run that are ready. If the holder is among them and releases, its script also makes the
+//! request of the new waiter.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ pub(crate) struct Piggyback {
 }
 
 impl Piggyback {
-    /// The script that releases for `from`, and makes this request. Its reply is the two replies.
+    /// Returns the script that releases for `from` and makes this request. Its reply contains both replies.
     pub(crate) fn call(&self, from: &WireOwner) -> Option<Call> {
         let queue = self.sync.server_queue()?;
         Some(queue.release_and_acquire(from, &self.request()))
     }
 
-    /// Makes it alone.
+    /// Sends the request alone.
     async fn ask(self, core: &Core) {
         let call = {
             let request = self.request();
@@ -54,17 +54,17 @@ impl Piggyback {
         }
     }
 
-    /// Ends it. `None`: it was not made, and the waiter asks for itself.
+    /// Passes the answer to the waiter. `None`: the request was not made, and the waiter sends its own.
     pub(crate) fn answered(self, answer: Option<Result<Reply, Failure>>) {
-        // Its waiter is gone with its runtime, and nobody can be told.
+        // An error: the waiter was dropped with its runtime.
         let _: Result<(), _> = self.answer.send(answer);
     }
 }
 
 impl LockEntry {
-    /// Returns whether the holder may be of this process, so that its release may make the request of a newcomer for `sync`, which asks.
+    /// Returns whether the holder may be in this process, so that its release can make the request of a new waiter for `sync`.
     pub(crate) fn may_release(&self, sync: &dyn Synchronizer) -> bool {
-        // Another that asks may have been granted, and not have read its reply.
+        // Another requesting waiter may have been granted, and not have read its reply.
         let may = |queue: &Queue| queue.asking > 1 || queue.has_live_holder();
         sync.server_queue().is_some() && may(&self.queue())
     }
@@ -108,21 +108,21 @@ impl LockEntry {
     /// Takes a request that can go with the release of `hold`.
     pub(crate) fn piggyback(&self, hold: &HoldState) -> Option<Piggyback> {
         hold.sync.server_queue()?;
-        // P2: the tokens of both come from one counter. One whose waiter is gone is not made: nobody would undo it.
+        // P2: the tokens of both come from one counter. A request without a waiter is not made, because no task would undo it.
         self.take_piggyback(|it| it.sync.fence() == hold.sync.fence() && !it.answer.is_closed())
     }
 
-    /// Takes the one that is there, or puts another there.
+    /// Takes the stored request, or stores another.
     fn take_or_put(&self, other: impl FnOnce() -> Piggyback) -> Option<Piggyback> {
         let mut queue = self.queue();
-        let ahead = queue.piggyback.take();
+        let ahead = queue.kept.piggyback.take();
         if ahead.is_none() {
-            queue.piggyback = Some(other());
+            queue.kept.piggyback = Some(other());
         }
         ahead
     }
 
     fn take_piggyback(&self, fits: impl Fn(&Piggyback) -> bool) -> Option<Piggyback> {
-        self.queue().piggyback.take_if(|it| fits(it))
+        self.queue().kept.piggyback.take_if(|it| fits(it))
     }
 }

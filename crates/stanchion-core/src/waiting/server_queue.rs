@@ -1,17 +1,18 @@
-//! Heartbeats, where the server keeps the queue.
+//! Heartbeats, for queues that the server keeps.
 //!
-//! The poll timer of a queue sends one every [`ServerQueue::beat`](crate::primitive::ServerQueue::beat), for its first waiter and on the background runner, so a
-//! stalled executor of the user cannot delay it. It keeps the places of all waiters of this process, and its answer reports a
-//! grant whose message was lost. One is under way at a time (`Queue::attending`).
+//! The poll timer of a queue sends one every [`ServerQueue::beat`](crate::primitive::ServerQueue::beat), for its first waiter and on the
+//! background runner, so a stalled executor of the user cannot delay it. A heartbeat keeps the places of all waiters of this process, and
+//! its reply reports a grant after its message was lost. One is in flight at a time (`Kept::attending`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_entry::LockEntry;
-use super::queue::{Queue, Room, Wakers};
+use super::queue::{Queue, Wakers};
 use super::ticket::after_expiry;
 use crate::description::{Request, Synchronizer, Verdict, now_of, rest_of};
 use crate::lease::Lease;
+use crate::line::Reason;
 use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Failure, Moment, Path, Reply};
@@ -19,7 +20,7 @@ use stanchion_transport::{Failure, Moment, Path, Reply};
 impl LockEntry {
     /// Sends a heartbeat in the background, unless one is under way, and plans the next.
     ///
-    /// The task is spawned under the queue's mutex. It keeps the entry and the core alive until the answer.
+    /// The task is spawned under the queue's mutex, and keeps the entry and the core alive until the reply.
     pub(super) fn attend(&self, core: &Arc<Core>, queue: &mut Queue, now: Moment) {
         let Some((_, first)) = queue.first() else {
             return;
@@ -33,11 +34,11 @@ impl LockEntry {
             return;
         };
         // Planned before anything is sent: an answer that never comes must not end the heartbeats.
-        self.schedule_poll(queue, now + server_queue.beat());
-        let Some(entry) = self.this.upgrade().filter(|_| !queue.attending) else {
+        self.schedule_poll(queue, now + server_queue.beat(), Reason::Turn);
+        let Some(entry) = self.this.upgrade().filter(|_| !queue.kept.attending) else {
             return;
         };
-        queue.attending = true;
+        queue.kept.attending = true;
         let core = Arc::clone(core);
         let runner = Arc::clone(&core.runner);
         runner.serve(async move {
@@ -56,24 +57,23 @@ impl LockEntry {
     ) {
         let mut queue = self.queue();
         // Whatever the answer is worth, the next heartbeat may be sent.
-        queue.attending = false;
-        // The waiter left or was granted meanwhile: that the server no longer knows it means nothing for the others.
-        if !queue.by_owner.contains_key(owner) {
+        queue.kept.attending = false;
+        // The waiter left or was granted during the request: a reply about its missing place is not about the others.
+        if !queue.kept.by_owner.contains_key(owner) {
             return;
         }
         let wakers = match answer {
             Some(Ok(reply)) => {
                 if let Some(Verdict::Busy(Some(ttl))) = Verdict::read(&reply) {
-                    // The holder's lease, or the grace of a silent head, may end before the next beat, and no message tells of
-                    // it.
+                    // The holder's lease, or the grace of a silent head, may end before the next beat, without a message.
                     let at = core.clock.now() + after_expiry(core, Duration::from_millis(ttl));
-                    self.poll_by(&mut queue, at);
+                    self.poll_by(&mut queue, at, Reason::Turn);
                 }
                 queue.heed(&sync.hint(rest_of(&reply)))
             }
-            // A waiter asks for itself, and learns of the failure from its own answer.
-            Some(Err(_)) => queue.admit(Room::Unknown),
-            // The next beat asks again, with the clock as it is known by now.
+            // The first waiter sends its own request, and gets the failure as the answer.
+            Some(Err(_)) => queue.admit(Reason::Turn),
+            // The next heartbeat uses the clock as read by now.
             None => Wakers::default(),
         };
         drop(queue);

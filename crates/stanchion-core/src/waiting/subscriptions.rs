@@ -1,15 +1,15 @@
 //! The pub/sub multiplexer: one connection to each server, and one subscription for each channel that has waiters.
 //!
-//! The life of a subscription ([`Topic`]): the first waiter of a channel creates it as *wanted*, and rings the bell. The task
-//! [`Subscriptions::serve`] sends the request (*asked*), and the server's answer makes it *confirmed*. When its connection is
-//! lost or its slot moves it is *wanted* again. When the last waiter has left it stays for a linger, so that a lock that is taken
+//! The life of a subscription ([`Topic`]): the first waiter of a channel creates it as `Wanted`, and rings the bell. The task
+//! [`Subscriptions::serve`] sends the request (`Asked`), and the server's reply makes it `Confirmed`. When its connection is
+//! lost or its slot moves it is `Wanted` again. When the last waiter has left it stays for a linger, so that a lock that is taken
 //! often is not subscribed to each time; then it is unsubscribed and removed.
 //!
 //! Messages are hints. Waiting is correct because of the order *subscribe, try, wait* and the poll behind it: on every
 //! confirmation, the first and every later one after a reconnect, the first waiter of each queue tries once.
 //!
 //! A message counts only on the connection of its topic (P1). After a failover a client may still be subscribed at the former
-//! master, which as a replica passes on what the new one publishes: a grant would arrive twice. A message that arrives before the
+//! master, which as a replica repeats the messages of the new one: a grant would arrive twice. A message that arrives before the
 //! subscription is confirmed waits for that: it may come from a replica.
 //!
 //! Several queues may have one channel (`x` and `{x}`): they share its subscription and nothing else.
@@ -43,11 +43,11 @@ pub(crate) struct Subscriptions {
     clock: Arc<dyn Clock>,
     linger: Duration,
     wake: Wake,
-    /// Called with each message to those who hold. Set once, when the client has been made.
+    /// Called with each message to a holder. Set once, after the client has been made.
     on_notice: OnceLock<OnNotice>,
-    /// True once a channel is heard for as long as the client lives.
+    /// True once the client has a subscription for its lifetime.
     hears_for_ever: AtomicBool,
-    /// True once the server has refused one of these channels, and the log says so.
+    /// True once the server has refused a channel with notices, and the log has a warning.
     refused: AtomicBool,
 }
 
@@ -61,22 +61,22 @@ type OnNotice = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 #[derive(Default)]
 struct Topics {
     by_channel: BTreeMap<Channel, Topic>,
-    /// The channels to ask for now, in the state [`State::Wanted`].
+    /// The channels to subscribe to now, in the state [`State::Wanted`].
     wanted: VecDeque<Channel>,
     /// The topics that have been idle, each once, by their earliest end.
     lingering: BinaryHeap<Reverse<(Moment, Channel)>>,
-    /// The channels whose unsubscription was sent and not answered. A channel is subscribed to again only after the answer: the requests could
+    /// The channels with an unsubscription in flight. A channel is subscribed to again only after the reply: the requests could
     /// overtake each other.
     ending: BTreeSet<Channel>,
 }
 
 struct Topic {
-    /// The second channel that this client hears beside one of Redisson's.
+    /// The second channel of a relay: see [`mark_of`].
     mark: Option<Channel>,
     /// The queues and single waiters that ever listened. They leave with the topic.
     listeners: Vec<Listener>,
     slot: u16,
-    /// True for a channel of those who hold: nobody waits for its messages, and it is kept until `idle_since`.
+    /// True for a channel with notices to holders: it needs no waiter, and is kept until `idle_since`.
     notices: bool,
     /// Moved by `serve` and its tasks only.
     state: State,
@@ -84,20 +84,20 @@ struct Topic {
     connection: Option<ConnectionId>,
     /// The messages that arrived before the subscription was confirmed, at most [`MOST_EARLY`].
     early: Vec<Box<[u8]>>,
-    /// The moment since which nobody has waited.
+    /// The moment since which no waiter has listened.
     idle_since: Option<Moment>,
     /// True while it is in [`Topics::lingering`].
     lingers: bool,
 }
 
-/// The one in a queue whom a channel's messages are for.
+/// The receiver of a channel's messages in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ear {
     /// The whole queue.
     Queue,
     /// One waiter.
     Waiter(WireOwner),
-    /// The line on the server, for which this process hears the releases of Redisson's clients.
+    /// The queue on the server: this process is its relay, and receives Redisson's releases.
     Line,
 }
 
@@ -108,15 +108,15 @@ struct Listener {
     /// must not keep a queue alive through its linger.
     entry: Weak<LockEntry>,
     whom: Ear,
-    /// True while nobody waits.
+    /// True while no waiter listens.
     idle: bool,
-    /// True when a message came while nobody waited. The next waiter then asks once more.
+    /// True if a message came while no waiter listened. The next waiter then sends one more request.
     unheard: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not asked for, or asked for on a connection that is lost.
+    /// Not requested, or requested on a connection that is lost.
     Wanted,
     /// Sent on this connection, not answered yet.
     Asked(ConnectionId),
@@ -130,24 +130,24 @@ impl State {
     }
 }
 
-/// The pause before a subscription that the server refused (ACL) is asked for again. Meanwhile waiters poll.
+/// The pause before a subscription that the server refused (ACL) is requested again. Waiters poll during the pause.
 const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 
 /// The number of topics handled before the task yields (P10): the same thread also sends renewals.
 const AT_ONCE: usize = 64;
 
-/// The number of messages that are kept until a subscription is confirmed: for one round trip or two. More are dropped, as every
-/// waiter asks after the confirmation.
+/// The number of messages that are kept until a subscription is confirmed: for one round trip or two. More are dropped, because
+/// the queue sends a request after the confirmation.
 const MOST_EARLY: usize = 64;
 
-/// The channel that a client hears as long as it hears `channel`, one of Redisson's: whoever hears only that is a client of Redisson's.
+/// The second channel of a relay that is subscribed to `channel`, one of Redisson's. Redisson's clients subscribe to the first only (L7).
 fn mark_of(channel: &[u8]) -> Channel {
     [channel, b":stanchion"].concat().into()
 }
 
 impl Topic {
     /// Adds `entry` as a listener. Returns whether the subscription is confirmed, and whether `entry` has received every message
-    /// since its last waiter asked.
+    /// since the last request of a waiter.
     fn listen(&mut self, entry: &Arc<LockEntry>, whom: &Ear) -> (bool, bool) {
         self.idle_since = None;
         let confirmed = self.state.is_confirmed();
@@ -157,7 +157,7 @@ impl Topic {
                 listener.entry = Arc::downgrade(entry);
             }
             listener.idle = false;
-            // Taken: this waiter asks because of it, and the answer is news enough for those after it.
+            // Taken: this waiter sends a request because of the message, and its reply is recent enough for later waiters.
             return (confirmed, !std::mem::take(&mut listener.unheard));
         }
         self.listeners.push(Listener::new(entry, whom));
@@ -229,7 +229,7 @@ impl Subscriptions {
             // A queue may not be locked under the topics (lock order).
             drop(topics);
             if !heard_all {
-                // A message that nobody received may be newer than this waiter's answer: ask again, as after a confirmation.
+                // A message without a receiver may be newer than this waiter's reply: retry, as after a confirmation.
                 entry.listening_changed();
             }
             return confirmed;
@@ -256,18 +256,18 @@ impl Subscriptions {
         false
     }
 
-    /// Sets the receiver of messages to those who hold.
+    /// Sets the receiver of messages to holders.
     pub(crate) fn on_notice(&self, receiver: OnNotice) {
         // Once: by the client that these are the subscriptions of.
         drop(self.on_notice.set(receiver));
     }
 
-    /// Returns whether messages can come, and no channel is heard for ever yet.
+    /// Returns whether messages can arrive, and the client has no subscription for its lifetime yet.
     pub(crate) fn may_hear_for_ever(&self) -> bool {
         self.wake == Wake::Messages && !self.hears_for_ever.load(Ordering::Relaxed)
     }
 
-    /// Hears a channel of those who hold until `until`, and a linger longer.
+    /// Subscribes to a channel with notices until `until`, and a linger longer.
     pub(crate) fn hear(&self, channel: &[u8], until: Moment) {
         if self.wake == Wake::Poll {
             return;
@@ -363,17 +363,8 @@ impl Subscriptions {
     pub(crate) fn hears(&self, channel: &[u8]) -> bool {
         let topics = self.topics();
         let topic = topics.by_channel.get(channel);
-        // Also while nobody waits: the server counts this connection among the receivers until it is unsubscribed.
+        // Also without a waiter: the server counts this connection among the receivers until it is unsubscribed.
         topic.is_some_and(|topic| topic.state.is_confirmed())
-    }
-
-    /// Returns whether a message on the channel of `entry` wakes its waiters.
-    pub(crate) fn reaches(&self, entry: &LockEntry) -> bool {
-        let mut topics = self.topics();
-        let topic = topics.by_channel.get_mut(entry.channel());
-        topic.is_some_and(|topic| {
-            topic.state.is_confirmed() && topic.listener(entry, &Ear::Queue).is_some()
-        })
     }
 
     /// The callback that the connection's driver calls for each message.
@@ -382,14 +373,6 @@ impl Subscriptions {
         Arc::new(move |on: ConnectionId, channel: &[u8], payload: &[u8]| {
             this.message(on, channel, payload);
         })
-    }
-
-    /// Returns the queues that listen to `channel`.
-    pub(super) fn queues_of(&self, channel: &[u8]) -> Vec<Arc<LockEntry>> {
-        let topics = self.topics();
-        let audience = topics.by_channel.get(channel).map(Topic::audience);
-        let queues = audience.into_iter().flatten();
-        queues.map(|(entry, _)| entry).collect()
     }
 
     fn message(&self, on: ConnectionId, channel: &[u8], payload: &[u8]) {
@@ -435,7 +418,7 @@ impl Subscriptions {
         }
     }
 
-    /// Records that a message came while nobody waited. A waiter that has joined since has asked, or will, after the message.
+    /// Records that a message came while no waiter listened. A waiter that has joined since sends its request after the message.
     fn unheard(&self, channel: &[u8], entry: &LockEntry, whom: &Ear) {
         if let Some(topic) = self.topics().by_channel.get_mut(channel)
             && let Some(listener) = topic.listener(entry, whom)
@@ -522,20 +505,20 @@ impl Subscriptions {
                     }
                     topic.connection = None;
                     topic.early.clear();
-                    // It may be in the list already. `ask` skips a topic that is no longer wanted, so twice does no harm.
+                    // The channel may be in the list already. `ask` skips a topic that is no longer wanted, so twice does no harm.
                     topic.state = State::Wanted;
                     topics.wanted.push_back(Arc::clone(channel));
                 }
             }
             for (entry, whom) in deaf {
-                // The queue of a single waiter, or of one that hears for a line, listens to the client's own channel, too, and asks
+                // The queue of a single waiter, or of a relay, listens to the client's own channel, too, and sends a request
                 // because of that.
                 if whom == Ear::Queue {
                     entry.listening_changed();
                 }
             }
-            // The map is loaded before the next subscription, because a demoted master ends its subscriptions; and after each failed attempt
-            // to connect, because the other masters may learn of the new master late.
+            // The map is loaded before the next subscription, because a demoted master ends its subscriptions; and after each failed
+            // attempt to connect, because the other masters may learn of the new master late.
             if std::mem::take(&mut down) {
                 servers.doubt();
             }
@@ -582,7 +565,7 @@ impl Subscriptions {
                 }
                 if let Err(failure) = outcome {
                     if this.is_refused(&channel, &failure) {
-                        // Asked for again with the next connection, when the rights may be others.
+                        // Requested again with the next connection, when the rights may have changed.
                         return;
                     }
                     tracing::debug!(channel = %Printable::new(&channel), ?failure, "subscribing failed; waiters poll");
@@ -596,22 +579,22 @@ impl Subscriptions {
         is_all
     }
 
-    /// Tells the server by a second subscription that this client, which hears `channel`, is none of Redisson's. Refused, it is taken for one.
+    /// Marks this client, the relay on `channel`, as none of Redisson's, by a second subscription. If refused, it counts as one.
     async fn mark(&self, channel: &[u8], mark: &[u8], link: &Link, kind: Messages) {
         drop(link.subscribe(mark, Subscribe::Start, kind).await);
-        // The other way round, a client of Redisson's would not be counted, and so not told: the mark never outlasts what it is for.
+        // A mark without the first subscription would hide a client of Redisson's from the count, and starve that client.
         if !self.hears(channel) {
             drop(link.subscribe(mark, Subscribe::Stop, kind).await);
         }
     }
 
-    /// Records the server's answer, and lets the listeners ask once it is confirmed.
+    /// Records the server's reply, and lets the listeners send requests if it confirms.
     fn answered(&self, channel: &[u8], connection: ConnectionId, confirmed: bool) {
         let mut topics = self.topics();
         let Some(topic) = topics
             .by_channel
             .get_mut(channel)
-            // An answer on a connection that is lost since is worth nothing: the topic is asked for again.
+            // A reply on a connection that was lost since does not count: the topic is requested again.
             .filter(|topic| topic.state == State::Asked(connection))
         else {
             return;
@@ -636,7 +619,7 @@ impl Subscriptions {
         }
     }
 
-    /// Unsubscribes the topics whose linger has ended. Returns the pause until the next one ends.
+    /// Unsubscribes the topics at the end of their linger. Returns the pause until the next one ends.
     fn end_lingering(self: &Arc<Self>, servers: &Servers, kind: Messages) -> Option<Duration> {
         let now = self.clock.now();
         let (mut over, mut idle) = (Vec::new(), Vec::new());
@@ -657,7 +640,7 @@ impl Subscriptions {
                 continue;
             };
             topic.lingers = false;
-            // Somebody waits again. It returns to the heap when the last waiter has left.
+            // The topic has a waiter again, and returns to the heap when the last one has left.
             let Some(since) = topic.idle_since else {
                 continue;
             };
@@ -708,7 +691,7 @@ impl Subscriptions {
                 if let Some(mark) = mark {
                     drop(link.subscribe(&mark, Subscribe::Stop, kind).await);
                 }
-                // If it fails, messages arrive that nobody listens to, until the connection ends.
+                // If this fails, messages without a listener arrive until the connection ends.
                 drop(link.subscribe(&channel, Subscribe::Stop, kind).await);
                 this.ended(&channel);
             });

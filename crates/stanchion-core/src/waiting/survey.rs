@@ -31,10 +31,10 @@ pub struct Waiting {
 }
 
 impl LockEntries {
-    /// Calls `see` for the waiters of each queue: at most `most` of a queue, those that joined it first. `see` is told the name that
-    /// is waited for, and how many more there are. Called under the queue's mutex: it must be short.
+    /// Calls `see` for the waiters of each queue: at most `most` of a queue, those that joined it first. `see` gets the name and the
+    /// number of further waiters. No mutex is held during the call.
     pub(crate) fn survey(&self, most: usize, mut see: impl FnMut(&Name, Vec<Waiting>, usize)) {
-        // The shards are unlocked before a queue is: what is done with a queue then delays nobody who looks another one up.
+        // The shards are unlocked before the first queue is locked, so a survey does not delay look-ups.
         let entries: Vec<_> = self.table.iter().map(|it| Arc::clone(&it)).collect();
         for entry in entries {
             let queue = entry.queue();

@@ -1,7 +1,7 @@
 //! One waiter's place in a local queue.
 //!
 //! [`LockEntries::join`](super::LockEntries::join) creates a [`Ticket`]. The acquire loop then alternates: it awaits [`Ticket::turn`],
-//! asks the server when the turn is [`Turn::Try`], and reports the answer with [`Ticket::busy`], [`Ticket::again`],
+//! sends a request when the turn is [`Turn::Try`], and reports the reply with [`Ticket::busy`], [`Ticket::again`],
 //! [`Ticket::unanswered`] or [`Ticket::acquired`]. The place ends with `acquired`, with any turn but `Try`, or with the drop of
 //! the ticket, which passes an untaken wake or hold to the next waiter.
 
@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::lock_entry::LockEntry;
-use super::queue::{Queue, Room, Turn, Waiter, Wakers};
+use super::queue::{Entry, Queue, Turn, Waiter, Wakers};
 use super::subscriptions::Ear;
 use crate::description::{Sharing, Synchronizer};
 use crate::hint::Hint;
@@ -24,7 +24,7 @@ use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage, Wake};
 
 /// The poll interval without a confirmed subscription, when no message can wake a waiter.
-const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
+pub(super) const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
 
 /// The first and the longest pause between polls with [`Wake::Poll`].
 const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(128));
@@ -43,23 +43,18 @@ pub(crate) struct Stay {
     pub(crate) deadline: Moment,
 }
 
-/// The position of a waiter for permits when it asks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Position {
-    /// True when no other waiter of this process is ahead.
-    pub(crate) first: bool,
-    /// The reason for which a waiter for permits asks; `None` elsewhere.
-    pub(crate) reason: Option<Reason>,
-    /// True when others of this process do not ask now.
-    pub(crate) others: bool,
-    /// The permits that this process was told of and has nobody for.
-    pub(crate) surplus: u32,
-}
-
 /// The pause until a key with `ttl` left has expired: an expiry sends no message. One millisecond more, because a key still
-/// exists during its last one; and a jitter, so that processes do not ask at the same instant.
+/// exists during its last one; and a jitter, so that processes do not send requests at the same instant.
 pub(super) fn after_expiry(core: &Core, ttl: Duration) -> Duration {
     ttl + Duration::from_millis(1) + core.jitter(Duration::from_millis(2))
+}
+
+/// The pause of a client that polls, after so many refusals in a row.
+pub(super) fn spin(core: &Core, refused: u32) -> Duration {
+    let doublings = refused.saturating_sub(1).min(7);
+    let longest = (SPIN.0 * (1 << doublings)).min(SPIN.1);
+    // Half of it at random: processes that were refused together must not retry together.
+    longest / 2 + core.jitter(longest / 2)
 }
 
 /// A place in a queue. Dropping it leaves the queue and passes an untaken turn on.
@@ -71,7 +66,7 @@ pub(crate) struct Ticket {
     pub(super) core: Arc<Core>,
     pub(super) entry: Arc<LockEntry>,
     pub(super) applicant: Applicant,
-    /// Its key in `Queue::waiters`; `None` once the waiter was removed. Only [`Ticket::busy`] changes it to another place.
+    /// Its key in `Queue::waiters`; `None` once the waiter was removed.
     pub(super) place: Option<u64>,
 }
 
@@ -89,32 +84,32 @@ impl Ticket {
             // Before the mutex is locked (invariant 4).
             let waker = cx.waker().clone();
             let mut queue = self.entry.queue();
-            let (next, parted) = (queue.next_place(), queue.parted);
+            let next = queue.next_place();
             // Removed by `forsake` (invariant 5).
             let Some(waiter) = queue.waiters.get_mut(&place) else {
                 self.place = None;
                 return Poll::Ready(Turn::Missed);
             };
             match waiter.turn.take() {
-                Some(Turn::Try) => {
+                Some(Turn::Try(reason)) => {
                     waiter.asking = true;
-                    waiter.asked = true;
-                    // P8: fixed before the request is sent. Whoever joins later may wait for a later event.
+                    // P8: fixed before the request is sent. A waiter that joins later may wait for a later event.
                     waiter.asked_before = next;
-                    waiter.parted = parted;
                     queue.asking += 1;
-                    Poll::Ready(Turn::Try)
+                    Poll::Ready(Turn::Try(reason))
                 }
                 Some(turn) => {
-                    // Without its turn it looks parked, and `remove` counts it out again.
-                    queue.count_parked(place, 1);
+                    // Without its turn the waiter counts as parked, unless it is requesting, and `remove` subtracts it.
+                    if !waiter.asking {
+                        queue.count_parked(1);
+                    }
                     self.place = None;
                     let removed = queue.remove(place);
                     let wakers = match turn {
-                        // Invariant 2: waiters that joined later still have patience, and one of them must ask.
-                        Turn::OutOfReach(_) => queue.admit(Room::Unknown),
-                        // It ended while this waiter asked, and nobody was told.
-                        Turn::Take(ref hold) if !hold.is_held() => queue.admit(Room::Unknown),
+                        // Invariant 2: waiters that joined later have time left, and one of them must send a request.
+                        Turn::OutOfReach(_) => queue.admit(Reason::Turn),
+                        // The hold ended before it was taken, and no other waiter was woken.
+                        Turn::Take(ref hold) if !hold.is_held() => queue.admit(Reason::Turn),
                         _ => Wakers::default(),
                     };
                     self.leave(queue, place, wakers);
@@ -138,29 +133,6 @@ impl Ticket {
         .await
     }
 
-    /// Returns its position among the waiters for permits in this process, and records that it asks in it.
-    pub(crate) fn position(&self) -> Position {
-        // Elsewhere only the first asks, or the server keeps the order: nobody needs to be told.
-        let (Some(place), Sharing::Permits(_)) = (self.place, self.applicant.sync.sharing()) else {
-            return Position::default();
-        };
-        let mut queue = self.entry.queue();
-        let mut position = Position {
-            first: queue.first().is_some_and(|(first, _)| first == place),
-            others: queue.parked > 0,
-            ..Position::default()
-        };
-        if let Some(waiter) = queue.waiters.get_mut(&place) {
-            waiter.asked_first |= position.first;
-            waiter.asked_with_others = position.others;
-            position.reason = Some(waiter.reason);
-            if waiter.reason == Reason::Told {
-                position.surplus = queue.useless();
-            }
-        }
-        position
-    }
-
     /// Returns whether its turn has not come yet.
     pub(crate) fn must_wait(&self) -> bool {
         let queue = self.entry.queue();
@@ -169,10 +141,10 @@ impl Ticket {
             .is_some_and(|waiter| waiter.turn.is_none())
     }
 
-    /// Parks the waiter after a refusal. A message or a poll lets it ask again: after `ttl`, or the poll interval if that is
+    /// Parks the waiter after a refusal. A message or a poll lets it retry: after `ttl`, or the poll interval if that is
     /// shorter.
     ///
-    /// Returns whether the queue has taken `debt`, that of the request, as the place of this process in the server's line.
+    /// Returns whether the queue has taken `debt`, that of the request, as the entry of this process on the server.
     pub(crate) fn busy(&mut self, ttl: Option<Duration>, hint: &Hint, debt: &Arc<Debt>) -> bool {
         let Some(place) = self.place else {
             return false;
@@ -191,91 +163,72 @@ impl Ticket {
         let placed = hint.placed();
         self.entry.play(&self.core, &**sync, hint.role());
         let now = self.core.clock.now();
-        // A place that this one replaces is given up after the queue is unlocked.
+        // An entry that this one replaces is given up after the queue is unlocked.
         let mut _replaced = None;
         let mut queue = self.entry.queue();
         queue.came_back(place);
-        let overtaken = queue.overtaken(place);
         // A refusal is an answer, too.
         queue.outage_since = None;
-        let again = std::mem::take(&mut queue.again);
-        // Under the same lock: a grant by message finds the request until now, and the place from here on. If it came during the
+        let due = queue.due.take();
+        // Under the same lock: a grant by message finds the request until now, and the entry from here on. If it came during the
         // request, this waiter has the hold and keeps the debt.
-        let waits = |waiter: &Waiter| !matches!(waiter.turn, Some(Turn::Take(_)));
-        let stands = placed.is_some() && queue.waiters.get(&place).is_some_and(waits);
+        let waits = |waiter: &Waiter| !waiter.has_hold();
+        // R8: at maxmemory an entry cannot be renewed, and is still there.
+        let placed_by_now = placed.is_some() || debt.arrived() > 0;
+        let stands = placed_by_now && queue.waiters.get(&place).is_some_and(waits);
         if stands {
-            _replaced = queue.standing.replace(Arc::clone(debt));
+            _replaced = queue.entry.replace(Entry {
+                debt: Arc::clone(debt),
+                off: false,
+            });
         }
         // A grant that the hint reports is ignored here: the grant's own message is faster than a request of that waiter would be. If the
         // message is lost, the next heartbeat's answer reports the grant.
-        let mut wakers = match self.applicant.sync.sharing() {
-            _ if *hint == Hint::Forgotten => queue.admit_all(),
-            Sharing::Permits(_) => {
-                let (to, wakers) = queue.refused_permits(place, hint.sign());
-                self.place = Some(to);
-                if !wakers.0.is_empty() {
-                    queue.again = again;
-                }
-                wakers
-            }
-            _ => Wakers::default(),
-        };
-        // Else the refusal has put this process into the crowd.
-        queue.unknown &= overtaken;
-        let told = queue.surplus > 0;
-        if wakers.0.is_empty() && (again > 0 || told || overtaken) {
-            // Invariant 2: a wake came during the attempt, and the answer may be older than it.
-            wakers = queue.admit_again(again);
-            // Invariant 3: the refusal added this process to the wait set, and a later grant or message removed it.
-            let reason = if told { Reason::Told } else { Reason::Anew };
-            queue.make_known(reason, &mut wakers);
-            // Somebody asks now, and its answer plans the next poll. The second case: this waiter itself, whose waker was taken
-            // when it was told.
-            if !wakers.0.is_empty() || queue.parked == 0 {
-                drop(queue);
-                wakers.call();
-                return stands;
-            }
+        let mut wakers = Wakers::default();
+        if *hint == Hint::Forgotten {
+            wakers = queue.admit_all();
+        }
+        // Invariant 2: a wake came during the attempt, and the answer may be older than it.
+        if wakers.0.is_empty() {
+            wakers = match due {
+                Some((at, reason)) if at <= now => queue.admit(reason),
+                _ => queue.make_known(),
+            };
         }
         queue.refused = queue.refused.saturating_add(1);
-        if let Some(placed) = placed {
-            let longest = if subscribed {
-                self.core.poll_interval()
-            } else {
-                POLL_UNSUBSCRIBED
-            };
-            self.entry
-                .plan_look(&self.core, &mut queue, ttl, placed, longest);
+        // A waiter sends a request now, and its reply plans the next poll.
+        if queue.is_told() && *hint != Hint::Forgotten {
             drop(queue);
             wakers.call();
             return stands;
         }
-        queue.poll_reason = Reason::Turn;
         let pause = self.pause(&queue, ttl, subscribed);
-        let at = now + pause;
-        // Where several waiters ask, one with a long pause must not delay the poll of another.
-        let several = matches!(
-            self.applicant.sync.sharing(),
-            Sharing::Queued | Sharing::Permits(_)
-        );
-        if several {
-            self.entry.poll_by(&mut queue, at);
-        } else {
-            self.entry.schedule_poll(&mut queue, at);
+        let sharing = self.applicant.sync.sharing();
+        let several = matches!(sharing, Sharing::Queued | Sharing::Permits(_))
+            || sharing == Sharing::Together && self.applicant.sync.line().is_some();
+        match placed {
+            Some(placed) => {
+                // A request that was due by now has its turn, or is remembered again.
+                let due = due.filter(|(at, _)| *at > now);
+                self.entry
+                    .plan_look(&self.core, &mut queue, ttl, placed, subscribed, due);
+            }
+            // If several waiters send requests, one with a long pause must not delay the poll of another.
+            None if several => self.entry.poll_by(&mut queue, now + pause, Reason::Turn),
+            None => self
+                .entry
+                .schedule_poll(&mut queue, now + pause, Reason::Turn),
         }
         drop(queue);
         wakers.call();
         stands
     }
 
-    /// The pause until the next poll.
+    /// The pause until the next poll, where the server keeps no entry for this process.
     pub(super) fn pause(&self, queue: &Queue, ttl: Option<Duration>, subscribed: bool) -> Duration {
         let sync = &self.applicant.sync;
         let mut pause = if self.core.config.wake == Wake::Poll {
-            let doublings = queue.refused.saturating_sub(1).min(7);
-            let longest = (SPIN.0 * (1 << doublings)).min(SPIN.1);
-            // Half of it at random: processes that were refused together must not ask together again.
-            longest / 2 + self.core.jitter(longest / 2)
+            spin(&self.core, queue.refused)
         } else if subscribed {
             self.core.poll_interval()
         } else {
@@ -291,18 +244,18 @@ impl Ticket {
         pause
     }
 
-    /// Lets the waiter ask again after an attempt that was not decided.
+    /// Lets the waiter retry after an attempt without a decision.
     pub(crate) fn again(&self) {
         let Some(place) = self.place else { return };
         let mut queue = self.entry.queue();
         queue.came_back(place);
-        // Under the same lock: nobody else gets the turn in between.
+        // Under the same lock: no other waiter gets the turn in between.
         let wakers = queue.nudge(place);
         drop(queue);
         wakers.call();
     }
 
-    /// Records that the attempt was not answered. Returns whether this waiter must give up; the others whose patience has ended
+    /// Records that the attempt was not answered. Returns whether this waiter must give up; others that have waited for too long
     /// get that turn at the same time.
     pub(crate) fn unanswered(&self, outage: &Outage) -> bool {
         let Some(place) = self.place else {
@@ -310,7 +263,7 @@ impl Ticket {
         };
         let now = self.core.clock.now();
         let tolerance = self.core.config.outage_tolerance;
-        // It still counts as asking, until `again`: where the first asks for all, only it looks for a silent server.
+        // The waiter counts as requesting until `again`: if the first sends the requests for all, only it retries at a silent server.
         let mut queue = self.entry.queue();
         let (is_over, wakers) = queue.unanswered(place, now, tolerance, outage);
         drop(queue);
@@ -318,8 +271,8 @@ impl Ticket {
         is_over
     }
 
-    /// Leaves the queue with `hold`, and tells the waiters that may hold beside it, with `left` permits still free.
-    pub(crate) fn acquired(&mut self, hold: &Hold, left: u32) {
+    /// Leaves the queue with `hold`, and wakes the waiters that may hold concurrently.
+    pub(crate) fn acquired(&mut self, hold: &Hold) {
         let Some(place) = self.place.take() else {
             return;
         };
@@ -330,26 +283,17 @@ impl Ticket {
         }
         let removed = queue.remove(place);
         let asked_before = removed.as_ref().map_or(0, |waiter| waiter.asked_before);
-        // A wake during the attempt was for what it acquired, unless there is more than one to acquire: then `granted` keeps it.
-        let mut wakers = queue.granted(sharing, left, asked_before);
-        // Invariant 3: who came during the attempt, and waits, is not known to the server yet.
-        let unknown = removed.as_ref().is_some_and(|it| !it.asked_with_others);
-        let gathered = unknown.then(|| queue.gathered.take()).flatten();
-        if let (Sharing::Permits(_), Some(removed)) = (sharing, &removed) {
-            queue.note_crowd(unknown, removed.parted);
-            queue.make_known(Reason::Anew, &mut wakers);
-        }
-        if let Some(next) = hold.next()
-            && !queue.waiters.is_empty()
-        {
-            self.entry.poll_by(&mut queue, next);
-        }
+        // A wake-up during the attempt was for this hold. If others may hold concurrently, `granted` keeps the wake-up.
+        let wakers = match hold.next().filter(|_| !queue.waiters.is_empty()) {
+            Some(next) => {
+                queue.answered();
+                self.entry.poll_by(&mut queue, next, Reason::Turn);
+                Wakers::default()
+            }
+            None => queue.granted(sharing, asked_before),
+        };
         self.leave(queue, place, wakers);
-        // The grant ended it on the server.
-        if let Some(gathered) = gathered {
-            gathered.ended();
-        }
-        // A grant by message crossed this answer. Where both are of one owner, releasing the one would free the other; a second permit is
+        // A grant by message crossed this reply. If both are of one owner, the release of one would free the other. A second permit is
         // released.
         if let Some(Turn::Take(other)) = removed.and_then(|waiter| waiter.turn)
             && other.wire_owner() == hold.wire_owner()
@@ -371,7 +315,7 @@ impl Ticket {
 }
 
 impl Ticket {
-    /// Leaves the queue. Returns the place of this process in the server's line, if nobody is left here to whom a grant could go.
+    /// Leaves the queue. Returns the entry of this process on the server, if no waiter is left that can take a grant to it.
     pub(crate) fn quit(mut self) -> Option<Arc<Debt>> {
         self.depart()
     }
@@ -382,28 +326,27 @@ impl Ticket {
         let was_first = queue.first().is_some_and(|(first, _)| first == place);
         // Forsaken: the others were called when it was removed.
         let waiter = queue.remove(place)?;
-        let forsaken = queue.forsaken_place();
+        let forsaken = queue.forsaken_entry();
         // Invariant 2: this waiter may have taken a wake, or delayed those behind it. Its attempt, if one is under way, ends in
         // the background and a grant is released there; the next attempt follows it on the same connection.
-        let mattered = was_first || !waiter.is_parked();
+        let mattered = was_first || !waiter.is_parked() || forsaken.is_some();
         let wakers = match self.applicant.sync.sharing() {
             // The server calls the next one, when the sweep of this waiter's debt gives its place up (P3, F6).
             Sharing::Queued => Wakers::default(),
-            // A waiter behind the first delayed nobody, and a local holder calls the next one at its end (invariant 3).
+            // A waiter behind the first delayed no other, and a local holder calls the next one at its end (invariant 3).
             _ if !mattered || queue.has_live_holder() => Wakers::default(),
-            // The place in the line stays, and its message is for whoever is the first then.
-            _ if waiter.is_parked() && queue.standing.is_some() => Wakers::default(),
-            Sharing::Permits(_) => {
-                let mut wakers = queue.told_in_vain(&waiter);
-                wakers.0.extend(queue.admit(Room::Unknown).0);
-                wakers
-            }
+            // The entry stays, and its message goes to the first waiter of that time.
+            _ if waiter.is_parked() && queue.stands() => Wakers::default(),
             _ => {
-                if waiter.asking {
+                let reason = match waiter.turn {
+                    Some(Turn::Try(reason)) => reason,
+                    _ => Reason::Turn,
+                };
+                if waiter.asking && !matches!(self.applicant.sync.sharing(), Sharing::Permits(_)) {
                     // The attempt that follows is newer than every wake so far.
-                    queue.again = 0;
+                    queue.due = None;
                 }
-                queue.admit(Room::Unknown)
+                queue.admit(reason)
             }
         };
         self.leave(queue, place, wakers);
@@ -415,7 +358,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // After the queue is unlocked: its drop gives the place up (P3).
+        // After the queue is unlocked: the drop of the debt gives the entry up (P3).
         drop(self.depart());
     }
 }
@@ -436,7 +379,7 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         let mut queue = self.entry.queue();
-        queue.visitors -= 1;
+        queue.uses.visitors -= 1;
         self.entry.rest_if_idle(&self.core, queue);
     }
 }

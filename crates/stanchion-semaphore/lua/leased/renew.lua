@@ -10,16 +10,16 @@
 --
 -- Returns  array: for each permit 1 renewed, 0 no longer held, -1 the server refused this key; or the number -1: late
 -- Replay   harmless: a lease is only ever lengthened
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(log n) for each permit
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
 if now > ARGV[1] + 0 then return -1 end
 local ms = math.floor(now / 1000)
--- Removes nothing, passes at maxmemory, and lets ZADD pass (R8).
+-- This ZREM removes no member, but passes at maxmemory, and then ZADD passes, too (R8).
 redis.pcall('ZREM', KEYS[1], '')
 
--- Returns whether a semaphore outlives a lease of `lease` ms from now; false if the server refuses that.
+-- Lets a semaphore outlive a lease of `lease` ms from now, or raises the server's error. Returns whether the semaphore does.
 local function outlives(leases, free, idle, lease)
   if idle == leases then
     local left = redis.call('PTTL', leases)
@@ -31,7 +31,7 @@ local function outlives(leases, free, idle, lease)
   return true
 end
 
--- The leases of semaphores that outlive so many ms.
+-- leases key -> the ms that its semaphore outlives.
 local outlived = {}
 local result = {}
 for i = 1, #KEYS / 3 do
@@ -42,7 +42,7 @@ for i = 1, #KEYS / 3 do
   elseif type(ends) ~= 'string' then
     result[i] = -1
   else
-    -- P1: no lease outlasts the semaphore, which would begin anew with all its permits.
+    -- P1: no lease outlasts the semaphore, which would be created again with all its permits.
     if lease > (outlived[leases] or 0) then
       local done, lives = pcall(outlives, leases, KEYS[3 * i - 1], KEYS[3 * i], lease)
       if done and lives then outlived[leases] = lease end

@@ -7,7 +7,7 @@
 --
 -- Returns  { server time in ms, free permits or '' when the semaphore does not exist, held, held with an ended lease, id, end, ... }
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(log n + list)
 local time = redis.call('TIME')
 local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)

@@ -1,17 +1,15 @@
 -- semaphore/reclaim
--- Give back the permits of an owner that will not release them itself. For operators.
+-- Give back the permits of an owner that will not release them. For operators.
 --
--- Free and held permits together never exceed the total, where it is known (see total.lua). Permits beyond it were held of an earlier
--- semaphore, which Redisson has deleted and created again; nothing else tells the two apart.
+-- Free and held permits together never exceed the total, if it is known (see total.lua). Permits beyond it were held of an earlier
+-- semaphore, which Redisson has deleted and created again. No other record distinguishes the two.
 --
 -- KEYS[1]  free       string      the number of free permits
 -- KEYS[2]  ledger     hash        owner -> permits
 -- KEYS[3]  once       string      the result; expires with not_after
 -- KEYS[4]  total      string      see total.lua
--- KEYS[5]  line       list        see line.lua
--- KEYS[6]  crowd      sorted set  see crowd.lua
--- KEYS[7]  wake       hash        see crowd.lua
--- KEYS[8]  idle       string      see idle.lua
+-- KEYS[5]  line       sorted set  entry -> arrival; see line.lua
+-- KEYS[6]  idle       string      see idle.lua
 -- ARGV[1]  owner
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -19,7 +17,7 @@
 --
 -- Returns  { 1 done, permits given back }, { -1 late, 0 }
 -- Replay   the once key has the result
--- Wakes    as a release does
+-- Wakes    the queue, by semaphore/tend; Redisson's clients
 -- Cost     O(holders)
 local answer = before(KEYS[3], ARGV[2])
 if answer then return answer end
@@ -30,7 +28,7 @@ if not exists then
 end
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if not held then return done(KEYS[3], ARGV[2], 0) end
-local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[8], plain = true }
+local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = true }
 local idle = idle_of(it)
 local total, sum = idle and idle.total or redis.call('GET', KEYS[4]), free
 -- First, because it passes at maxmemory and lets the rest pass (R8).
@@ -43,6 +41,5 @@ end
 if given > 0 then free = redis.call('INCRBY', KEYS[1], given) end
 if idle then used(it, idle, free, 0) end
 answer = done(KEYS[3], ARGV[2], given)
-local to = { line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }
-if given > 0 then announce(to, free) end
-return unless_unfinished(to, answer)
+if given <= 0 then return answer end
+return announced(answer, free, KEYS[5], ARGV[3], ARGV[4])

@@ -7,7 +7,7 @@
 --
 -- Returns  { free permits or '' when the semaphore does not exist, owner, permits, ... }; one that does not exist has no holders
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1), or O(holders) with the list
 local _, text = free_in(KEYS[1])
 local result = { text or '' }

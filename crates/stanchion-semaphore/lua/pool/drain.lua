@@ -11,7 +11,7 @@
 --
 -- Returns  { 1 done, the number of removed permits }, { -1 late, 0 }
 -- Replay   the once key has the result
--- Wakes    nobody
+-- Wakes    no waiter
 -- Cost     O(1)
 local answer = before(KEYS[2], ARGV[1])
 if answer then return answer end

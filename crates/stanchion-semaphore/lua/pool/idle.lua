@@ -1,18 +1,18 @@
 -- semaphore/idle, for the scripts that use a semaphore.
 --
--- The string `idle` stands beside a semaphore that ends when nobody uses it. Leased: "<ms>", its idle time. Plain: "<ms> <total> <till>", also
--- the number of free and held permits, and until when somebody who waits keeps it, server ms. Such a semaphore has a TTL, and this key and the
--- leases have the same. If it has none, Redisson has made it anew or changed its number: then it does not end any more.
+-- The string `idle` belongs to a semaphore that ends when it is not used. Leased: "<ms>", its idle time. Plain: "<ms> <total> <till>", also
+-- the number of free and held permits, and the server ms until which a waiter keeps the semaphore. The semaphore has a TTL, and so have
+-- this key and the leases. Without a TTL the semaphore does not end: Redisson has created it again, or changed its number.
 --
--- `it`: the keys free, held and idle, and whether the permits are plain. `idle`: what the string says.
+-- `it`: the keys free, held and idle, and whether the permits are plain. `idle`: the content of the string, and the TTL.
 
--- The TTL while a plain permit is held, which nobody renews; and the longest. Not none: see above.
+-- The TTL while a plain permit is held, because plain permits are not renewed; also the longest TTL. A TTL must exist: see above.
 local HELD = 315360000000
 
 -- Returns nil if the semaphore does not end.
 local function idle_of(it)
   local ms, total, till = string.match(redis.call('GET', it.idle) or '', '^(%d+) ?(%-?%d*) ?(%d*)$')
-  -- One of the other kind is kept by that kind.
+  -- A semaphore of the other kind is left to the scripts of that kind.
   if not ms or it.plain ~= (till ~= '') then return nil end
   local left = redis.call('PTTL', it.free)
   if left < 0 then
@@ -25,10 +25,10 @@ end
 -- Makes the semaphore that `made` describes, "<ms> <permits>". Returns the number of its permits.
 local function make(it, made)
   local ms, permits = string.match(made, '^(%d+) (%d+)$')
-  -- First: refused at maxmemory, and then nothing has been written.
+  -- First, because it is refused at maxmemory, and then the script has written nothing.
   redis.call('SET', it.free, permits, 'PX', ms)
   redis.call('SET', it.idle, it.plain and made .. ' 0' or ms, 'PX', ms)
-  -- Holders of a former semaphore of this name hold nothing of this one.
+  -- Holders of a former semaphore of this name hold no permits of this one.
   redis.call('DEL', it.held)
   return permits + 0
 end
@@ -37,7 +37,7 @@ end
 local function lives(it, idle, ttl)
   idle.left = ttl
   ttl = string.format('%.0f', ttl)
-  -- First, because none of the others may end before it, and it passes at maxmemory and lets the rest pass (R8).
+  -- First, because the others may not outlive it, and because it passes at maxmemory and lets the rest pass (R8).
   redis.call('PEXPIRE', it.free, ttl)
   if it.plain then
     redis.call('SET', it.idle, string.format('%.0f %.0f %.0f', idle.ms, idle.total, idle.till), 'PX', ttl)
@@ -47,13 +47,13 @@ local function lives(it, idle, ttl)
   end
 end
 
--- Lets the semaphore live while a plain permit is held that is taken next.
+-- Lets the semaphore live while the plain permit is held that the script takes next.
 local function holds(it, idle)
   if idle.left < HELD / 2 then lives(it, idle, HELD) end
 end
 
--- Notes a use that leaves `free` permits: the semaphore lives for its idle time from now or, of plain permits, while one is held; and for
--- `least` ms. The TTL of leased permits is never shortened (R3): it covers each lease since that was granted or renewed.
+-- Records a use that leaves `free` permits. The semaphore lives for its idle time from now, for `least` ms, and while a plain permit is
+-- held. The TTL of leased permits is never shortened (R3): it covers every lease since its grant or renewal.
 local function used(it, idle, free, least)
   local time = redis.call('TIME')
   local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
@@ -70,7 +70,7 @@ local function used(it, idle, free, least)
   end
 end
 
--- The same, if it is a semaphore that ends.
+-- Records a use, if the semaphore ends.
 local function touch(it, free)
   local idle = idle_of(it)
   if idle then used(it, idle, free, 0) end

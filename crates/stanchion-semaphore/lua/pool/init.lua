@@ -5,10 +5,8 @@
 -- KEYS[2]  once       string      the result; expires with not_after
 -- KEYS[3]  ledger     hash        of plain permits
 -- KEYS[4]  total      string      see total.lua; none if it is the semaphore's own key
--- KEYS[5]  line       list        see line.lua
--- KEYS[6]  crowd      sorted set  see crowd.lua
--- KEYS[7]  wake       hash        see crowd.lua
--- KEYS[8]  idle       string      see idle.lua
+-- KEYS[5]  line       sorted set  entry -> arrival; see line.lua
+-- KEYS[6]  idle       string      see idle.lua
 -- ARGV[1]  permits
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -17,11 +15,11 @@
 --
 -- Returns  { 1 done, 1 set or 0 it existed }, { -1 late, 0 }
 -- Replay   the once key has the result
--- Wakes    as many waiters as there are permits
+-- Wakes    the queue, by semaphore/tend; Redisson's clients
 -- Cost     O(1), and O(holders) of a former semaphore that only Redisson or a TTL has ended
 local answer = before(KEYS[2], ARGV[2])
 if answer then return answer end
-local it = { free = KEYS[1], held = KEYS[3], idle = KEYS[8], plain = KEYS[4] ~= KEYS[1] }
+local it = { free = KEYS[1], held = KEYS[3], idle = KEYS[6], plain = KEYS[4] ~= KEYS[1] }
 local free, exists = free_in(KEYS[1])
 if exists then
   touch(it, free)
@@ -34,6 +32,4 @@ else
   made(it, KEYS[4], ARGV[1])
 end
 answer = done(KEYS[2], ARGV[2], 1)
-local to = { line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }
-announce(to, ARGV[1] + 0)
-return unless_unfinished(to, answer)
+return announced(answer, ARGV[1] + 0, KEYS[5], ARGV[3], ARGV[4])

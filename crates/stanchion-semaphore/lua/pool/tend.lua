@@ -1,25 +1,31 @@
 -- semaphore/tend
--- Announce the free permits, for a client that heard a release of Redisson's, or whose script met more dead processes than it removes.
+-- Serve the queue: for the relay after a release of Redisson's, or for a client whose script has changed the number of permits or was
+-- unfinished.
 --
 -- KEYS[1]  free     string      the number of free permits
--- KEYS[2]  line     list        see line.lua
--- KEYS[3]  crowd    sorted set  see crowd.lua
--- KEYS[4]  wake     hash        see crowd.lua
--- KEYS[5]  ledger   hash        of plain permits
--- KEYS[6]  idle     string      see idle.lua; none for leased permits: the semaphore's own key
+-- KEYS[2]  held     hash        or sorted set: the ledger, or the leases
+-- KEYS[3]  line     sorted set  entry -> arrival
+-- KEYS[4]  wake     hash        notes about the queue
+-- KEYS[5]  granted  sorted set  see line_of_permits.lua; none for leased permits: the semaphore's own key
+-- KEYS[6]  idle     string      see idle.lua
 -- ARGV[1]  base
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
+-- ARGV[3]  sentry   the uuid of the client that is the relay, or ''
 --
--- Returns  -1; { "tend", 0, -1 } there are more dead processes
+-- Returns  -1, or { "tend", ms, -1 } there are more dead processes in the queue
 -- Replay   harmless
--- Wakes    as a release does
--- Cost     O(log n) for n processes that wait
+-- Wakes    the next in the queue, as far as permits are free
+-- Cost     O(log n) for n processes in the queue
+local call = redis.call
 local free = free_in(KEYS[1])
--- Redisson does not know that the semaphore ends, and a release in a slot in migration did not see it.
-if KEYS[6] ~= KEYS[1] then pcall(touch, { free = KEYS[1], held = KEYS[5], idle = KEYS[6], plain = true }, free) end
-local to = { line = KEYS[2], crowd = KEYS[3], wake = KEYS[4], base = ARGV[1], publish = ARGV[2] }
-if free > 0 and redis.call('EXISTS', KEYS[3]) == 1 then
-  -- Not `announce`: where the crowd cannot be told, that tells all, and this client would tend again, for ever.
-  tell_crowd(to, free)
-end
-return unless_unfinished(to, -1)
+local line, wake, granted, base, publish = KEYS[3], KEYS[4], KEYS[5], ARGV[1], ARGV[2]
+local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = granted ~= KEYS[1] }
+-- @line.lua
+local us = clock()
+heard_by(ARGV[3], us)
+-- Redisson does not know that the semaphore ends, and a release in a migrating slot has not read `idle`.
+if idle then pcall(used, it, idle, free, 0) end
+if not first() then return -1 end
+reclaim(us, sweep)
+local _, _, more = serve(us)
+return unless_unfinished(-1, more)

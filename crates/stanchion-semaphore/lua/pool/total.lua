@@ -1,7 +1,7 @@
 -- semaphore/total, in front of the scripts that change how many plain permits there are.
 --
--- The total is known if a stanchion client created the semaphore. It tells an operator's reclaim which permits cannot be held any
--- more. Redisson does not update the key, so it expires 30 days after it was last set. A semaphore that ends has its total in idle.lua's.
+-- The total is known if a stanchion client created the semaphore. An operator's reclaim uses the total to find permits that cannot be held
+-- any more. Redisson does not update the key, so it expires 30 days after it was last set. A semaphore that ends keeps its total in `idle`.
 local REMEMBERED = '2592000000'
 
 local function know_total(key, total)
@@ -12,7 +12,7 @@ end
 local function made(it, key, total)
   redis.call('DEL', it.idle)
   if not it.plain then return end
-  -- Holders of a former semaphore of this name hold nothing of this one.
+  -- Holders of a former semaphore of this name hold no permits of this one.
   redis.call('DEL', it.held)
   know_total(key, total)
 end

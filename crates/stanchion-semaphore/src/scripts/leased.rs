@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Call, HandOff, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
-    Synchronizer, Visible, unexpected,
+    Call, HandOff, Hint, Item, Kind, Operation, Placed, Reply, Request, Script, ServerLine,
+    Sharing, Synchronizer, Visible, unexpected,
 };
 use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
@@ -13,30 +13,26 @@ use crate::ids::PermitId;
 use crate::keys::Keys;
 use crate::status::LeasedStatus;
 
-static ACQUIRE: Script<7, 12> = script!(
+static ACQUIRE: Script<5, 10> = script!(
     "leased/acquire",
-    "pool/free.lua" "leased/acquire.lua" => crowded with "pool/refused.lua" with "pool/idle.lua"
+    "pool/free.lua" "pool/idle.lua" "leased/acquire.lua" => queued with "pool/request.lua"
 );
-static RELEASE: Script<6, 4> = script!(
+static RELEASE: Script<5, 5> = script!(
     "leased/release",
-    "pool/free.lua" "leased/release.lua" => crowded with "leased/grant.lua"
+    "pool/free.lua" "pool/idle.lua" "leased/release.lua" => queued with "pool/returned.lua"
 );
-static HAND_OFF: Script<6, 8> = script!(
+static HAND_OFF: Script<5, 6> = script!(
     "leased/hand_off",
-    "pool/free.lua" "leased/hand_off.lua" => crowded with "pool/idle.lua" with "leased/grant.lua"
-);
-static ABANDON: Script<5, 4> = script!(
-    "leased/abandon",
-    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "leased/abandon.lua"
+    "pool/free.lua" "pool/idle.lua" "leased/hand_off.lua" => queued
 );
 static RENEW: Script<3, 3> = script!("leased/renew", "pool/idle.lua" "leased/renew.lua");
-static SET_TOTAL: Script<7, 5> = script!(
+static SET_TOTAL: Script<5, 5> = script!(
     "leased/set_total",
-    "pool/free.lua" "pool/idle.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "leased/set_total.lua"
+    "pool/free.lua" "pool/idle.lua" "pool/announced.lua" "pool/once.lua" "leased/set_total.lua"
 );
-static RECLAIM: Script<6, 4> = script!(
+static RECLAIM: Script<4, 4> = script!(
     "leased/reclaim",
-    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "leased/reclaim.lua"
+    "pool/free.lua" "pool/announced.lua" "pool/once.lua" "leased/reclaim.lua"
 );
 static STATUS: Script<2, 1> = script!("leased/status", "pool/free.lua" "leased/status.lua");
 
@@ -82,7 +78,7 @@ impl Synchronizer for Description {
     }
 
     fn channel(&self) -> &[u8] {
-        &self.keys.crowd.channel
+        &self.keys.queue.channel
     }
 
     fn sharing(&self) -> Sharing {
@@ -92,28 +88,18 @@ impl Synchronizer for Description {
     fn acquire(&self, request: &Request<'_>) -> Call {
         let ids = PermitId::joined(request.owner, self.permits);
         let [base, publish] = self.keys.common();
-        let made = self.keys.made();
+        let (ask, made) = (request.ask(), self.keys.made());
         ACQUIRE.call(
-            [
-                self.keys.name.as_bytes(),
-                &self.keys.held,
-                &self.keys.line,
-                &self.keys.crowd.line,
-                &self.keys.crowd.wake,
-                &self.keys.slow,
-                &self.keys.idle,
-            ],
+            self.keys.serving_leased(),
             [
                 request.owner.as_str().into(),
                 ids.as_slice().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
-                super::waits(request).into(),
+                ask.as_ref().into(),
                 (REAP + u64::from(self.permits)).into(),
                 base,
                 publish,
-                super::client(&self.keys, request),
-                super::flags(request).into(),
                 self.keys.kept.into(),
                 made.as_str().into(),
             ],
@@ -121,30 +107,15 @@ impl Synchronizer for Description {
     }
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        let ids = PermitId::joined(owner, self.permits);
-        let [base, publish] = self.keys.common();
-        Some(RELEASE.call(
-            self.keys.returning(),
-            [ids.as_slice().into(), base, publish, owner.client().into()],
-        ))
+        Some(self.give_back(self.keys.serving_leased(), owner, false))
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        let ids = PermitId::joined(owner, self.permits);
-        let [base, publish] = self.keys.common();
-        Some(RELEASE.call(
-            self.keys.alone(),
-            [ids.as_slice().into(), base, publish, owner.client().into()],
-        ))
+        Some(self.give_back(self.keys.alone(), owner, false))
     }
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        let ids = PermitId::joined(owner, self.permits);
-        let [base, publish] = self.keys.common();
-        Some(ABANDON.call(
-            self.keys.releasing(),
-            [owner.as_str().into(), ids.as_slice().into(), base, publish],
-        ))
+        Some(self.give_back(self.keys.serving_leased(), owner, true))
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
@@ -171,7 +142,7 @@ impl Synchronizer for Description {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
-        super::hint(rest)
+        Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
     fn line(&self) -> Option<&dyn ServerLine> {
@@ -179,18 +150,34 @@ impl Synchronizer for Description {
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
-        // A request for several permits may be in the line on the server, where a hand-off would leave its entry behind.
-        (self.permits == 1).then_some(self)
+        Some(self)
+    }
+}
+
+impl Description {
+    /// Gives back what `owner` holds, or has asked for; with `entries` also its entry in the queue.
+    fn give_back(&self, keys: [&[u8]; 5], owner: &WireOwner, entries: bool) -> Call {
+        let ids = PermitId::joined(owner, self.permits);
+        let [base, publish] = self.keys.common();
+        RELEASE.call(
+            keys,
+            [
+                owner.as_str().into(),
+                ids.as_slice().into(),
+                base,
+                publish,
+                u64::from(entries).into(),
+            ],
+        )
     }
 }
 
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
         let [given, got] = [from, to.owner].map(|owner| PermitId::joined(owner, self.permits));
-        let keys = &*self.keys;
-        let [base, publish] = keys.common();
+        let [base, publish] = self.keys.common();
         HAND_OFF.call(
-            keys.returning(),
+            self.keys.serving_leased(),
             [
                 got.as_slice().into(),
                 to.lease.millis().into(),
@@ -198,26 +185,16 @@ impl HandOff for Description {
                 given.as_slice().into(),
                 base,
                 publish,
-                from.client().into(),
-                super::waiting(to).into(),
             ],
         )
     }
 }
 
 pub(crate) fn set_total(keys: &Keys, total: u32, operation: &Operation) -> Call {
-    let [free, held, line, crowd, wake] = keys.releasing();
+    let [free, held, line, _, idle] = keys.serving_leased();
     let [base, publish] = keys.common();
     SET_TOTAL.call(
-        [
-            free,
-            held,
-            &keys.once(operation),
-            line,
-            crowd,
-            wake,
-            &keys.idle,
-        ],
+        [free, held, &keys.once(operation), line, idle],
         [
             u64::from(total).into(),
             operation.not_after.into(),
@@ -229,10 +206,10 @@ pub(crate) fn set_total(keys: &Keys, total: u32, operation: &Operation) -> Call 
 }
 
 pub(crate) fn reclaim(keys: &Keys, id: &PermitId, operation: &Operation) -> Call {
-    let [free, held, line, crowd, wake] = keys.releasing();
+    let [free, held, line, ..] = keys.serving_leased();
     let [base, publish] = keys.common();
     RECLAIM.call(
-        [free, held, &keys.once(operation), line, crowd, wake],
+        [free, held, &keys.once(operation), line],
         [
             id.as_bytes().as_slice().into(),
             operation.not_after.into(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Arg, Call, HandOff, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
-    Synchronizer, Tenure, Visible, unexpected,
+    Arg, Call, HandOff, Hint, Item, Kind, Operation, Placed, Reply, Request, Script, ServerLine,
+    Sharing, Synchronizer, Tenure, Visible, unexpected,
 };
 use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
@@ -12,25 +12,21 @@ use super::script;
 use crate::keys::Keys;
 use crate::status::SemaphoreStatus;
 
-static ACQUIRE: Script<7, 10> = script!(
+static ACQUIRE: Script<6, 8> = script!(
     "semaphore/acquire",
-    "pool/free.lua" "plain/acquire.lua" => crowded with "pool/refused.lua" with "pool/idle.lua"
+    "pool/free.lua" "pool/idle.lua" "plain/acquire.lua" => queued with "pool/request.lua"
 );
-static RELEASE: Script<6, 4> = script!(
+static RELEASE: Script<6, 5> = script!(
     "semaphore/release",
-    "pool/free.lua" "plain/release.lua" => crowded with "pool/idle.lua"
+    "pool/free.lua" "pool/idle.lua" "plain/release.lua" => queued with "pool/returned.lua"
 );
-static HAND_OFF: Script<6, 7> = script!(
+static HAND_OFF: Script<6, 6> = script!(
     "semaphore/hand_off",
-    "pool/free.lua" "plain/hand_off.lua" => crowded with "pool/idle.lua"
+    "pool/free.lua" "pool/idle.lua" "plain/hand_off.lua" => queued
 );
-static ABANDON: Script<6, 4> = script!(
-    "semaphore/abandon",
-    "pool/free.lua" "pool/idle.lua" "pool/line.lua" "pool/crowd.lua" "plain/abandon.lua"
-);
-static RECLAIM: Script<8, 4> = script!(
+static RECLAIM: Script<6, 4> = script!(
     "semaphore/reclaim",
-    "pool/free.lua" "pool/idle.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "plain/reclaim.lua"
+    "pool/free.lua" "pool/idle.lua" "pool/announced.lua" "pool/once.lua" "plain/reclaim.lua"
 );
 static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "plain/status.lua");
 
@@ -42,11 +38,12 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// The arguments of the scripts that give the permits of `owner` back.
-    fn returned<'a>(&'a self, owner: &'a WireOwner) -> [Arg<'a>; 4] {
+    /// The arguments of the release of what `owner` holds, or has asked for; with `entries` it gives up its entry in the queue, too.
+    fn returned<'a>(&'a self, owner: &'a WireOwner, entries: bool) -> [Arg<'a>; 5] {
         let [base, publish] = self.keys.common();
         let permits = u64::from(self.permits).into();
-        [owner.as_str().into(), permits, base, publish]
+        let entries = u64::from(entries).into();
+        [owner.as_str().into(), permits, base, publish, entries]
     }
 }
 
@@ -79,7 +76,7 @@ impl Synchronizer for Description {
     }
 
     fn channel(&self) -> &[u8] {
-        &self.keys.crowd.channel
+        &self.keys.queue.channel
     }
 
     fn sharing(&self) -> Sharing {
@@ -92,26 +89,16 @@ impl Synchronizer for Description {
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         let [base, publish] = self.keys.common();
-        let made = self.keys.made();
+        let (ask, made) = (request.ask(), self.keys.made());
         ACQUIRE.call(
-            [
-                self.keys.name.as_bytes(),
-                &self.keys.held,
-                &self.keys.line,
-                &self.keys.crowd.line,
-                &self.keys.crowd.wake,
-                &self.keys.slow,
-                &self.keys.idle,
-            ],
+            self.keys.serving(),
             [
                 request.owner.as_str().into(),
                 u64::from(self.permits).into(),
                 request.not_after.into(),
-                super::waits(request).into(),
+                ask.as_ref().into(),
                 base,
                 publish,
-                super::client(&self.keys, request),
-                super::flags(request).into(),
                 self.keys.kept.into(),
                 made.as_str().into(),
             ],
@@ -119,15 +106,15 @@ impl Synchronizer for Description {
     }
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        Some(RELEASE.call(self.keys.returning(), self.returned(owner)))
+        Some(RELEASE.call(self.keys.serving(), self.returned(owner, false)))
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        Some(RELEASE.call(self.keys.alone(), self.returned(owner)))
+        Some(RELEASE.call(self.keys.alone(), self.returned(owner, false)))
     }
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        Some(ABANDON.call(self.keys.returning(), self.returned(owner)))
+        Some(RELEASE.call(self.keys.serving(), self.returned(owner, true)))
     }
 
     fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
@@ -135,7 +122,7 @@ impl Synchronizer for Description {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
-        super::hint(rest)
+        Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
     fn line(&self) -> Option<&dyn ServerLine> {
@@ -143,16 +130,15 @@ impl Synchronizer for Description {
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
-        // A request for several permits may be in the line on the server, where a hand-off would leave its entry behind.
-        (self.permits == 1).then_some(self)
+        Some(self)
     }
 }
 
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
-        let [owner, permits, base, publish] = self.returned(from);
+        let [owner, permits, base, publish, _] = self.returned(from, false);
         HAND_OFF.call(
-            self.keys.returning(),
+            self.keys.serving(),
             [
                 to.owner.as_str().into(),
                 to.not_after.into(),
@@ -160,26 +146,16 @@ impl HandOff for Description {
                 permits,
                 base,
                 publish,
-                super::waiting(to).into(),
             ],
         )
     }
 }
 
 pub(crate) fn reclaim(keys: &Keys, owner: &str, operation: &Operation) -> Call {
-    let [free, held, line, crowd, wake] = keys.releasing();
+    let [free, held, line, _, _, idle] = keys.serving();
     let [base, publish] = keys.common();
     RECLAIM.call(
-        [
-            free,
-            held,
-            &keys.once(operation),
-            &keys.total,
-            line,
-            crowd,
-            wake,
-            &keys.idle,
-        ],
+        [free, held, &keys.once(operation), &keys.total, line, idle],
         [owner.into(), operation.not_after.into(), base, publish],
     )
 }

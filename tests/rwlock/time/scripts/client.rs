@@ -10,7 +10,6 @@ use super::java;
 use super::server::{Op, Server};
 
 const LEASES: [u64; 3] = [1_000, 3_000, 10_000];
-const GRACE: u64 = 2_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
@@ -92,7 +91,7 @@ pub(super) struct Sim {
 impl Sim {
     pub(super) fn new(engine: Engine, seed: u64) -> Self {
         Self {
-            server: Server::new(engine, seed.is_multiple_of(2)),
+            server: Server::new(engine, if seed.is_multiple_of(2) { "R" } else { "r" }),
             rng: fastrand::Rng::with_seed(seed),
             clients: Vec::new(),
             threads: Default::default(),
@@ -181,7 +180,7 @@ impl Sim {
     fn begin(&mut self, within: Option<String>) {
         self.next += 1;
         let client = Client {
-            owner: format!("U:{}", self.next),
+            owner: format!("a:{}", self.next),
             writes: within.is_none() && self.rng.u8(..3) == 0,
             within,
             lease: self.choose(&LEASES),
@@ -224,17 +223,11 @@ impl Sim {
             return client.give_up(sent);
         }
         let (lease, not_after) = (client.lease, self.not_after());
-        let grace = if self.server.prefers_writers {
-            GRACE
-        } else {
-            0
-        };
         let op = if client.writes {
             Op::WriteAcquire {
                 field: client.field(),
                 lease,
                 not_after,
-                grace,
             }
         } else {
             let within = client.within.as_ref();
@@ -245,7 +238,6 @@ impl Sim {
                 within: within
                     .map(|owner| format!("{owner}:write"))
                     .unwrap_or_default(),
-                grace,
             }
         };
         match self.send(op) {
@@ -293,7 +285,7 @@ impl Sim {
             7..10 if client.writes => self.begin(Some(client.owner.clone())),
             10..12 if client.writes && client.n == 1 => {
                 self.next += 1;
-                let to = format!("U:{}", self.next);
+                let to = format!("a:{}", self.next);
                 client.state = State::Downgrading { to };
             }
             12..16 if client.n > 1 => client.state = State::Releasing,
@@ -404,22 +396,16 @@ impl Sim {
             // R2: no request that can grant is in flight any more; this release is final.
             client.unanswered_until = 0;
         }
-        let op = if !client.writes {
-            Op::ReadRelease {
-                owner: client.owner.clone(),
-                n: 1,
-                lease: client.lease,
-                quits: self.server.prefers_writers,
-            }
-        } else if self.server.prefers_writers {
+        let op = if client.writes {
             Op::WriteAbandon {
                 field: client.field(),
             }
         } else {
-            Op::WriteRelease {
-                field: client.field(),
+            Op::ReadRelease {
+                owner: client.owner.clone(),
                 n: 1,
                 lease: client.lease,
+                quits: true,
             }
         };
         if self.send(op).is_some() {
@@ -543,7 +529,7 @@ impl Sim {
             );
         }
         for (field, _) in &self.server.table.fields {
-            let ours = field.starts_with("U:");
+            let ours = field.starts_with("a:");
             let alive = self.clients.iter().any(|client| {
                 let to = match &client.state {
                     State::Downgrading { to } => Some(to),

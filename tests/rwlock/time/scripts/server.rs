@@ -11,12 +11,9 @@ use super::table::{Mode, Request, Table, hold_key};
 const RENEW: &str = include_str!("../../../../crates/stanchion-core/lua/renew.lua");
 const CHANNEL: &str = "redisson_rwlock:{job}";
 const FENCE: &str = "stanchion_fence:{job}";
-const MARK: &str = "stanchion_rwlock_writer:{job}";
-const TURN: &str = "stanchion_rwlock_turn:{job}";
 const READERS: &str = "stanchion_rwlock_readers:{job}";
 const ROW: &str = "stanchion_rwlock_line:{job}";
 const WAKE: &str = "stanchion_rwlock_wake:{job}";
-const CROWD: &str = "stanchion_rwlock_crowd:{job}";
 const PREFIX: &str = "{job}:";
 
 /// One request, which can run more than once and at any later time.
@@ -27,7 +24,6 @@ pub(super) enum Op {
         lease: u64,
         not_after: u64,
         within: String,
-        grace: u64,
     },
     ReadReenter {
         owner: String,
@@ -51,7 +47,6 @@ pub(super) enum Op {
         field: String,
         lease: u64,
         not_after: u64,
-        grace: u64,
     },
     WriteReenter {
         field: String,
@@ -103,17 +98,18 @@ pub(super) enum Op {
 pub(super) struct Server {
     engine: Engine,
     pub(super) table: Table,
-    pub(super) prefers_writers: bool,
+    /// What follows the owner in a reader's queue entry.
+    side: &'static str,
     pub(super) scripts: usize,
     pub(super) log: Vec<String>,
 }
 
 impl Server {
-    pub(super) fn new(engine: Engine, prefers_writers: bool) -> Self {
+    pub(super) fn new(engine: Engine, side: &'static str) -> Self {
         Self {
             engine,
             table: Table::default(),
-            prefers_writers,
+            side,
             scripts: 0,
             log: Vec::new(),
         }
@@ -168,34 +164,32 @@ impl Server {
     #[rustfmt::skip]
     fn execute(&self, op: &Op) -> Reply {
         let text = |n: &u64| n.to_string();
-        let (mark, turn) = if self.prefers_writers { (MARK, TURN) } else { ("job", "job") };
         let timeouts = |owner: &str| format!("{{job}}:{owner}:rwlock_timeout");
-        // Queue entries have their own tests. Here a waiting client polls, and leaves at most a mark.
-        let way = |grace: &u64| if *grace > 0 { "poll" } else { "try" };
+        // Queue entries have their own tests. Here a refused client tries again.
         let owner_of = |field: &str| field.strip_suffix(":write").unwrap().to_owned();
         let places = |quits: bool| if quits { "1" } else { "0" };
-        let writers = ["job", FENCE, ROW, WAKE, CROWD, mark, turn];
+        let writers = ["job", FENCE, ROW, WAKE, READERS];
         match op {
-            Op::ReadAcquire { owner, lease, not_after, within, grace } =>
-                self.eval(scripts::READ_ACQUIRE, &["job", ROW, WAKE, CROWD, mark, turn, READERS, &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), way(grace), "PUBLISH", CHANNEL, &text(grace), PREFIX, within]),
+            Op::ReadAcquire { owner, lease, not_after, within } =>
+                self.eval(scripts::READ_ACQUIRE, &["job", ROW, WAKE, READERS, &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), "try", "PUBLISH", CHANNEL, self.side, PREFIX, within, "0"]),
             Op::ReadReenter { owner, lease, not_after, n } =>
                 self.eval(scripts::READ_REENTER, &["job", &hold_key(owner, 1), READERS], &[owner, &text(lease), &text(not_after), &text(n)]),
             Op::ReadRelease { owner, n, lease, quits } =>
-                self.eval(scripts::READ_RELEASE, &["job", ROW, WAKE, CROWD, mark, turn, READERS, &hold_key(owner, 1), FENCE], &[CHANNEL, "PUBLISH", owner, &text(n), &text(lease), PREFIX, places(*quits)]),
+                self.eval(scripts::READ_RELEASE, &["job", ROW, WAKE, READERS, &hold_key(owner, 1), FENCE], &[CHANNEL, "PUBLISH", owner, &text(n), &text(lease), PREFIX, places(*quits)]),
             Op::ReadRenew { owner, lease, not_after } =>
                 self.eval(scripts::READ_RENEW, &["job", &hold_key(owner, 1), READERS], &[&text(not_after), owner, &text(lease)]),
-            Op::WriteAcquire { field, lease, not_after, grace } =>
-                self.eval(scripts::WRITE_ACQUIRE, &["job", FENCE, ROW, WAKE, CROWD, mark, turn, READERS], &[&owner_of(field), &text(lease), &text(not_after), way(grace), "PUBLISH", CHANNEL, &text(grace), PREFIX]),
+            Op::WriteAcquire { field, lease, not_after } =>
+                self.eval(scripts::WRITE_ACQUIRE, &["job", FENCE, ROW, WAKE, READERS], &[&owner_of(field), &text(lease), &text(not_after), "try", "PUBLISH", CHANNEL, PREFIX]),
             Op::WriteReenter { field, lease, not_after, n } =>
                 self.eval(scripts::WRITE_REENTER, &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
             Op::WriteRelease { field, n, lease } =>
-                self.eval(scripts::WRITE_RELEASE, &writers, &[CHANNEL, "PUBLISH", &owner_of(field), &text(n), &text(lease), "0"]),
+                self.eval(scripts::WRITE_RELEASE, &writers, &[CHANNEL, "PUBLISH", &owner_of(field), &text(n), &text(lease), PREFIX, "0"]),
             Op::WriteAbandon { field } =>
-                self.eval(scripts::WRITE_RELEASE, &writers, &[CHANNEL, "PUBLISH", &owner_of(field), "1", "0", "1"]),
+                self.eval(scripts::WRITE_RELEASE, &writers, &[CHANNEL, "PUBLISH", &owner_of(field), "1", "0", PREFIX, "1"]),
             Op::WriteRenew { field, lease, not_after } =>
                 self.eval(RENEW, &["job"], &[&text(not_after), field, &text(lease)]),
             Op::Downgrade { field, owner, lease, not_after } =>
-                self.eval(scripts::DOWNGRADE, &["job", ROW, WAKE, CROWD, mark, turn, READERS, &hold_key(owner, 1)], &[CHANNEL, "PUBLISH", &owner_of(field), owner, &text(lease), &text(not_after)]),
+                self.eval(scripts::DOWNGRADE, &["job", ROW, WAKE, READERS, &hold_key(owner, 1)], &[CHANNEL, "PUBLISH", &owner_of(field), owner, &text(lease), &text(not_after), PREFIX]),
             Op::JavaRead { owner, lease } =>
                 self.eval(java::READ, &["job", &timeouts(owner)], &[&text(lease), owner]),
             Op::JavaUnread { owner } =>
@@ -212,18 +206,18 @@ impl Server {
     #[rustfmt::skip]
     fn expect(&mut self, now: u64, op: &Op) -> i64 {
         let ms = now / 1000;
-        let (prefers_writers, table) = (self.prefers_writers, &mut self.table);
-        let request = |field, lease: &u64, not_after: &u64| Request { field, lease: *lease, not_after: *not_after, prefers_writers };
+        let table = &mut self.table;
+        let request = |field, lease: &u64, not_after: &u64| Request { field, lease: *lease, not_after: *not_after };
         match op {
-            Op::ReadAcquire { owner, lease, not_after, within, grace } => table.read_acquire(now, request(owner, lease, not_after), within, *grace),
+            Op::ReadAcquire { owner, lease, not_after, within } => table.read_acquire(now, request(owner, lease, not_after), within),
             Op::ReadReenter { owner, lease, not_after, n } => table.reenter(now, request(owner, lease, not_after), *n, true),
-            Op::ReadRelease { owner, n, lease, quits } => table.read_release(ms, owner, *n, *lease, *quits && prefers_writers),
+            Op::ReadRelease { owner, n, lease, .. } => table.read_release(ms, owner, *n, *lease),
             Op::ReadRenew { not_after, .. } | Op::WriteRenew { not_after, .. } if now > *not_after => -1,
             Op::ReadRenew { owner, lease, .. } => table.renew(ms, owner, *lease, true),
-            Op::WriteAcquire { field, lease, not_after, grace } => table.write_acquire(now, request(field, lease, not_after), *grace),
+            Op::WriteAcquire { field, lease, not_after } => table.write_acquire(now, request(field, lease, not_after)),
             Op::WriteReenter { field, lease, not_after, n } => table.reenter(now, request(field, lease, not_after), *n, false),
             Op::WriteRelease { field, n, lease } => table.write_release(ms, field, *n, *lease),
-            Op::WriteAbandon { field } => table.write_abandon(ms, field),
+            Op::WriteAbandon { field } => table.write_release(ms, field, 1, 0),
             Op::WriteRenew { field, lease, .. } => table.renew(ms, field, *lease, false),
             Op::Downgrade { field, owner, lease, not_after } => table.downgrade(now, field, request(owner, lease, not_after)),
             Op::JavaRead { owner, lease } => table.java_read(ms, owner, *lease),
@@ -275,8 +269,6 @@ impl Server {
             let key = String::from_utf8(key).unwrap();
             match key.as_str() {
                 FENCE => table.last_token = self.text(FENCE).parse().unwrap(),
-                MARK => table.mark = Some((self.text(MARK), ms + self.left(MARK))),
-                TURN => table.turn = Some((self.text(TURN), ms + self.left(TURN))),
                 READERS => {
                     table.readers_end = ms + self.left(READERS);
                     table.readers = self.scores(READERS);

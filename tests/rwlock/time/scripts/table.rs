@@ -19,8 +19,6 @@ pub(super) struct Table {
     /// The readers, and the time from which on each may be dead.
     pub(super) readers: BTreeMap<String, u64>,
     pub(super) readers_end: u64,
-    pub(super) mark: Option<(String, u64)>,
-    pub(super) turn: Option<(String, u64)>,
     pub(super) last_token: u64,
 }
 
@@ -45,7 +43,6 @@ pub(super) struct Request<'a> {
     pub(super) lease: u64,
     /// In µs.
     pub(super) not_after: u64,
-    pub(super) prefers_writers: bool,
 }
 
 impl Table {
@@ -55,8 +52,6 @@ impl Table {
             self.free();
         }
         self.holds.retain(|_, end| ms <= *end);
-        self.mark.take_if(|(_, end)| ms > *end);
-        self.turn.take_if(|(_, end)| ms > *end);
         if ms > self.readers_end {
             self.readers.clear();
         }
@@ -103,46 +98,15 @@ impl Table {
         *old = (*old).max(end);
     }
 
-    pub(super) fn read_acquire(
-        &mut self,
-        now: u64,
-        request: Request<'_>,
-        within: &str,
-        grace: u64,
-    ) -> i64 {
+    pub(super) fn read_acquire(&mut self, now: u64, request: Request<'_>, within: &str) -> i64 {
         let ms = now / 1000;
         let (held, writer) = (self.count(request.field), self.count(within));
         let is_new = held.is_none() && writer.is_none();
-        let turn = self
-            .turn
-            .clone()
-            .filter(|_| request.prefers_writers && is_new);
-        let turn = turn.map(|(turn, _)| turn).unwrap_or_default();
-        let mark_counts = turn.is_empty() || turn.starts_with('.');
-        let mark = self
-            .mark
-            .as_ref()
-            .filter(|_| request.prefers_writers && mark_counts);
-        let refused = match (is_new, self.mode, mark) {
-            (true, Some(Mode::Write), _) => Some(self.end - ms),
-            (true, _, Some((_, end))) => Some(end - ms),
-            _ => None,
-        };
-        if let Some(left) = refused.filter(|_| grace == 0) {
-            return busy(left);
+        if is_new && self.mode == Some(Mode::Write) {
+            return busy(self.end - ms);
         }
         if now > request.not_after {
             return LATE;
-        }
-        if let Some(left) = refused {
-            if turn.is_empty() {
-                self.turn = Some((format!(".{}", request.field), ms + grace));
-            } else if let Some((turn, end)) = &mut self.turn
-                && turn[1..] == *request.field
-            {
-                *end = ms + grace;
-            }
-            return busy(left.min(grace / 2));
         }
         let own = hold_key(request.field, 1);
         if held.is_none() {
@@ -160,11 +124,6 @@ impl Table {
         }
         self.mode.get_or_insert(Mode::Read);
         self.lengthen(ms + request.lease);
-        if turn == format!(".{}", request.field) {
-            self.turn = None;
-        } else if turn.starts_with('!') {
-            self.turn = Some(("+".to_owned(), ms + 250));
-        }
         DONE
     }
 
@@ -256,22 +215,14 @@ impl Table {
         1
     }
 
-    pub(super) fn read_release(
-        &mut self,
-        ms: u64,
-        owner: &str,
-        n: u64,
-        lease: u64,
-        quits: bool,
-    ) -> i64 {
+    pub(super) fn read_release(&mut self, ms: u64, owner: &str, n: u64, lease: u64) -> i64 {
         if n > 1 {
             return self.counted(ms, owner, n - 1, lease, true);
         }
         let had = self.remove(owner);
         self.holds.remove(&hold_key(owner, 1));
-        let gave_up = quits && self.turn.take_if(|(turn, _)| turn[1..] == *owner).is_some();
         if !had {
-            return if gave_up { DONE } else { GONE };
+            return GONE;
         }
         if self.fields.is_empty() {
             self.end_all();
@@ -290,10 +241,10 @@ impl Table {
         DONE
     }
 
-    pub(super) fn write_acquire(&mut self, now: u64, request: Request<'_>, grace: u64) -> i64 {
+    pub(super) fn write_acquire(&mut self, now: u64, request: Request<'_>) -> i64 {
         let ms = now / 1000;
         let held = self.count(request.field).is_some();
-        if self.mode == Some(Mode::Write) && !held && grace == 0 {
+        if self.mode == Some(Mode::Write) && !held {
             return busy(self.end - ms);
         }
         if now > request.not_after {
@@ -309,37 +260,16 @@ impl Table {
                 taken = taken.map(|left| left.min(again));
             }
         }
-        let turn = self
-            .turn
-            .clone()
-            .filter(|_| request.prefers_writers && !held);
-        let yields = turn.as_ref().filter(|(turn, _)| turn.starts_with('!'));
-        if let Some(left) = taken.or_else(|| yields.map(|(_, end)| end - ms)) {
-            if grace == 0 {
-                return busy(left);
-            }
-            self.mark = Some((request.field.to_owned(), ms + grace));
-            return busy((grace / 2).min(left));
+        if let Some(left) = taken {
+            return busy(left);
         }
-        self.turn = match turn {
-            Some((turn, end)) if turn.starts_with('.') => Some((turn.replacen('.', "!", 1), end)),
-            Some(_) => None,
-            None => self.turn.take(),
-        };
         self.last_token = now.max(self.last_token + 1);
         if !held {
             self.mode = Some(Mode::Write);
             self.set(request.field, 1);
         }
         self.lengthen(ms + request.lease);
-        self.unmark(request);
         i64::try_from(self.last_token).unwrap()
-    }
-
-    fn unmark(&mut self, request: Request<'_>) {
-        if request.prefers_writers {
-            self.mark.take_if(|(writer, _)| writer == request.field);
-        }
     }
 
     pub(super) fn write_release(&mut self, ms: u64, field: &str, n: u64, lease: u64) -> i64 {
@@ -355,12 +285,6 @@ impl Table {
             self.mode = Some(Mode::Read);
         }
         DONE
-    }
-
-    pub(super) fn write_abandon(&mut self, ms: u64, field: &str) -> i64 {
-        let released = self.write_release(ms, field, 1, 0);
-        let marked = self.mark.take_if(|(writer, _)| writer == field);
-        if marked.is_some() { DONE } else { released }
     }
 
     pub(super) fn downgrade(&mut self, now: u64, from: &str, to: Request<'_>) -> i64 {

@@ -1,16 +1,16 @@
-//! Tests the wait set while waiters leave and join: it contains each waiting process, and no other.
+//! Tests the queue while waiters leave and join: it contains each waiting process, and no other.
 
 use stanchion_testkit::eventually;
-use stanchion_tests::permits::{CROWD, KINDS, WAKE, at_rest};
+use stanchion_tests::permits::{KINDS, at_rest};
 use stanchion_tests::{LostReply, World};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{ms, taking, with_waiting_processes};
 
-/// S6: no permit is announced to a process without waiters.
+/// P3: no permit is granted to a process without waiters.
 #[tokio::test(start_paused = true)]
-async fn a_process_leaves_the_wait_set_when_its_waiters_give_up() {
+async fn a_process_leaves_the_queue_when_its_waiters_give_up() {
     for kind in KINDS {
         let world = World::engine();
         let (clients, held, waiters) = with_waiting_processes(&world, kind, 1, 2).await;
@@ -19,7 +19,7 @@ async fn a_process_leaves_the_wait_set_when_its_waiters_give_up() {
         waiters.iter().for_each(JoinHandle::abort);
         let gone = Instant::now();
         eventually("the processes have left", || {
-            world.admin(&["EXISTS", CROWD, WAKE]) == "0"
+            world.admin(&["EXISTS", kind.line(), kind.wake()]) == "0"
         })
         .await;
         assert!(gone.elapsed() < ms(1000), "{:?}", gone.elapsed());
@@ -27,31 +27,22 @@ async fn a_process_leaves_the_wait_set_when_its_waiters_give_up() {
     }
 }
 
-/// P3: a refused request adds its process to the wait set, even if the reply is lost.
+/// P3: a refused request adds its process to the queue, even if the reply is lost.
 #[tokio::test(start_paused = true)]
-async fn a_process_leaves_the_wait_set_when_it_gives_up_without_a_reply() {
+async fn a_process_leaves_the_queue_when_it_gives_up_without_a_reply() {
     for kind in KINDS {
         let world = World::engine();
         let (clients, held, waiters) = with_waiting_processes(&world, kind, 1, 1).await;
         waiters[0].abort();
-        eventually("the process has left", || {
-            world.admin(&["EXISTS", CROWD]) == "0"
-        })
-        .await;
+        eventually("the process has left", || kind.queued(&world) == 0).await;
         world.quiet().await;
         world.lose_next_reply(LostReply::Silent);
         let waiter = taking(kind, &clients[0], 1);
-        eventually("the request has run", || {
-            world.admin(&["EXISTS", CROWD]) == "1"
-        })
-        .await;
+        eventually("the request has run", || kind.queued(&world) == 1).await;
         let gone = Instant::now();
         waiter.abort();
-        eventually("the process has left again", || {
-            world.admin(&["EXISTS", CROWD]) == "0"
-        })
-        .await;
-        // Without requests the wait set expires after 20 s.
+        eventually("the process has left again", || kind.queued(&world) == 0).await;
+        // Without requests the queue expires after 20 s.
         assert!(gone.elapsed() < ms(15_000), "{:?}", gone.elapsed());
         held.release().await.unwrap();
     }

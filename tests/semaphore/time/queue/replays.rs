@@ -1,4 +1,4 @@
-//! Tests requests for permits that are resent after a lost reply: the second reply says whether the process is in the wait set.
+//! Tests requests for permits that are resent after a lost reply: the second reply says whether the process is queued.
 
 use stanchion::{AcquireOptions, Lease, LeasedSemaphore, Renewal};
 
@@ -27,7 +27,7 @@ async fn joins_during_the_resend(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_joins_during_a_repeated_request_is_in_the_wait_set() {
+async fn a_waiter_that_joins_during_a_repeated_request_is_queued() {
     let kind = Kind::Plain;
     let world = World::engine();
     let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 2, 1).await;
@@ -35,7 +35,7 @@ async fn a_waiter_that_joins_during_a_repeated_request_is_in_the_wait_set() {
     holder.add(1).await.unwrap();
     let first = waiters.remove(0).await.unwrap();
     let waiting = taking(kind, &clients[0], 1);
-    processes_wait(&world, 1).await;
+    processes_wait(&world, kind, 1).await;
     // Wakes the waiter in 20 ms. The reply to its request is lost.
     let faults = world.as_engine().faults();
     faults.delay(Some("p0"), ms(20));
@@ -48,7 +48,7 @@ async fn a_waiter_that_joins_during_a_repeated_request_is_in_the_wait_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_in_the_wait_set() {
+async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_queued() {
     let kind = Kind::Leased;
     let world = World::engine();
     let [holder, other, here] = [
@@ -65,7 +65,7 @@ async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_in_
     let _ended = permits.acquire_with(1, ends).await.unwrap();
     let acquired = Instant::now();
     let waiting = taking(kind, &here, 1);
-    processes_wait(&world, 1).await;
+    processes_wait(&world, kind, 1).await;
     // The waiter sends a request when the lease ends. Its reply is lost.
     tokio::time::sleep_until(acquired + ms(1990)).await;
     let faults = world.as_engine().faults();

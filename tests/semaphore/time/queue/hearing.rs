@@ -13,11 +13,15 @@ async fn a_redisson_release_wakes_one_process_for_each_freed_permit() {
         let mut waiters = Vec::new();
         for (n, client) in clients.iter().enumerate() {
             waiters.push(taking(kind, client, 1));
-            processes_wait(&world, n + 1).await;
+            processes_wait(&world, kind, n + 1).await;
         }
         // Every process has polled by then (every 5 s), and the relay is still registered.
         tokio::time::sleep(Duration::from_secs(9)).await;
-        assert_eq!(world.admin(&["HEXISTS", WAKE, "sentry"]), "1", "{kind:?}");
+        assert_eq!(
+            world.admin(&["HEXISTS", kind.wake(), "sentry"]),
+            "1",
+            "{kind:?}"
+        );
         let before = world.scripts_run();
         let _ = world.admin(&["SET", NAME, "3"]);
         let released = Instant::now();
@@ -69,7 +73,7 @@ async fn a_process_that_waits_again_still_receives_redisson_releases() {
         for waits in [0, 3, 15] {
             let _ = world.admin(&["SET", NAME, "0"]);
             let waiter = taking(kind, &client, 1);
-            processes_wait(&world, 1).await;
+            processes_wait(&world, kind, 1).await;
             tokio::time::sleep(Duration::from_secs(waits)).await;
             let _ = world.admin(&["SET", NAME, "1"]);
             let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
@@ -91,7 +95,7 @@ fn subscribers(world: &World) -> (i64, i64) {
     (count(CHANNEL), count(&format!("{CHANNEL}:stanchion")))
 }
 
-/// S12: neither a former relay with a lingering subscription nor a relay that reconnects is counted as a Redisson client.
+/// L7: neither a former relay with a lingering subscription nor a relay that reconnects is counted as a Redisson client.
 #[tokio::test(start_paused = true)]
 async fn a_relay_is_not_counted_as_a_redisson_client() {
     let world = World::engine();
@@ -100,7 +104,7 @@ async fn a_relay_is_not_counted_as_a_redisson_client() {
     let held = waiters.remove(0).await.unwrap();
     let later = world.named("later").await;
     let waiter = taking(Kind::Leased, &later, 1);
-    processes_wait(&world, 1).await;
+    processes_wait(&world, Kind::Leased, 1).await;
     assert_eq!(
         subscribers(&world),
         (2, 2),

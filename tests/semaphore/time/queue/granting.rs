@@ -127,30 +127,12 @@ async fn a_grant_that_arrives_after_the_last_waiter_left_is_released() {
     held.release().await.unwrap();
     waiters[0].abort();
     eventually("the waiter has left", || clients[0].waiters() == 0).await;
-    assert_eq!(free(&world), 0, "the release grants the permit");
     let began = Instant::now();
     at_rest(&world, 1).await;
     assert!(began.elapsed() < ms(60), "{:?}", began.elapsed());
     faults.delay(None, Duration::ZERO);
     let next = LEASED.on(&clients[0]).acquire(1).await.unwrap();
     next.release().await.unwrap();
-}
-
-/// Otherwise Redisson's waiters would never find a free permit (S11).
-#[tokio::test(start_paused = true)]
-async fn a_release_grants_no_permit_by_message_while_redisson_waits() {
-    let world = World::engine();
-    let (clients, held, waiters) = with_waiting_processes(&world, LEASED, 1, 2).await;
-    let mut java = world.listen(CHANNEL).await;
-    // The notified process does not respond, so the permit stays free for Redisson.
-    world.as_engine().faults().freeze(Some("p0"));
-    held.release().await.unwrap();
-    assert_eq!(java.next().await, "01");
-    assert_eq!((LEASED.held(&world), free(&world)), (0, 1));
-    world.as_engine().faults().thaw(None);
-    drop(java);
-    serve(waiters).await;
-    drop(clients);
 }
 
 /// A process that needs several permits requests them. A single permit that it cannot use is left for other processes.
@@ -165,7 +147,7 @@ async fn one_permit_is_not_reserved_for_a_process_that_needs_two() {
     let third = world.named("third").await;
     let seats = LEASED.on(&third);
     let other = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
-    processes_wait(&world, 2).await;
+    processes_wait(&world, LEASED, 2).await;
     waiters.pop().unwrap().abort();
     tokio::task::yield_now().await;
     let released = Instant::now();
@@ -190,7 +172,7 @@ async fn a_granted_lease_has_the_ttl_of_the_semaphore() {
     serve(waiters).await;
 }
 
-/// P4: a grant removes its process from the wait set, while another waiter of the process remains.
+/// P4: a grant removes its process from the queue, while another waiter of the process remains.
 #[tokio::test(start_paused = true)]
 async fn a_process_serves_its_other_waiters_after_a_grant() {
     let world = World::engine();
@@ -200,7 +182,7 @@ async fn a_process_serves_its_other_waiters_after_a_grant() {
     let held = seats.acquire(1).await.unwrap();
     let other = seats.acquire(1).await.unwrap();
     let first = taking(LEASED, &client, 1);
-    processes_wait(&world, 1).await;
+    processes_wait(&world, LEASED, 1).await;
     // The second waiter sends no request, so the server does not know it.
     let second = taking(LEASED, &client, 1);
     eventually("both waiters are queued", || client.waiters() == 2).await;
@@ -215,23 +197,6 @@ async fn a_process_serves_its_other_waiters_after_a_grant() {
     second.release().await.unwrap();
 }
 
-/// A grant by message must not outlast an ephemeral semaphore; a request extends the semaphore's TTL (S11).
-#[tokio::test(start_paused = true)]
-async fn a_waiter_of_an_ephemeral_semaphore_acquires_by_request() {
-    let world = World::engine();
-    let expiry = IdleExpiry::after(Duration::from_secs(5)).unwrap();
-    let (first, second) = (world.named("first").await, world.named("second").await);
-    let on = |client: &Client| LEASED.on(client).ephemeral(1, expiry);
-    let held = on(&first).acquire(1).await.unwrap();
-    let seats = on(&second);
-    let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
-    processes_wait(&world, 1).await;
-    held.release().await.unwrap();
-    let next = waiter.await.unwrap();
-    assert!(lease_left(&world) > 29_000);
-    next.release().await.unwrap();
-}
-
 /// A grant arrives while a holder of the same process hands its permit to the only waiter. One of the two permits becomes free again.
 #[tokio::test(start_paused = true)]
 async fn a_grant_during_a_hand_off_leaves_the_queue_consistent() {
@@ -243,7 +208,7 @@ async fn a_grant_during_a_hand_off_leaves_the_queue_consistent() {
         let mine = ours.acquire(1).await.unwrap();
         let yours = theirs.acquire(1).await.unwrap();
         let waiter = taking(LEASED, &clients[0], 1);
-        processes_wait(&world, 1).await;
+        processes_wait(&world, LEASED, 1).await;
         world.as_engine().faults().delay(Some("p0"), ms(5));
         let handing = tokio::spawn(mine.release());
         tokio::time::sleep(ms(pause)).await;
@@ -322,7 +287,7 @@ async fn a_grant_serves_only_waiters_of_its_own_semaphore() {
     }
 }
 
-/// P1: both kinds of one name share the permits, a process's channel, and its entry in the wait set.
+/// P1: both kinds of one name share the permits, a process's channel, and its entry queued.
 #[tokio::test(start_paused = true)]
 async fn a_plain_waiter_does_not_take_the_grant_of_a_lease() {
     for plain_first in [true, false] {
@@ -352,4 +317,27 @@ async fn a_plain_waiter_does_not_take_the_grant_of_a_lease() {
         assert!(elapsed < ms(60), "{plain_first}: {elapsed:?}");
         assert_eq!(free(&world), 1);
     }
+}
+
+/// P1: no lease outlasts an ephemeral semaphore.
+#[tokio::test(start_paused = true)]
+async fn a_grant_of_an_ephemeral_semaphore_extends_its_ttl() {
+    let world = World::engine();
+    let expiry = IdleExpiry::after(Duration::from_secs(5)).unwrap();
+    let (first, second) = (world.named("first").await, world.named("second").await);
+    let on = |client: &Client| LEASED.on(client).ephemeral(1, expiry);
+    let held = on(&first).acquire(1).await.unwrap();
+    let seats = on(&second);
+    let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+    processes_wait(&world, LEASED, 1).await;
+    let _ = world.admin(&["PEXPIRE", NAME, "1000"]);
+    held.release().await.unwrap();
+    let next = waiter.await.unwrap();
+    for _ in 0..2 {
+        let ttl: i64 = world.admin(&["PTTL", NAME]).parse().unwrap();
+        assert!(ttl >= lease_left(&world) + 4900, "{ttl}");
+        tokio::time::sleep(ms(600)).await;
+    }
+    assert!(lease_left(&world) > 29_000);
+    next.release().await.unwrap();
 }

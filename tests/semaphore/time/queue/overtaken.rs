@@ -25,31 +25,32 @@ async fn with_stalled_request(kind: Kind, permits: u32, count: usize) {
         others.push(taking(kind, &client, 1));
         eventually("the waiter is queued", || client.waiters() == n + 2).await;
     }
-    processes_wait(&world, 1).await;
+    processes_wait(&world, kind, 1).await;
     let released = Instant::now();
     held.release().await.unwrap();
+    // P10: a leased permit that was granted to the stalled one stays with it for its lease. Plain permits go on after 0.5 s.
+    let mut last = Some(last);
+    if kind == Kind::Leased {
+        last.take().unwrap().release().await.unwrap();
+    }
     let mut taken = Vec::new();
     for other in others {
-        let other = tokio::time::timeout(ms(20), other).await;
+        let other = tokio::time::timeout(ms(600), other).await;
         taken.push(other.unwrap().unwrap());
     }
     assert!(
-        released.elapsed() < ms(20),
+        released.elapsed() < ms(600),
         "{kind:?}: {:?}",
         released.elapsed()
     );
-    // Now the first future processes its refusal.
-    assert!(poll!(first.as_mut()).is_pending());
-    world.quiet().await;
-    let given_back = Instant::now();
-    last.release().await.unwrap();
+    if let Some(last) = last {
+        // Now the first future processes its refusal.
+        assert!(poll!(first.as_mut()).is_pending());
+        world.quiet().await;
+        last.release().await.unwrap();
+    }
     let first = tokio::time::timeout(ms(20), first).await;
     let first = first.unwrap().unwrap();
-    assert!(
-        given_back.elapsed() < ms(20),
-        "{kind:?}: {:?}",
-        given_back.elapsed()
-    );
     first.release().await.unwrap();
     for other in taken {
         other.release().await.unwrap();
@@ -72,7 +73,7 @@ async fn a_stalled_request_takes_no_permits_of_a_later_message() {
     }
 }
 
-/// The server refuses a request and then grants another one of the same process, which removes the process from the wait set. The process
+/// The server refuses a request and then grants another one of the same process, which removes the process from the queue. The process
 /// handles the refusal after the grant, so it must register again.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_registers_again_if_its_refusal_is_processed_after_a_grant() {
@@ -85,18 +86,18 @@ async fn a_waiter_registers_again_if_its_refusal_is_processed_after_a_grant() {
         // The process is subscribed from here on, so no confirmed subscription causes a request.
         let client = world.named("p").await;
         let before = taking(kind, &client, 1);
-        processes_wait(&world, 1).await;
+        processes_wait(&world, kind, 1).await;
         last.release().await.unwrap();
         before.await.unwrap().release().await.unwrap();
         let last = other.acquire(1).await.unwrap();
         // `sentry` is the relay, so the other process is subscribed only to its own channel.
         let sentry = world.named("sentry").await;
         let early = taking(kind, &sentry, 1);
-        processes_wait(&world, 1).await;
+        processes_wait(&world, kind, 1).await;
         let seats = kind.on(&client);
         let mut first = pin!(seats.acquire(1));
         assert!(poll!(first.as_mut()).is_pending());
-        processes_wait(&world, 2).await;
+        processes_wait(&world, kind, 2).await;
         let second = taking(kind, &client, 1);
         eventually("the waiter is queued", || client.waiters() == 2).await;
         world.quiet().await;
@@ -132,7 +133,7 @@ macro_rules! poll_until_retry {
     };
 }
 
-/// The stalled waiter was refused before, so new waiters queue behind it. A grant has removed the process from the wait set.
+/// The stalled waiter was refused before, so new waiters queue behind it. A grant has removed the process from the queue.
 #[tokio::test(start_paused = true)]
 async fn a_new_waiter_behind_a_stalled_request_is_woken() {
     for kind in KINDS {
@@ -155,7 +156,7 @@ async fn a_new_waiter_behind_a_stalled_request_is_woken() {
         last.release().await.unwrap();
         let new_waiter = new_waiter.await.unwrap();
         assert!(
-            released.elapsed() < ms(20),
+            released.elapsed() < ms(700),
             "{kind:?}: {:?}",
             released.elapsed()
         );
@@ -205,7 +206,7 @@ async fn a_permit_announced_to_a_dropped_waiter_goes_to_the_next() {
         let client = world.named("p").await;
         let seats = kind.on(&client);
         let mut first = Box::pin(seats.acquire(1));
-        while world.admin(&["ZCARD", CROWD]) == "0" {
+        while kind.queued(&world) == 0 {
             let waits = tokio::time::timeout(ms(5), &mut first).await;
             assert!(waits.is_err());
         }
@@ -228,80 +229,28 @@ async fn a_permit_announced_to_a_dropped_waiter_goes_to_the_next() {
     }
 }
 
-/// P4: all permits become free, and the message overtakes the reply to a refused request of the first waiter. The permits of the message
-/// are for the first waiter, not for the smaller requests behind it.
+/// P4: all permits become free, and the message overtakes the reply to a refused request of the first waiter.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_overtakes_the_refusal_of_the_first_waiter_serves_it() {
     for kind in KINDS {
-        for small in [0, 1, 3] {
-            let world = World::engine();
-            let [holder, here] = [world.named("holder").await, world.named("here").await];
-            kind.on(&holder).init(10).await.unwrap();
-            let held = kind.on(&holder).acquire(10).await.unwrap();
-            let big = taking(kind, &here, 10);
-            processes_wait(&world, 1).await;
-            let small: Vec<_> = (0..small).map(|_| taking(kind, &here, 1)).collect();
-            world.quiet().await;
-            // The next poll of `here` is refused, and the reply takes 20 ms.
-            let (before, faults) = (world.scripts_run(), world.as_engine().faults());
-            faults.delay(Some("here"), ms(20));
-            eventually("`here` polls", || world.scripts_run() > before).await;
-            faults.delay(Some("here"), ms(0));
-            let released = Instant::now();
-            held.release().await.unwrap();
-            let big = big.await.unwrap();
-            let elapsed = released.elapsed();
-            assert!(
-                elapsed < ms(60),
-                "{kind:?}, {} small: {elapsed:?}",
-                small.len()
-            );
-            big.release().await.unwrap();
-            for waiter in small {
-                waiter.await.unwrap().release().await.unwrap();
-            }
-            at_rest(&world, 10).await;
-        }
-    }
-}
-
-/// P4: a message announces fewer permits than the waiter wants, and overtakes the reply of a refused request. The message has removed the
-/// process from the wait set, so the waiter must send one more request to receive the next message.
-#[tokio::test(start_paused = true)]
-async fn a_waiter_retries_after_a_message_of_too_few_permits_overtakes_its_refusal() {
-    for kind in KINDS {
         let world = World::engine();
-        let named = async |name| kind.on(&world.named(name).await);
-        let (holder, front) = (named("holder").await, named("front").await);
-        let here = world.named("here").await;
-        holder.init(3).await.unwrap();
-        let held = [
-            holder.acquire(1).await.unwrap(),
-            holder.acquire(2).await.unwrap(),
-        ];
-        let mut first = Box::pin(front.acquire(2));
-        while world.admin(&["ZCARD", CROWD]) == "0" {
-            assert!(tokio::time::timeout(ms(5), &mut first).await.is_err());
-        }
-        let big = taking(kind, &here, 3);
-        processes_wait(&world, 2).await;
+        let [holder, here] = [world.named("holder").await, world.named("here").await];
+        kind.on(&holder).init(10).await.unwrap();
+        let held = kind.on(&holder).acquire(10).await.unwrap();
+        let big = taking(kind, &here, 10);
+        processes_wait(&world, kind, 1).await;
         world.quiet().await;
         // The next poll of `here` is refused, and the reply takes 20 ms.
         let (before, faults) = (world.scripts_run(), world.as_engine().faults());
         faults.delay(Some("here"), ms(20));
         eventually("`here` polls", || world.scripts_run() > before).await;
         faults.delay(Some("here"), ms(0));
-        for permits in held {
-            permits.release().await.unwrap();
-        }
-        // The first process acquires two permits, and holds them until the reply has arrived.
-        let first = first.await.unwrap();
-        tokio::time::sleep(ms(40)).await;
         let released = Instant::now();
-        first.release().await.unwrap();
-        big.await.unwrap().release().await.unwrap();
+        held.release().await.unwrap();
+        let big = big.await.unwrap();
         let elapsed = released.elapsed();
-        assert!(elapsed < ms(20), "{kind:?}: {elapsed:?}");
-        at_rest(&world, 3).await;
+        assert!(elapsed < ms(60), "{kind:?}: {elapsed:?}");
+        big.release().await.unwrap();
+        at_rest(&world, 10).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Tests the wait set of a semaphore: scripts per grant, the processes that a release notifies, and the delay that dead processes cause.
+//! Tests the queue of a semaphore: scripts per grant, the processes that a release serves, and the delay that dead processes cause.
 
 mod alone;
 mod granting;
@@ -17,7 +17,7 @@ use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
-use stanchion_tests::permits::{CHANNEL, CROWD, KINDS, Kind, NAME, Seat, WAKE, at_rest, free};
+use stanchion_tests::permits::{CHANNEL, KINDS, Kind, NAME, Seat, at_rest, free};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -52,7 +52,7 @@ fn work(kind: Kind, clients: &[Client], tally: &Arc<Tally>) -> JoinSet<()> {
     tasks
 }
 
-/// P11: a release grants a leased permit directly. For a plain permit it notifies a process, which sends a request: one script more.
+/// P11: a release grants permits to the processes at the head of the queue. A process confirms plain permits, which is one script more.
 #[tokio::test(start_paused = true)]
 async fn a_grant_costs_the_same_however_many_processes_wait() {
     for (kind, tenths) in [(Kind::Plain, 32), (Kind::Leased, 21)] {
@@ -86,9 +86,9 @@ fn taking(kind: Kind, client: &Client, permits: u32) -> JoinHandle<Seat> {
     tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
 }
 
-async fn processes_wait(world: &World, processes: usize) {
-    eventually("the processes are in the wait set", || {
-        world.admin(&["ZCARD", CROWD]) == processes.to_string()
+async fn processes_wait(world: &World, kind: Kind, processes: usize) {
+    eventually("the processes are queued", || {
+        kind.queued(world) == processes
     })
     .await;
     world.quiet().await;
@@ -111,14 +111,14 @@ async fn with_waiting_processes(
     let mut waiters = Vec::new();
     for (n, client) in clients.iter().enumerate() {
         waiters.push(taking(kind, client, 1));
-        processes_wait(world, n + 1).await;
+        processes_wait(world, kind, n + 1).await;
     }
     clients.push(holder);
     (clients, held, waiters)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_notifies_one_process_for_each_free_permit() {
+async fn a_release_serves_one_process_for_each_free_permit() {
     for kind in KINDS {
         let world = World::engine();
         let (_clients, held, waiters) = with_waiting_processes(&world, kind, 3, 12).await;
@@ -163,11 +163,10 @@ async fn a_release_skips_processes_without_a_connection() {
     }
 }
 
-/// Plain permits: the notified processes do not respond, so the next one sends a request after a delay and the others are notified.
-/// Leased permits: a frozen process keeps a granted permit until its short lease ends.
+/// A frozen process keeps granted permits until they must be confirmed (plain), or until their short lease ends.
 #[tokio::test(start_paused = true)]
 async fn frozen_processes_delay_the_other_waiters_only_briefly() {
-    for (kind, delay) in [(Kind::Plain, 400), (Kind::Leased, 1700)] {
+    for (kind, delay) in [(Kind::Plain, 600), (Kind::Leased, 1700)] {
         let world = World::engine();
         let (_clients, held, waiters) = with_waiting_processes(&world, kind, 4, 10).await;
         for silent in 0..4 {
@@ -190,26 +189,7 @@ async fn frozen_processes_delay_the_other_waiters_only_briefly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redisson_receives_every_release_while_processes_wait() {
-    for kind in KINDS {
-        let world = World::engine();
-        let mut java = world.listen(CHANNEL).await;
-        let (_clients, held, waiters) = with_waiting_processes(&world, kind, 2, 4).await;
-        // Published before the first process waited: by `init` and by a release.
-        for _ in 0..2 {
-            assert_eq!(java.next().await, "2");
-        }
-        held.release().await.unwrap();
-        // Redisson parses `02` as 2.
-        assert_eq!(java.next().await, "02");
-        for waiter in waiters {
-            waiter.await.unwrap().release().await.unwrap();
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_polling_client_gets_permits_next_to_a_busy_wait_set() {
+async fn a_polling_client_gets_permits_among_waiting_processes() {
     for kind in KINDS {
         let world = World::engine();
         let config = world.config("polling").wake(Wake::Poll);
@@ -232,13 +212,13 @@ async fn a_polling_client_gets_permits_next_to_a_busy_wait_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_processes_in_the_wait_set_block_no_waiter_and_expire() {
+async fn dead_processes_in_the_queue_block_no_waiter() {
     for kind in KINDS {
         let world = World::engine();
         let (_clients, held, waiters) = with_waiting_processes(&world, kind, 2, 2).await;
         for n in 0..1000 {
-            let dead = format!("00000000-0000-8000-8000-{n:012}");
-            let _ = world.admin(&["ZADD", CROWD, &n.to_string(), &dead]);
+            let dead = format!("00000000-0000-8000-8000-{n:012}:1=1");
+            let _ = world.admin(&["ZADD", kind.line(), &n.to_string(), &dead]);
         }
         let released = Instant::now();
         held.release().await.unwrap();
@@ -250,9 +230,9 @@ async fn dead_processes_in_the_wait_set_block_no_waiter_and_expire() {
     }
 }
 
-/// A process renews its entry before the wait set expires, however long its poll interval is.
+/// A process renews its entry before the queue expires, however long its poll interval is.
 #[tokio::test(start_paused = true)]
-async fn a_process_with_a_long_poll_interval_stays_in_the_wait_set() {
+async fn a_process_with_a_long_poll_interval_stays_queued() {
     for kind in KINDS {
         let world = World::engine();
         let config = |name| world.config(name).poll_interval(Duration::from_secs(60));
@@ -264,7 +244,7 @@ async fn a_process_with_a_long_poll_interval_stays_in_the_wait_set() {
         let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
         for _ in 0..12 {
             tokio::time::sleep(Duration::from_secs(10)).await;
-            assert_eq!(world.admin(&["ZCARD", CROWD]), "1", "{kind:?}");
+            assert_eq!(kind.queued(&world), 1, "{kind:?}");
         }
         let released = Instant::now();
         held.release().await.unwrap();
@@ -273,59 +253,6 @@ async fn a_process_with_a_long_poll_interval_stays_in_the_wait_set() {
     }
 }
 
-/// R15, R16: keys of another type under the names of the wait set stay unchanged, and releases succeed.
-#[tokio::test(start_paused = true)]
-async fn foreign_keys_in_place_of_the_wait_set_stop_no_release() {
-    for kind in KINDS {
-        for key in [CROWD, WAKE] {
-            let world = World::engine();
-            let (clients, held, waiters) = with_waiting_processes(&world, kind, 2, 2).await;
-            waiters.iter().for_each(JoinHandle::abort);
-            eventually("the waiters have left", || {
-                clients[..2].iter().all(|client| client.waiters() == 0)
-            })
-            .await;
-            let _ = world.admin(&["DEL", key]);
-            let _ = world.admin(&["SET", key, "theirs"]);
-            let patient = kind.on(&clients[0]);
-            let wait = Duration::from_millis(100);
-            let error = patient.acquire_timeout(1, wait).await.unwrap_err();
-            match (key, error) {
-                // Without a wait set no message reaches the waiter, so it polls.
-                (CROWD, AcquireError::TimedOut { .. }) | (WAKE, AcquireError::Rejected { .. }) => {}
-                (_, error) => panic!("{kind:?}, {key}: {error}"),
-            }
-            let waiting = (key == CROWD).then(|| taking(kind, &clients[1], 1));
-            held.release().await.unwrap();
-            if let Some(waiting) = waiting {
-                waiting.await.unwrap().release().await.unwrap();
-            }
-            assert_eq!(patient.available().await.unwrap(), 2, "{kind:?}, {key}");
-            assert_eq!(world.admin(&["GET", key]), "theirs", "{kind:?}");
-        }
-    }
-}
-
-/// S2: for 25 ms an announced permit is reserved for the notified process. A new waiter does not get the permit, but `try_acquire` does.
-#[tokio::test(start_paused = true)]
-async fn a_new_waiter_does_not_acquire_a_reserved_permit() {
-    for kind in KINDS {
-        let world = World::engine();
-        // With a Redisson client subscribed, a release notifies processes instead of granting permits.
-        let _java = world.listen(CHANNEL).await;
-        let (clients, held, _waiters) = with_waiting_processes(&world, kind, 1, 1).await;
-        // The notified process does not respond.
-        world.as_engine().faults().freeze(Some("p0"));
-        held.release().await.unwrap();
-        let new_waiter = kind.on(clients.last().unwrap());
-        let error = new_waiter.acquire_timeout(1, ms(15)).await.unwrap_err();
-        assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
-        assert!(new_waiter.try_acquire(1).await.unwrap().is_some());
-        world.as_engine().faults().thaw(None);
-    }
-}
-
-/// S4: one notification serves all waiters of a process; the next one follows if some are left.
 #[tokio::test(start_paused = true)]
 async fn many_waiters_of_two_processes_are_all_served_at_two_commands_each() {
     for kind in KINDS {
@@ -343,7 +270,7 @@ async fn many_waiters_of_two_processes_are_all_served_at_two_commands_each() {
                 permit.release().await.unwrap();
             });
         }
-        processes_wait(&world, 2).await;
+        processes_wait(&world, kind, 2).await;
         let (before, released) = (world.scripts_run(), Instant::now());
         held.release().await.unwrap();
         tasks.join_all().await;
@@ -355,7 +282,7 @@ async fn many_waiters_of_two_processes_are_all_served_at_two_commands_each() {
     }
 }
 
-/// S5: no message announces the end of a lease. One process sends a request at that time, and the others are notified.
+/// No message announces the end of a lease. One process sends a request at that time, and the others are notified.
 #[tokio::test(start_paused = true)]
 async fn one_process_sends_a_request_when_a_lease_ends() {
     for size in [1, 20] {
@@ -383,9 +310,9 @@ async fn one_process_sends_a_request_when_a_lease_ends() {
     }
 }
 
-/// `x` and `{x}` share channels, but no keys: permits of one are neither reserved for nor announced to waiters of the other.
+/// `x` and `{x}` share channels, but no keys: each has its own queue.
 #[tokio::test(start_paused = true)]
-async fn a_name_in_braces_has_its_own_wait_set() {
+async fn a_name_in_braces_has_its_own_queue() {
     for kind in KINDS {
         let world = World::engine();
         let (ours, theirs) = (world.client().await, world.client().await);
@@ -422,28 +349,59 @@ async fn a_name_in_braces_has_its_own_wait_set() {
     }
 }
 
-/// S3: a wake-up is wasted if another client takes the permit first.
+/// Redisson's clients get one of as many turns as processes wait, plus one, and hear of the permit.
 #[tokio::test(start_paused = true)]
-async fn a_process_is_first_again_after_a_wasted_wake_up() {
+async fn redisson_gets_its_turn_while_processes_wait() {
     for kind in KINDS {
         let world = World::engine();
-        // With a Redisson client subscribed, a release notifies processes instead of granting permits.
-        let _java = world.listen(CHANNEL).await;
-        let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 1, 3).await;
-        let quick = kind.on(clients.last().unwrap());
-        // `try_acquire` takes the permit while the message is in flight.
-        world.as_engine().faults().delay(Some("p0"), ms(5));
+        let (clients, mut held, waiters) = with_waiting_processes(&world, kind, 1, 4).await;
+        let mut java = world.listen(CHANNEL).await;
+        let mut granted = 0;
+        for waiter in waiters {
+            held.release().await.unwrap();
+            held = waiter.await.unwrap();
+            granted += 1;
+        }
+        // Nobody waits, so each release is published. Before that one was public: Redisson parses `01` as 1.
         held.release().await.unwrap();
-        let taken = quick.try_acquire(1).await.unwrap().unwrap();
-        tokio::time::sleep(ms(100)).await;
-        world.as_engine().faults().delay(Some("p0"), ms(0));
-        taken.release().await.unwrap();
-        let last = waiters.split_off(1);
-        let first = waiters.pop().unwrap().await.unwrap();
-        assert!(last.iter().all(|waiter| !waiter.is_finished()), "{kind:?}");
-        first.release().await.unwrap();
-        for waiter in last {
-            waiter.await.unwrap().release().await.unwrap();
+        let mut heard = vec![java.next().await];
+        while heard.last().unwrap() != "1" {
+            heard.push(java.next().await);
+        }
+        assert_eq!(heard, ["01", "1"], "{kind:?}, {granted} grants");
+        drop(clients);
+    }
+}
+
+/// R15, R16: keys of another type under the names of the queue stay unchanged, and releases succeed.
+#[tokio::test(start_paused = true)]
+async fn foreign_keys_in_place_of_the_queue_stop_no_release() {
+    for kind in KINDS {
+        for key in [kind.line(), kind.wake()] {
+            for quits in [false, true] {
+                let world = World::engine();
+                let (clients, held, waiters) = with_waiting_processes(&world, kind, 2, 1).await;
+                if !quits {
+                    waiters[0].abort();
+                    eventually("the waiter has left", || kind.queued(&world) == 0).await;
+                }
+                let _ = world.admin(&["DEL", key]);
+                let _ = world.admin(&["SET", key, "theirs"]);
+                if quits {
+                    waiters[0].abort();
+                    eventually("the waiter has left", || clients[0].waiters() == 0).await;
+                    world.quiet().await;
+                }
+                let patient = kind.on(&clients[0]);
+                let error = patient.acquire_timeout(1, ms(100)).await.unwrap_err();
+                let AcquireError::Rejected { .. } = error else {
+                    panic!("{kind:?}, {key}: {error}")
+                };
+                held.release().await.unwrap();
+                assert_eq!(patient.available().await.unwrap(), 2, "{kind:?}, {key}");
+                assert_eq!(kind.held(&world), 0, "{kind:?}, {key}");
+                assert_eq!(world.admin(&["GET", key]), "theirs", "{kind:?}");
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use stanchion::Client;
 use stanchion_tests::World;
-use stanchion_tests::permits::{KINDS, LINE, SLOW, Seats, at_rest, free};
+use stanchion_tests::permits::{KINDS, Seats, at_rest, free};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -100,36 +100,32 @@ async fn a_leaked_permit_delays_other_requests_by_one_turn_only() {
             let seats = kind.on(&greedy);
             async move { seats.acquire(8).await.unwrap() }
         });
-        stanchion_testkit::eventually("the request is queued", || {
-            world.admin(&["LLEN", LINE]) == "1"
-        })
-        .await;
+        stanchion_testkit::eventually("the request is queued", || kind.queued(&world) == 1).await;
         let first = longest_wait(&kind.on(&other), Duration::from_secs(10)).await;
         assert!(
             (2_000..3_100).contains(&first.as_millis()),
             "{kind:?}: permits are reserved for one turn, not for {first:?}"
         );
-        // After the turn, neither this request nor a second one like it delays the requests of any process.
+        // After the turn, this request and a second one like it delay the requests of each process for a tenth of the time at most.
         let again = tokio::spawn({
             let seats = kind.on(&leaky);
             async move { seats.acquire(8).await.unwrap() }
         });
         for client in [&other, &greedy, &leaky] {
             let later = longest_wait(&kind.on(client), Duration::from_secs(20)).await;
-            assert!(later < Duration::from_millis(50), "{kind:?}: {later:?}");
+            // Each turn is twice as long as the one before, and a rest of ten times its length follows.
+            assert!(later < Duration::from_millis(6_100), "{kind:?}: {later:?}");
         }
         assert_eq!(free(&world), 7, "{kind:?}");
-        let ttl: i64 = world.admin(&["PTTL", SLOW]).parse().unwrap();
-        assert!((1..=300_000).contains(&ttl), "{kind:?}: {ttl}");
-        // The permit is returned after all: both requests for eight are served, one after the other.
+        // The permit is returned after all: both requests for eight are served, in any order.
         let over = Arc::new(AtomicBool::new(false));
         let small = workers(&kind.on(&other), 12, 1, Duration::from_millis(30), &over);
         leaked.release().await.unwrap();
         let started = Instant::now();
-        all.await.unwrap().release().await.unwrap();
-        again.await.unwrap().release().await.unwrap();
+        let served = [all, again].map(async |big| big.await.unwrap().release().await.unwrap());
+        join_all(served).await;
         assert!(
-            started.elapsed() < Duration::from_secs(15),
+            started.elapsed() < Duration::from_secs(60),
             "{kind:?}: {:?}",
             started.elapsed()
         );
@@ -164,7 +160,7 @@ async fn a_big_request_is_served_although_every_holder_outlasts_its_turn() {
         let started = Instant::now();
         let all = kind.on(&other).acquire(6).await.unwrap();
         assert!(
-            started.elapsed() < Duration::from_secs(90),
+            started.elapsed() < Duration::from_secs(300),
             "{kind:?}: {:?}",
             started.elapsed()
         );
@@ -191,8 +187,9 @@ async fn a_request_for_more_permits_than_exist_does_not_block_its_process() {
             })
             .into();
         stanchion_testkit::eventually("both requests wait", || client.waiters() == 2).await;
-        world.quiet().await;
-        let longest = longest_wait(&seats, Duration::from_secs(30)).await;
+        // One turn of 3 s.
+        tokio::time::sleep(Duration::from_millis(3_100)).await;
+        let longest = longest_wait(&seats, Duration::from_secs(25)).await;
         assert!(longest < Duration::from_millis(50), "{kind:?}: {longest:?}");
         // Nor does it block waiters that are woken by a message.
         let held = seats.acquire(3).await.unwrap();
@@ -227,13 +224,13 @@ async fn a_request_for_more_permits_than_exist_does_not_block_its_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_first_waiter_of_a_process_is_queued_on_the_server() {
+async fn a_process_has_one_entry_for_each_number_of_permits() {
     for kind in KINDS {
         let world = World::engine();
         let (holder, waiting) = (world.client().await, world.client().await);
         kind.on(&holder).init(4).await.unwrap();
         let held = kind.on(&holder).acquire(3).await.unwrap();
-        let tasks: Vec<_> = [2, 3, 4]
+        let tasks: Vec<_> = [2, 3, 2]
             .map(|wanted| {
                 let seats = kind.on(&waiting);
                 tokio::spawn(async move {
@@ -245,22 +242,13 @@ async fn only_the_first_waiter_of_a_process_is_queued_on_the_server() {
             .into();
         stanchion_testkit::eventually("all three wait", || waiting.waiters() == 3).await;
         world.quiet().await;
-        let is_queued = |wanted: u32| {
-            let line = world.admin(&["LINDEX", LINE, "0"]);
-            world.admin(&["LLEN", LINE]) == "1"
-                && line.split(' ').nth(1) == Some(&wanted.to_string())
-        };
-        assert!(is_queued(2), "{kind:?}");
+        assert_eq!(kind.queued(&world), 2, "{kind:?}");
+        let released = Instant::now();
         held.release().await.unwrap();
-        // The next waiter is queued at once, although no message announces permits for it.
-        for wanted in [3, 4] {
-            let started = Instant::now();
-            stanchion_testkit::eventually("the next waiter is queued", || is_queued(wanted)).await;
-            assert!(started.elapsed() < Duration::from_millis(150), "{kind:?}");
-        }
         for task in tasks {
             task.await.unwrap();
         }
+        assert!(released.elapsed() < Duration::from_millis(310), "{kind:?}");
         at_rest(&world, 4).await;
     }
 }
