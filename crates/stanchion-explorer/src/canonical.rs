@@ -7,20 +7,21 @@ use crate::runner::{Runner, text};
 use crate::world::{Life, World};
 use crate::{Micros, Process};
 
-/// The digits of a time: see [`Micros`].
-const DIGITS: usize = 16;
+/// The digits of a time in microseconds and in milliseconds: see [`Micros`].
+const DIGITS: [usize; 2] = [16, 13];
 
-/// Returns the places and values of the times in `text`, in order.
-pub(crate) fn times(text: &[u8]) -> Vec<(usize, Micros)> {
+/// Returns the places, lengths and values of the times in `text`, in order.
+pub(crate) fn times(text: &[u8]) -> Vec<(usize, usize, Micros)> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < text.len() {
         let digits = text[at..].iter().take_while(|b| b.is_ascii_digit());
         let length = digits.count();
-        if length == DIGITS {
+        if DIGITS.contains(&length) {
             let value = |sum, digit| sum * 10 + Micros::from(digit - b'0');
-            let digits = text[at..at + DIGITS].iter().copied();
-            found.push((at, digits.fold(0, value)));
+            let digits = text[at..at + length].iter().copied();
+            let scale = if length == DIGITS[0] { 1 } else { 1000 };
+            found.push((at, length, digits.fold(0, value) * scale));
         }
         at += length + 1;
     }
@@ -34,7 +35,7 @@ pub(crate) fn times(text: &[u8]) -> Vec<(usize, Micros)> {
 /// differ, and all limits of the protocol are whole milliseconds. Thus paths of different lengths lead to equal states.
 pub(crate) fn hash(text: &[u8], now: Micros) -> u128 {
     let times = times(text);
-    let mut ranks: Vec<Micros> = times.iter().map(|(_, time)| *time).collect();
+    let mut ranks: Vec<Micros> = times.iter().map(|(_, _, time)| *time).collect();
     ranks.sort_unstable();
     ranks.dedup();
     let (mut low, mut high) = (DefaultHasher::new(), DefaultHasher::new());
@@ -44,12 +45,12 @@ pub(crate) fn hash(text: &[u8], now: Micros) -> u128 {
         high.write(bytes);
     };
     let mut at = 0;
-    for (place, time) in times {
+    for (place, length, time) in times {
         feed(&text[at..place]);
         let rank = ranks.partition_point(|other| *other < time);
         feed(&(time / 1000).wrapping_sub(now / 1000).to_le_bytes());
         feed(&rank.to_le_bytes());
-        at = place + DIGITS;
+        at = place + length;
     }
     feed(&text[at..]);
     u128::from(low.finish()) << 64 | u128::from(high.finish())
@@ -133,5 +134,7 @@ mod tests {
         assert_ne!(of(0, [1, 2]), of(0, [1, 1]), "equal times");
         assert_eq!(of(0, [1, 5000]), of(2_000_000, [1, 5001]), "shifted");
         assert_ne!(of(0, [1, 5000]), of(0, [1, 6000]), "another millisecond");
+        let millis = |shift: u64| hash(format!("{};", (NOW + shift) / 1000).as_bytes(), NOW);
+        assert_ne!(millis(0), millis(1000), "milliseconds since the epoch");
     }
 }

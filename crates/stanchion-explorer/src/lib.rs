@@ -22,8 +22,8 @@ pub use world::World;
 
 /// A time of the world's clock: microseconds since the Unix epoch, 16 digits in decimal.
 ///
-/// The explorer recognises times by their 16 digits: two states that differ only by a shift of all times are one state. A process
-/// must therefore keep a time as such a number, and must not keep another number of 16 digits.
+/// The explorer recognises times by their 16 digits, and times in milliseconds by their 13 digits: two states that differ only by a shift of
+/// all times are one state. A process must therefore keep a time as such a number, and must not keep another number of 16 or 13 digits.
 pub type Micros = u64;
 
 /// The clock at the start of each exploration.

@@ -95,12 +95,12 @@ impl Runner {
 pub(crate) fn readable(text: &str, aliases: &[(String, String)]) -> String {
     let mut result = String::new();
     let mut at = 0;
-    for (place, time) in times(text.as_bytes()) {
+    for (place, length, time) in times(text.as_bytes()) {
         let micros = i128::from(time) - i128::from(START);
         let (millis, rest) = (micros.div_euclid(1000), micros.rem_euclid(1000));
         // Writing into a string does not fail.
         let _ = write!(result, "{}<{millis}.{rest:03}ms>", &text[at..place]);
-        at = place + 16;
+        at = place + length;
     }
     result.push_str(&text[at..]);
     for (long, short) in aliases {

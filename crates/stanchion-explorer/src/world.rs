@@ -265,7 +265,7 @@ impl<P: Process> World<P> {
     pub(crate) fn settle(&mut self, runner: &mut Runner, millis: u64) {
         let until = self.now + millis * 1000;
         // A bound, should two processes send requests to each other without an end.
-        for _ in 0..1_000 {
+        for _ in 0..5_000 {
             if let Some(step) = self.network_steps().first() {
                 self.apply(runner, step);
             } else if self.next_deadline().is_some_and(|at| at <= until) {

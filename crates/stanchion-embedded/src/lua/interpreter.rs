@@ -25,6 +25,9 @@ const PRELUDE: &str = "@prelude";
 /// The time after which a script is stopped, in microseconds: the server does nothing else until then. Redis answers `BUSY`
 /// from then on.
 const LONGEST_RUN: i64 = 5_000_000;
+
+/// The additional time on the machine's clock during an exploration, in which millions of scripts run and the machine may be busy.
+const EXPLORED: i64 = 60_000_000;
 /// The number of instructions between two checks of the clock, and the number from [`LARGE`] on: one instruction can read a
 /// text of half of [`MEMORY`] as a number, which takes half a second. So a script is stopped after 7 s at the latest.
 const WATCH: u32 = 100;
@@ -237,12 +240,14 @@ impl Limit {
 
     /// Fails when the time of the running script has passed.
     pub(super) fn look(&self) -> mlua::Result<()> {
-        let now = locked(&self.server).clock.now().micros;
-        if now >= self.stop_at.load(Ordering::Relaxed)
-            || self.passed() >= self.stop_after.load(Ordering::Relaxed)
+        let server = locked(&self.server);
+        let more = if server.outbox.is_some() { EXPLORED } else { 0 };
+        if server.clock.now().micros >= self.stop_at.load(Ordering::Relaxed)
+            || self.passed() >= self.stop_after.load(Ordering::Relaxed) + more
         {
             self.is_over.store(true, Ordering::Relaxed);
         }
+        drop(server);
         self.not_over()
     }
 

@@ -1,0 +1,312 @@
+//! The lock.
+
+use stanchion_explorer::{Call, Configuration, World};
+
+use super::client::{Ask, Client, Kind, LEASE, call};
+use super::mutants::{are_killed, bounds};
+use super::{
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+};
+
+macro_rules! lua {
+    ($file:literal) => {
+        include_str!(concat!("../../../stanchion-lock/lua/", $file))
+    };
+}
+
+const SCRIPTS: [(&str, &str); 4] = [
+    (
+        "acquire",
+        stanchion_client::in_line!(stanchion_client::minting!(lua!("acquire.lua"))),
+    ),
+    ("release", stanchion_client::in_line!(lua!("release.lua"))),
+    ("tend", stanchion_client::in_line!(lua!("tend.lua"))),
+    (
+        "renew",
+        include_str!("../../../stanchion-core/lua/renew.lua"),
+    ),
+];
+
+/// A lock with the counter of its tokens. The lock's own key: no tokens, which saves states.
+#[derive(Clone, Copy, Debug)]
+struct Lock {
+    fence: &'static str,
+}
+
+impl Lock {
+    fn keys(self) -> [&'static str; 4] {
+        ["orders", self.fence, "line", "wake"]
+    }
+}
+
+impl Kind for Lock {
+    fn acquire(&self, ask: &Ask) -> Call {
+        let args = [
+            &*ask.owner,
+            LEASE,
+            &ask.not_after,
+            &ask.word,
+            "PUBLISH",
+            "base",
+        ];
+        call("acquire", &self.keys(), &args)
+    }
+
+    fn release(&self, owner: &str, leaves: &str) -> Call {
+        call("release", &self.keys(), &["base", "PUBLISH", owner, leaves])
+    }
+
+    fn renew(&self, owner: &str, not_after: &str) -> Call {
+        call("renew", &["orders"], &[not_after, owner, LEASE])
+    }
+
+    fn tend(&self) -> Call {
+        call("tend", &self.keys(), &["base", "PUBLISH", ""])
+    }
+}
+
+fn lock(processes: usize, acquires: u8, drops: u8) -> Configuration<Client<Lock>> {
+    let kinds = [Lock { fence: "orders" }; 3];
+    super::configuration(&SCRIPTS, &kinds[..processes], [acquires, drops], RULES)
+}
+
+const RULES: Rules<Lock> = Rules {
+    always: one_holder,
+    starves: |world| held_by(world) == 0 && world.running().any(Client::waits),
+    ends: |world| world.server.ttl(b"orders").map_or(0, i64::unsigned_abs),
+    // A client that polls finds its grant at its next request.
+    held_up: |world| {
+        if world.running().any(|it| it.polls) {
+            130
+        } else {
+            0
+        }
+    },
+    grant: 1_510,
+    shares: false,
+    stay: &["fence"],
+};
+
+fn held_by(world: &World<Client<Lock>>) -> usize {
+    let now = world.client_now();
+    world.running().filter(|client| client.holds(now)).count()
+}
+
+fn one_holder(world: &World<Client<Lock>>) -> Result<(), String> {
+    let holders = held_by(world);
+    if holders > 1 {
+        return Err(format!("P1: {holders} clients hold"));
+    }
+    let held = world.server.content(b"orders");
+    if held.len() > 1 || held.iter().any(|(_, count)| count != "1") {
+        return Err(format!("P6: the server has {held:?}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn without_faults() {
+    finds_nothing("lock, 2 processes, 2 acquires", lock(2, 2, 0), NONE, 0);
+    finds_nothing("lock, 3 processes, drops", lock(3, 1, 1), NONE, 0);
+    finds_nothing("lock, 2 processes, drops, 1 jump", lock(2, 1, 1), NONE, 1);
+    let name = "lock, 2 processes, drops, tokens, a jump";
+    finds_nothing(name, with_tokens(), NONE, 1);
+}
+
+#[test]
+fn with_one_fault() {
+    for (what, faults) in [
+        ("a lost request or reply", REPLY),
+        ("a lost message", MESSAGE),
+        ("a message twice", TWICE),
+        ("a kill", KILL),
+        ("a stop", STOP),
+        ("a cut", CUT),
+    ] {
+        let jumps = u8::from(faults.cuts + faults.replies + faults.duplicates == 0);
+        let name = format!("lock, 2 processes, drops, {what}, {jumps} jumps");
+        finds_nothing(&name, lock(2, 1, 1), faults, jumps);
+        let name = format!("lock, 3 processes, {what}");
+        finds_nothing(&name, lock(3, 1, 0), faults, 0);
+    }
+}
+
+/// The last process polls.
+fn with_tokens() -> Configuration<Client<Lock>> {
+    let mut lock = lock(2, 1, 1);
+    for process in &mut lock.processes {
+        process.kind.fence = "fence";
+    }
+    lock
+}
+
+fn with_polls(processes: usize, drops: u8) -> Configuration<Client<Lock>> {
+    let mut lock = lock(processes, 1, drops);
+    let last = lock.processes.pop().map(Client::polling);
+    lock.processes.extend(last);
+    lock
+}
+
+#[test]
+fn a_process_that_polls() {
+    finds_nothing(
+        "lock, 3 processes, one polls, drops",
+        with_polls(3, 1),
+        NONE,
+        0,
+    );
+    finds_nothing(
+        "lock, 2 processes, one polls, a jump",
+        with_polls(2, 0),
+        NONE,
+        1,
+    );
+    for (what, faults) in [
+        ("a kill", KILL),
+        ("a stop", STOP),
+        ("a lost message", MESSAGE),
+    ] {
+        let name = format!("lock, 3 processes, one polls, {what}");
+        finds_nothing(&name, with_polls(3, 0), faults, 0);
+    }
+}
+
+#[test]
+fn errors_about_a_process_that_polls_are_found() {
+    let leaves = ("or remove(ARGV[3] .. '?')", "");
+    let what = "a process that polls and leaves keeps its entry";
+    finds(what, with_polls(3, 1), (NONE, 0), &[leaves]);
+    let head = ("poll ~= '' and head ~= entry", "poll ~= ''");
+    let what = "a process that polls takes nothing as the head";
+    finds(what, with_polls(2, 0), (KILL, 0), &[head]);
+}
+
+/// Each planted error must be found.
+#[test]
+fn planted_errors_are_found() {
+    let planted: [(&str, Faults, &[Edit]); 7] = [
+        (
+            "a head that did not receive its grant keeps it",
+            KILL,
+            &[("leave(head)\n        if told", "if told")],
+        ),
+        (
+            "a granted head stays in the queue",
+            KILL,
+            &[("call('ZREM', line, head)\n    if asks", "if asks")],
+        ),
+        (
+            "the new head gets no message N",
+            KILL,
+            &[("if head and ms >= 0 then tell", "if false then tell")],
+        ),
+        (
+            "a process that leaves keeps its entry",
+            NONE,
+            &[(
+                "stood = remove(ARGV[3]) or",
+                "stood = call('ZSCORE', line, ARGV[3]) and true or",
+            )],
+        ),
+        (
+            "a refused process gets no entry",
+            NONE,
+            &[
+                // In a short queue, polls would hide it.
+                ("local entries = put(entry, arrived)", "local entries = 4"),
+            ],
+        ),
+        (
+            "a release grants to no process",
+            NONE,
+            &[("local told, _, more = pass(us)", "local told, more = 0")],
+        ),
+        (
+            "an acquire takes a held lock",
+            NONE,
+            &[("if ttl == -2 and not window or held then", "if true then")],
+        ),
+    ];
+    for (what, faults, edits) in planted {
+        let lock = lock(3, 1, u8::from(faults == NONE));
+        finds(what, lock, (faults, 0), edits);
+    }
+    finds(
+        "the head looks after a lease, not within its usual pause",
+        lock(2, 1, 1),
+        (MESSAGE, 1),
+        &[
+            ("math.min(ms, poll_ms)", "ms"),
+            // Otherwise the queue ends before the lease.
+            (
+                "math.min(line_ms, 2 * each_ms + each_ms * entries)",
+                "line_ms",
+            ),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "takes minutes; docs/testing-explorer.md has the command"]
+fn with_larger_bounds() {
+    finds_nothing("lock, 2 processes, drops, 2 jumps", lock(2, 1, 1), NONE, 2);
+    let name = "lock, 2 processes, drops, a lost request or reply, a jump";
+    finds_nothing(name, lock(2, 1, 1), REPLY, 1);
+    finds_nothing(
+        "lock, 3 processes, one polls, a lost request or reply",
+        with_polls(3, 0),
+        REPLY,
+        0,
+    );
+    for (what, faults) in [
+        ("two kills", Faults { kills: 2, ..NONE }),
+        (
+            "a lost message and a kill",
+            Faults {
+                kills: 1,
+                ..MESSAGE
+            },
+        ),
+        (
+            "a lost request or reply and a kill",
+            Faults { kills: 1, ..REPLY },
+        ),
+        ("a cut and a kill", Faults { kills: 1, ..CUT }),
+        (
+            "a lost reply and a lost message",
+            Faults {
+                replies: 1,
+                ..MESSAGE
+            },
+        ),
+    ] {
+        let name = format!("lock, 3 processes, {what}");
+        finds_nothing(&name, lock(3, 1, 0), faults, 0);
+    }
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn mutants_are_killed() {
+    let sources = [
+        (
+            "line.lua",
+            include_str!("../../../stanchion-core/lua/line.lua"),
+        ),
+        (
+            "line_of_lock.lua",
+            include_str!("../../../stanchion-core/lua/line_of_lock.lua"),
+        ),
+        ("acquire.lua", lua!("acquire.lua")),
+        ("release.lua", lua!("release.lua")),
+        ("tend.lua", lua!("tend.lua")),
+    ];
+    let bounded = || {
+        let mut bounded = bounds(|acquires, drops| lock(3, acquires, drops));
+        bounded.push((with_polls(3, 1), NONE, 0));
+        bounded.push((with_polls(3, 0), KILL, 0));
+        bounded.push((with_tokens(), NONE, 1));
+        bounded
+    };
+    are_killed("lock", &sources, bounded, 1);
+}

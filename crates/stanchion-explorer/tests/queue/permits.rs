@@ -1,0 +1,386 @@
+//! Two permits, plain and leased: wants 1, 1 and 2.
+
+use stanchion_client::primitive::LuaPart;
+use stanchion_explorer::{Call, Configuration, World};
+
+use super::client::{Ask, Client, Kind, LEASE, call};
+use super::mutants::{are_killed, bounds};
+use super::{
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+};
+
+macro_rules! lua {
+    ($file:literal) => {
+        include_str!(concat!("../../../stanchion-semaphore/lua/", $file))
+    };
+}
+/// The functions for the queue, and those behind them.
+macro_rules! queue {
+    ($more:expr) => {
+        stanchion_client::woven!(
+            concat!("-- @line.lua\n", $more),
+            LuaPart::new(
+                "-- @line.lua\n",
+                stanchion_client::line!(lua!("pool/line_of_permits.lua"))
+            )
+        )
+    };
+}
+macro_rules! script {
+    ($($text:expr),+ => $more:expr) => {
+        stanchion_client::woven!(
+            concat!($($text),+),
+            LuaPart::new("-- @line.lua\n", queue!($more))
+        )
+    };
+}
+/// Replaces `@owner:i` in arguments by the id of that permit, which is not text: 16 bytes, as the client makes them.
+macro_rules! ids {
+    () => {
+        "local function id_of(it)
+          local hash = string.sub(redis.sha1hex(it), 1, 32)
+          return (string.gsub(hash, '%x%x', function(it) return string.char(tonumber(it, 16)) end))
+        end
+        for i, it in ipairs(ARGV) do ARGV[i] = string.gsub(it, '@([^@]+)', id_of) end\n"
+    };
+}
+
+const PLAIN: [(&str, &str); 3] = [
+    (
+        "acquire",
+        script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("plain/acquire.lua") => lua!("pool/request.lua")),
+    ),
+    (
+        "release",
+        script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("plain/release.lua") => lua!("pool/returned.lua")),
+    ),
+    (
+        "tend",
+        script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("pool/tend.lua") => ""),
+    ),
+];
+const LEASED: [(&str, &str); 4] = [
+    (
+        "acquire",
+        script!(ids!(), lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("leased/acquire.lua") => lua!("pool/request.lua")),
+    ),
+    (
+        "release",
+        script!(ids!(), lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("leased/release.lua") => lua!("pool/returned.lua")),
+    ),
+    ("tend", PLAIN[2].1),
+    (
+        "renew",
+        concat!(ids!(), lua!("pool/idle.lua"), lua!("leased/renew.lua")),
+    ),
+];
+
+/// A client that wants so many plain or leased permits.
+#[derive(Clone, Copy, Debug)]
+struct Wants<const PLAIN: bool>(u64);
+
+impl<const PLAIN: bool> Wants<PLAIN> {
+    fn keys(self) -> Vec<&'static str> {
+        match PLAIN {
+            true => ["free", "held", "line", "wake", "granted", "idle"].into(),
+            false => ["free", "held", "line", "wake", "idle"].into(),
+        }
+    }
+
+    fn ids(self, owner: &str) -> Vec<String> {
+        (0..self.0).map(|i| format!("@{owner}:{i}")).collect()
+    }
+}
+
+impl<const PLAIN: bool> Kind for Wants<PLAIN> {
+    const CONFIRMS: bool = PLAIN;
+
+    fn acquire(&self, ask: &Ask) -> Call {
+        let Ask {
+            owner,
+            word,
+            not_after,
+            ..
+        } = ask;
+        let (wants, ids) = (self.0.to_string(), self.ids(owner).concat());
+        let args: &[&str] = match PLAIN {
+            true => &[
+                owner, &wants, not_after, word, "base", "PUBLISH", "30000", "",
+            ],
+            false => &[
+                owner, &ids, LEASE, not_after, word, "102", "base", "PUBLISH", "30000", "",
+            ],
+        };
+        call("acquire", &self.keys(), args)
+    }
+
+    fn release(&self, owner: &str, leaves: &str) -> Call {
+        let what = if PLAIN {
+            self.0.to_string()
+        } else {
+            self.ids(owner).concat()
+        };
+        call(
+            "release",
+            &self.keys(),
+            &[owner, &what, "base", "PUBLISH", leaves],
+        )
+    }
+
+    fn renew(&self, owner: &str, not_after: &str) -> Call {
+        let ids = self.ids(owner);
+        let leases = ids.iter().flat_map(|id| [id, LEASE]);
+        let args: Vec<&str> = std::iter::once(not_after).chain(leases).collect();
+        call("renew", &["held", "free", "idle"].repeat(ids.len()), &args)
+    }
+
+    fn tend(&self) -> Call {
+        let granted = if PLAIN { "granted" } else { "free" };
+        let keys = ["free", "held", "line", "wake", granted, "idle"];
+        call("tend", &keys, &["base", "PUBLISH", ""])
+    }
+}
+
+fn permits<const PLAIN: bool>(
+    scripts: &[(&'static str, &str)],
+    drops: u8,
+) -> Configuration<Client<Wants<PLAIN>>> {
+    let rules = Rules {
+        always: two_permits,
+        starves: |world| least(world) <= available(world),
+        ends: |world| {
+            let last = world.server.content(b"held").pop();
+            let end: u64 = last.map_or(0, |(_, end)| end.parse().unwrap_or_default());
+            end.saturating_sub(world.client_now() / 1000)
+        },
+        held_up: |world| {
+            // The turn of a request for several permits, also of a client that was killed or stopped.
+            let free = available(world);
+            let big = |it: &Client<Wants<PLAIN>>| it.waits() && it.kind.0 > free;
+            if world.running().any(big) || world.running().count() < 3 {
+                3_100
+            } else {
+                0
+            }
+        },
+        grant: if PLAIN { 510 } else { 1_510 },
+        shares: true,
+        stay: &["free"],
+    };
+    let kinds = [1, 1, 2].map(Wants);
+    let mut permits = super::configuration(scripts, &kinds, [1, drops], rules);
+    permits.setup = vec![["SET", "free", "2"].map(str::to_owned).into()];
+    permits
+}
+
+fn plain(drops: u8) -> Configuration<Client<Wants<true>>> {
+    permits(&PLAIN, drops)
+}
+
+fn leased(drops: u8) -> Configuration<Client<Wants<false>>> {
+    permits(&LEASED, drops)
+}
+
+/// The least number of permits that a waiting client wants.
+fn least<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
+    let waiting = world.running().filter(|it| it.waits());
+    waiting.map(|it| it.kind.0).min().unwrap_or(u64::MAX)
+}
+
+fn in_use<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
+    let now = world.client_now();
+    let holding = world.running().filter(|it| it.holds(now));
+    holding.map(|it| it.kind.0).sum()
+}
+
+/// The permits that neither a live client has nor, of plain ones, one that was killed or stopped.
+fn available<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
+    let granted = world.server.content(b"granted");
+    let lives = |owner: &str| world.running().any(|it| it.owner()[..36] == owner[..36]);
+    let confirmed = |owner: &str| !granted.iter().any(|(it, _)| it == owner);
+    let held = world.server.content(b"held").into_iter();
+    let lost = held.filter(|(owner, _)| PLAIN && !lives(owner) && confirmed(owner));
+    let lost: u64 = lost.filter_map(|(_, n)| n.parse::<u64>().ok()).sum();
+    2_u64.saturating_sub(in_use(world) + lost)
+}
+
+/// P1, P6.
+fn two_permits<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> Result<(), String> {
+    if in_use(world) > 2 {
+        return Err(format!("P1: {} of 2 permits are in use", in_use(world)));
+    }
+    let [free, held, granted] =
+        [&b"free"[..], b"held", b"granted"].map(|key| world.server.content(key));
+    let number = |(_, n): &(String, String)| {
+        if PLAIN {
+            n.parse().unwrap_or_default()
+        } else {
+            1
+        }
+    };
+    let listed: i64 = held.iter().map(number).sum();
+    let free: i64 = free.first().map_or(0, |(_, n)| n.parse().unwrap_or(-9));
+    if free < 0 || free + listed != 2 {
+        return Err(format!(
+            "P6: {free} permits are free, and the list has {held:?}"
+        ));
+    }
+    if granted
+        .iter()
+        .any(|(owner, _)| !held.iter().any(|(it, _)| it == owner))
+    {
+        return Err(format!(
+            "P6: {granted:?} are granted, and the list has {held:?}"
+        ));
+    }
+    Ok(())
+}
+
+const FAULTS: [(&str, Faults); 6] = [
+    ("a lost request or reply", REPLY),
+    ("a lost message", MESSAGE),
+    ("a message twice", TWICE),
+    ("a kill", KILL),
+    ("a stop", STOP),
+    ("a cut", CUT),
+];
+
+#[test]
+fn planted_errors_are_found() {
+    let planted: [(&str, (Faults, u8), Edit); 5] = [
+        (
+            "a request returns no permits whose time has ended",
+            (KILL, 0),
+            ("reclaim(us, most or sweep)\n", "\n"),
+        ),
+        (
+            "a confirmation leaves the permits listed as not confirmed",
+            (NONE, 1),
+            (
+                "call('ZREM', granted, ARGV[1])\n  remove(entry)",
+                "remove(entry)",
+            ),
+        ),
+        (
+            "a grant that was not confirmed is returned, and stays listed",
+            (MESSAGE, 1),
+            (
+                "        call('HDEL', it.held, owner)\n        give_back(count)",
+                "        give_back(count)",
+            ),
+        ),
+        (
+            "a release ends after one grant",
+            (NONE, 0),
+            (
+                "it.plain and 500 or 1500, true",
+                "it.plain and 500 or 1500, false",
+            ),
+        ),
+        (
+            "a request for several permits has no turn that ends",
+            (STOP, 0),
+            (
+                "elseif not resting and us >= ends + 0 then",
+                "elseif false then",
+            ),
+        ),
+    ];
+    for (what, bounds, edit) in planted {
+        finds(what, plain(u8::from(bounds == (NONE, 0))), bounds, &[edit]);
+    }
+    let planted: [(&str, (Faults, u8), Edit); 3] = [
+        (
+            "a request returns no permits whose time has ended",
+            (KILL, 0),
+            ("reclaim(us, most or sweep)\n", "\n"),
+        ),
+        (
+            "a lease that has ended is counted twice",
+            (MESSAGE, 1),
+            ("give_back(#ended)", "give_back(2 * #ended)"),
+        ),
+        (
+            "a request takes permits that are not free",
+            (NONE, 0),
+            ("held == 0 and free >= wanted and", "held == 0 and"),
+        ),
+    ];
+    for (what, bounds, edit) in planted {
+        finds(what, leased(u8::from(bounds == (NONE, 0))), bounds, &[edit]);
+    }
+}
+
+#[test]
+fn plain_permits() {
+    finds_nothing("plain permits, drops", plain(1), NONE, 0);
+    for (what, faults) in FAULTS {
+        finds_nothing(&format!("plain permits, {what}"), plain(0), faults, 0);
+    }
+}
+
+#[test]
+fn leased_permits() {
+    finds_nothing("leased permits, drops", leased(1), NONE, 0);
+    for (what, faults) in &FAULTS[1..] {
+        finds_nothing(&format!("leased permits, {what}"), leased(0), *faults, 0);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes; docs/testing-explorer.md has the command"]
+fn with_larger_bounds() {
+    finds_nothing(
+        "leased permits, a lost request or reply",
+        leased(0),
+        REPLY,
+        0,
+    );
+    finds_nothing("plain permits, drops, a jump", plain(1), NONE, 1);
+    finds_nothing("leased permits, a jump", leased(0), NONE, 1);
+    finds_nothing(
+        "plain permits, a lost message, a jump",
+        plain(0),
+        MESSAGE,
+        1,
+    );
+    let two = Faults {
+        kills: 1,
+        ..MESSAGE
+    };
+    finds_nothing("plain permits, a lost message and a kill", plain(0), two, 0);
+    finds_nothing(
+        "leased permits, a lost message and a kill",
+        leased(0),
+        two,
+        0,
+    );
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn mutants_are_killed() {
+    let queue = [
+        ("line_of_permits.lua", lua!("pool/line_of_permits.lua")),
+        ("request.lua", lua!("pool/request.lua")),
+        ("returned.lua", lua!("pool/returned.lua")),
+        ("tend.lua", lua!("pool/tend.lua")),
+    ];
+    let [mut of_plain, mut of_leased] = [queue.to_vec(), queue[..1].to_vec()];
+    of_plain.push(("plain/acquire.lua", lua!("plain/acquire.lua")));
+    of_plain.push(("plain/release.lua", lua!("plain/release.lua")));
+    of_leased.push(("leased/acquire.lua", lua!("leased/acquire.lua")));
+    of_leased.push(("leased/release.lua", lua!("leased/release.lua")));
+    are_killed(
+        "plain permits",
+        &of_plain,
+        || bounds(|_, drops| plain(drops)),
+        1,
+    );
+    are_killed(
+        "leased permits",
+        &of_leased,
+        || bounds(|_, drops| leased(drops)),
+        1,
+    );
+}

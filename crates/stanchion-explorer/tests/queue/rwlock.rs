@@ -1,0 +1,292 @@
+//! The read-write lock: two readers and a writer.
+
+use stanchion_client::primitive::LuaPart;
+use stanchion_explorer::{Call, Configuration, World};
+
+use super::client::{Ask, Client, Kind, LEASE, call};
+use super::mutants::{are_killed, bounds};
+use super::{
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+};
+
+macro_rules! lua {
+    ($file:literal) => {
+        include_str!(concat!("../../../stanchion-rwlock/lua/", $file))
+    };
+}
+macro_rules! script {
+    ($text:expr) => {
+        stanchion_client::in_line!($text, of lua!("line_of_rwlock.lua"))
+    };
+}
+macro_rules! with_dead {
+    ($text:expr) => {
+        stanchion_client::woven!($text, LuaPart::new("-- @dead.lua\n", lua!("dead.lua")))
+    };
+}
+
+const SCRIPTS: [(&str, &str); 7] = [
+    (
+        "acquire_read",
+        script!(with_dead!(lua!("read_acquire.lua"))),
+    ),
+    (
+        "acquire_write",
+        script!(with_dead!(stanchion_client::minting!(lua!(
+            "write_acquire.lua"
+        )))),
+    ),
+    (
+        "release_read",
+        script!(with_dead!(lua!("read_release.lua"))),
+    ),
+    ("release_write", script!(lua!("write_release.lua"))),
+    ("tend", script!(lua!("tend.lua"))),
+    ("renew_read", lua!("renew_read.lua")),
+    (
+        "renew",
+        include_str!("../../../stanchion-core/lua/renew.lua"),
+    ),
+];
+
+/// A side of the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Write,
+    /// With the end of its entries: `r`, or `R` where writers have preference.
+    Read(&'static str),
+}
+use Side::{Read, Write};
+
+const KEYS: [&str; 5] = ["orders", "orders", "line", "wake", "readers"];
+const PREFIX: &str = "{orders}:";
+
+fn hold_key(owner: &str) -> String {
+    format!("{PREFIX}{owner}:rwlock_timeout:1")
+}
+
+impl Kind for Side {
+    fn acquire(&self, ask: &Ask) -> Call {
+        let Ask {
+            owner,
+            word,
+            not_after,
+            began,
+        } = ask;
+        match self {
+            Write => call(
+                "acquire_write",
+                &KEYS,
+                &[owner, LEASE, not_after, word, "PUBLISH", "base", PREFIX],
+            ),
+            Read(side) => call(
+                "acquire_read",
+                &["orders", "line", "wake", "readers", &hold_key(owner)],
+                &[
+                    owner, LEASE, not_after, word, "PUBLISH", "base", side, PREFIX, "", began,
+                ],
+            ),
+        }
+    }
+
+    fn release(&self, owner: &str, leaves: &str) -> Call {
+        let args = ["base", "PUBLISH", owner, "1", LEASE, PREFIX, leaves];
+        match self {
+            Write => call("release_write", &KEYS, &args),
+            Read(_) => call(
+                "release_read",
+                &[
+                    "orders",
+                    "line",
+                    "wake",
+                    "readers",
+                    &hold_key(owner),
+                    "orders",
+                ],
+                &args,
+            ),
+        }
+    }
+
+    fn renew(&self, owner: &str, not_after: &str) -> Call {
+        match self {
+            Write => call(
+                "renew",
+                &["orders"],
+                &[not_after, &format!("{owner}:write"), LEASE],
+            ),
+            Read(_) => call(
+                "renew_read",
+                &["orders", &hold_key(owner), "readers"],
+                &[not_after, owner, LEASE],
+            ),
+        }
+    }
+
+    fn tend(&self) -> Call {
+        call("tend", &KEYS, &["base", "PUBLISH", "", PREFIX])
+    }
+}
+
+/// Two readers with this end of their entries, and a writer.
+fn rwlock(side: &'static str, acquires: u8, drops: u8) -> Configuration<Client<Side>> {
+    super::configuration(
+        &SCRIPTS,
+        &[Read(side), Read(side), Write],
+        [acquires, drops],
+        RULES,
+    )
+}
+
+const RULES: Rules<Side> = Rules {
+    always: one_writer_or_readers,
+    starves: |world| {
+        let [writers, readers] = holders(world);
+        let waits = |write: bool| {
+            world
+                .running()
+                .any(|it| it.waits() && (it.kind == Write) == write)
+        };
+        // A reader may have to wait behind a writer.
+        writers == 0
+            && (waits(false) && !(readers > 0 && waits(true)) || waits(true) && readers == 0)
+    },
+    ends: |world| world.server.ttl(b"orders").map_or(0, i64::unsigned_abs),
+    held_up: |_| 0,
+    grant: 1_510,
+    shares: true,
+    stay: &[],
+};
+
+/// The writers and the readers that hold.
+fn holders(world: &World<Client<Side>>) -> [usize; 2] {
+    let now = world.client_now();
+    [true, false].map(|write| {
+        let side = |it: &&Client<Side>| it.holds(now) && (it.kind == Write) == write;
+        world.running().filter(side).count()
+    })
+}
+
+fn one_writer_or_readers(world: &World<Client<Side>>) -> Result<(), String> {
+    let [writers, readers] = holders(world);
+    if writers > 1 || writers == 1 && readers > 0 {
+        return Err(format!("P1: {writers} writers and {readers} readers hold"));
+    }
+    let held = world.server.content(b"orders");
+    let writes = held.iter().any(|(owner, _)| owner.ends_with(":write"));
+    if writes && held.len() > 2
+        || held
+            .iter()
+            .any(|(owner, count)| owner != "mode" && count != "1")
+    {
+        return Err(format!("P6: the server has {held:?}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn without_faults() {
+    for side in ["r", "R"] {
+        finds_nothing(
+            &format!("read-write lock, {side}, drops"),
+            rwlock(side, 1, 1),
+            NONE,
+            0,
+        );
+    }
+}
+
+const FAULTS: [(&str, Faults); 6] = [
+    ("a lost message", MESSAGE),
+    ("a message twice", TWICE),
+    ("a kill", KILL),
+    ("a stop", STOP),
+    ("a lost request or reply", REPLY),
+    ("a cut", CUT),
+];
+
+fn with_faults(side: &'static str, all: &[(&str, Faults)]) {
+    for (what, faults) in all {
+        let name = format!("read-write lock, {side}, {what}");
+        finds_nothing(&name, rwlock(side, 1, 0), *faults, 0);
+    }
+}
+
+#[test]
+fn with_one_fault() {
+    with_faults("r", &FAULTS);
+    with_faults("R", &FAULTS[..4]);
+}
+
+#[test]
+#[ignore = "takes minutes; docs/testing-explorer.md has the command"]
+fn with_larger_bounds() {
+    with_faults("R", &FAULTS[4..]);
+    let name = "read-write lock, R, a lost message and a kill";
+    finds_nothing(
+        name,
+        rwlock("R", 1, 0),
+        Faults {
+            kills: 1,
+            ..MESSAGE
+        },
+        0,
+    );
+}
+
+#[test]
+fn planted_errors_are_found() {
+    let planted: [(&str, Faults, Edit); 4] = [
+        (
+            "a reader joins a writer",
+            NONE,
+            ("newcomer and mode ~= 'write' and (", "newcomer and ("),
+        ),
+        (
+            "a release grants to no process",
+            NONE,
+            ("local told, _, more = pass(us)", "local told, more = 0"),
+        ),
+        (
+            "a grant to a reader ends the run",
+            NONE,
+            (
+                "granted_ms, shares, confirms = 1500, true",
+                "granted_ms, shares, confirms = 1500, false",
+            ),
+        ),
+        (
+            "a silent writer holds readers off without an end",
+            STOP,
+            ("if left <= 0 then", "if false then"),
+        ),
+    ];
+    for (what, faults, edit) in planted {
+        finds(
+            what,
+            rwlock("R", 1, u8::from(faults == NONE)),
+            (faults, 0),
+            &[edit],
+        );
+    }
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn mutants_are_killed() {
+    let sources = [
+        ("line_of_rwlock.lua", lua!("line_of_rwlock.lua")),
+        ("read_acquire.lua", lua!("read_acquire.lua")),
+        ("write_acquire.lua", lua!("write_acquire.lua")),
+        ("read_release.lua", lua!("read_release.lua")),
+        ("write_release.lua", lua!("write_release.lua")),
+        ("dead.lua", lua!("dead.lua")),
+    ];
+    let bounded = || {
+        let mut bounded = bounds(|acquires, drops| rwlock("R", acquires, drops));
+        bounded.push((rwlock("r", 1, 0), NONE, 0));
+        bounded.push((rwlock("r", 1, 0), KILL, 0));
+        bounded
+    };
+    are_killed("read-write lock", &sources, bounded, 1);
+}
