@@ -22,6 +22,7 @@ mod fair;
 mod fleet;
 mod gap;
 mod handoffs;
+mod idle;
 mod kind;
 mod latch;
 mod leave_out;
@@ -131,6 +132,8 @@ enum Figure {
     FairCycle,
     /// 2 to 256 clients on one name: commands, rate, waits, server time.
     Fleet,
+    /// 4 and 64 processes that wait for a name which stays held: requests a second.
+    Idle,
     /// From a release to the next holder in another client, against a round trip.
     FairGap,
     /// Server time of the fair lock's scripts with 10 000 waiters, against 10.
@@ -200,6 +203,7 @@ fn main() -> Result<()> {
             Figure::Fair => fair::turns(&server, plan, &mut report)?,
             Figure::FairCycle => fair::uncontended(&server, plan, &mut report)?,
             Figure::Fleet => fleet::measure(&server, plan, &mut report)?,
+            Figure::Idle => idle::measure(&server, plan, &mut report)?,
             Figure::FairGap => gap::measure(&server, plan, &mut report)?,
             Figure::FairServerTime => fair::server_time(&server, plan, &mut report)?,
             Figure::Readers => rwlock::readers(&server, plan, &mut report)?,
