@@ -116,6 +116,12 @@ impl<P: Process> World<P> {
         self.nodes.iter().filter(running).map(|node| &node.process)
     }
 
+    /// Returns the processes that were killed or stopped, as they were then.
+    pub fn ended(&self) -> impl Iterator<Item = &P> {
+        let ended = |node: &&Arc<Node<P>>| node.life != Life::Running;
+        self.nodes.iter().filter(ended).map(|node| &node.process)
+    }
+
     /// The clock as processes read it, in whole milliseconds.
     #[must_use]
     pub fn client_now(&self) -> Micros {

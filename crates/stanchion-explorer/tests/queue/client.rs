@@ -191,6 +191,12 @@ impl<K: Kind> Client<K> {
         self.hold.as_ref().is_some_and(|h| now < h.valid_until)
     }
 
+    /// Returns whether the server may know that the present owner has what it wants: it holds, or a request of it is in flight.
+    pub(crate) fn may_have(&self) -> bool {
+        let asks = |it: &Waiter| it.asking.is_some();
+        self.hold.is_some() || self.waiter.as_ref().is_some_and(asks)
+    }
+
     /// The owner of the present acquire or hold.
     pub(crate) fn owner(&self) -> String {
         self.wire(self.owner)

@@ -193,13 +193,16 @@ fn in_use<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
     holding.map(|it| it.kind.0).sum()
 }
 
-/// The permits that neither a live client has nor, of plain ones, one that was killed or stopped.
+/// The permits that neither a live client has nor, of plain ones, one that was killed or stopped after it could confirm them.
 fn available<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
     let granted = world.server.content(b"granted");
-    let lives = |owner: &str| world.running().any(|it| it.owner()[..36] == owner[..36]);
+    let could_confirm = |owner: &str| {
+        let mut ended = world.ended().filter(|it| it.may_have());
+        ended.any(|it| it.owner() == owner)
+    };
     let confirmed = |owner: &str| !granted.iter().any(|(it, _)| it == owner);
     let held = world.server.content(b"held").into_iter();
-    let lost = held.filter(|(owner, _)| PLAIN && !lives(owner) && confirmed(owner));
+    let lost = held.filter(|(owner, _)| PLAIN && could_confirm(owner) && confirmed(owner));
     let lost: u64 = lost.filter_map(|(_, n)| n.parse::<u64>().ok()).sum();
     2_u64.saturating_sub(in_use(world) + lost)
 }
@@ -247,11 +250,19 @@ const FAULTS: [(&str, Faults); 6] = [
 
 #[test]
 fn planted_errors_are_found() {
-    let planted: [(&str, (Faults, u8), Edit); 5] = [
+    let planted: [(&str, (Faults, u8), Edit); 6] = [
         (
             "a request returns no permits whose time has ended",
             (KILL, 0),
             ("reclaim(us, most or sweep)\n", "\n"),
+        ),
+        (
+            "permits granted by message are not listed as not confirmed",
+            (KILL, 0),
+            (
+                "    if ms then call('ZADD', granted, string.format('%.0f', math.floor(us / 1000) + ms), owner) end\n",
+                "",
+            ),
         ),
         (
             "a confirmation leaves the permits listed as not confirmed",
