@@ -37,7 +37,7 @@ planted! {
         ["Blind"];
 
     a_ticket_can_be_adopted_twice: tickets 1,
-        "call('HDEL', KEYS[1], ARGV[1])\n-- May shorten" => "-- May shorten",
+        "call('HDEL', KEYS[1], ARGV[1])\n-- This may shorten" => "-- This may shorten",
         ["AdoptedTwice"];
     an_old_ticket_takes_over_the_lock: tickets 1,
         "and call('HEXISTS', KEYS[1], ARGV[1]) == 0" => "and call('EXISTS', KEYS[1]) == 0",
