@@ -75,6 +75,13 @@ impl Debt {
         }
     }
 
+    /// Passes the queue entry of this owner, which has nothing else on the server, to the acquire of `own`.
+    pub(crate) fn pass_to(&self, own: &Self) -> Arc<Self> {
+        let next = Self::of(self.owner.clone(), &own.core, &own.sync, own.lease);
+        *next.owed() = std::mem::take(&mut *self.owed());
+        Arc::new(next)
+    }
+
     fn owed(&self) -> MutexGuard<'_, Owed> {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }

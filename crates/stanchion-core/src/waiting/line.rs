@@ -43,7 +43,8 @@ impl Ticket {
         let has_entry = is_first || reason != Reason::Turn;
         let entry = queue.entry.take_if(|_| has_entry && sync.line().is_some());
         let (standing, unfit) = match entry {
-            Some(Entry { debt, .. }) if serves(&debt, sync) => (Some(debt), None),
+            Some(Entry { debt, .. }) if is_for(&debt, sync) => (Some(debt), None),
+            Some(Entry { debt, .. }) if serves(&debt, sync) => (Some(debt.pass_to(own)), None),
             unfit => (None, unfit),
         };
         // A message that crosses the request finds the waiter by this owner.
@@ -87,6 +88,13 @@ impl Ticket {
 
 /// Returns whether a waiter for `sync` can use the entry of `debt`, that is, take a grant to it.
 fn serves(debt: &Debt, sync: &dyn Synchronizer) -> bool {
+    // An entry for several names is not granted, but notified.
+    let notified = debt.sync.in_parts() && sync.in_parts() && !debt.is_unanswered();
+    notified && debt.sync.kind() == sync.kind() || is_for(debt, sync)
+}
+
+/// Returns whether the entry of `debt` is that of a waiter for `sync`, or the same as its own would be.
+fn is_for(debt: &Debt, sync: &dyn Synchronizer) -> bool {
     let common = sync.line().is_some_and(ServerLine::is_common);
     let same = debt.sync.kind() == sync.kind() && debt.sync.fence() == sync.fence();
     common && same && debt.sync.sharing() == sync.sharing()
