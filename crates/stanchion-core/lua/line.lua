@@ -288,7 +288,13 @@ local function stand(entry, us, ttl, arrived, window, hears, ask)
     return { -4 - (ttl == -2 and yield_ms or ttl), us, tonumber(arrived), 0, 0, 0 }
   end
   local look, spread = ttl, 0
-  local head = first() == entry
+  -- L4: a dead head does not poll when a holder's time ends.
+  local ahead, left = first(), sweep
+  while left > 0 and ahead ~= entry and not alive(ahead) do
+    remove(ahead)
+    ahead, left = first(), left - 1
+  end
+  local head = ahead == entry
   window = window and head
   if window then
     -- The name is left to Redisson's clients, or to a process that was notified and is about to try.
@@ -298,6 +304,9 @@ local function stand(entry, us, ttl, arrived, window, hears, ask)
   elseif ask == 'look' and ttl >= 0 and ttl <= granted_ms and call('HGET', wake, 'watcher') == owner_of(entry) then
     -- This process watches a grant by message that has not ended.
     look = ttl + 50
+  elseif left == 0 then
+    -- More dead entries may be in front.
+    look = try_ms
   else
     -- L8: at random, so that a queue without messages does not poll all at once. The queue as a whole polls once in a few seconds.
     spread, look = 1, math.min(most_ms, each_ms * entries)
