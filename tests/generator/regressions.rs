@@ -2,7 +2,7 @@
 
 use crate::fault::Fault::{Delayed, Delivered, Frozen, RepliesSilent};
 use crate::program::Polled::{Always, Once};
-use crate::program::Step::{Fault, Pass, Shutdown, Take, Use, Worker};
+use crate::program::Step::{Fault, KillGroup, Pass, Shutdown, Take, Use, Worker};
 use crate::program::Target::{
     Barrier, DoubleBarrier, Fair, Leader, Lock, Read, WaitFree, Write, WriterFirstRead,
     WriterFirstWrite,
@@ -357,6 +357,27 @@ fn a_late_party_learns_that_it_completed_the_round() {
             Pass(640),
             Fault(0, Delivered),
             Pass(500),
+        ],
+    );
+}
+
+/// P4: the holder and all that wait are killed. A process that comes then must poll as the head.
+#[test]
+fn a_process_behind_killed_ones_gets_the_lock_in_time() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![spec(), spec()],
+        },
+        vec![
+            KillGroup {
+                client: 0,
+                processes: 40,
+                target: WriterFirstWrite("q"),
+                live: 1286,
+            },
+            take(1, 1, WriterFirstRead("q"), opts()),
         ],
     );
 }

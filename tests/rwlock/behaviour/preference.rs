@@ -348,12 +348,12 @@ async fn a_reader_that_stops_waiting_does_not_block_writers(world: &World) {
 async fn a_killed_reader_blocks_no_writer(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let first = preferring(&ours).write().await.unwrap();
-    add_killed(world, "R");
     let second = tokio::spawn({
         let lock = preferring(&theirs);
         async move { lock.write().await.unwrap() }
     });
-    queued(world, 2).await;
+    queued(world, 1).await;
+    add_killed(world, "R");
     first.release().await.unwrap();
     let second = tokio::time::timeout(Duration::from_millis(1000), second).await;
     second.unwrap().unwrap().release().await.unwrap();

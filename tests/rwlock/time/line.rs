@@ -624,13 +624,13 @@ async fn a_polling_client_gets_its_turns_next_to_the_queue() {
 async fn dead_processes_block_no_waiter_and_leave_nothing() {
     let world = World::engine();
     let (holder, guard, clients) = written(&world, 2).await;
+    let (writer, reader) = (writing(&clients[0]), reading(&clients[1]));
+    queued_at_least(&world, 2).await;
     for n in 0..1000 {
         let side = if n % 2 == 0 { "" } else { "r" };
         let dead = format!("00000000-0000-8000-8000-{n:012}:1{side}");
         let _ = world.admin(&["ZADD", LINE, &n.to_string(), &dead]);
     }
-    let (writer, reader) = (writing(&clients[0]), reading(&clients[1]));
-    queued_at_least(&world, 1002).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     let writer = async { writer.await.unwrap().unwrap().release().await.unwrap() };
