@@ -4,10 +4,11 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The crates that users do not depend on directly.
-const INTERNAL: [&str; 6] = [
+const INTERNAL: [&str; 7] = [
     "stanchion_client",
     "stanchion_core",
     "stanchion_events",
+    "stanchion_explorer",
     "stanchion_metrics",
     "stanchion_survey",
     "stanchion_transport",

@@ -128,6 +128,61 @@ fn upward_in_the_core(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
+/// What the state machine of the local queue may import: no clock, no network, no lock, and no other part of the core.
+const PURE: [&str; 9] = [
+    "crate::description::",
+    "crate::line::",
+    "crate::token::",
+    "grants::",
+    "parts::",
+    "std::",
+    "stanchion_transport::Moment",
+    "super::",
+    "waiters::",
+];
+
+/// The local queue decides, and its shell acts: see `waiting/queue/mod.rs`. Therefore the explorer can run it.
+fn the_local_queue_is_pure(tree: &Tree) -> Vec<Complaint> {
+    let folder = "crates/stanchion-core/src/waiting/queue/";
+    let mut complaints = Vec::new();
+    for (path, text) in tree.below(folder, ".rs") {
+        for (n, line) in code(text) {
+            let Some(used) = line.strip_prefix("use ") else {
+                continue;
+            };
+            let acts = ["sync::", "time::Instant", "thread", "net::"];
+            if !PURE.iter().any(|pure| used.starts_with(pure))
+                || acts
+                    .iter()
+                    .any(|act| used.starts_with(&format!("std::{act}")))
+            {
+                let what = format!("the local queue must not use {used}");
+                complaints.push(Complaint::new(format!("{path}:{n}"), what));
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn the_local_queue_decides_without_io() {
+    kept(the_local_queue_is_pure);
+    let path = "crates/stanchion-core/src/waiting/queue/mod.rs";
+    for used in [
+        "crate::shared::Core",
+        "std::sync::Mutex",
+        "tokio::time",
+        "stanchion_transport::Call",
+    ] {
+        let text = format!("use {used};");
+        found(
+            the_local_queue_is_pure,
+            &[(path, &text)],
+            &format!("{path}:1"),
+        );
+    }
+}
+
 /// Only the transport uses the redis crate.
 fn only_the_transport_names_redis(tree: &Tree) -> Vec<Complaint> {
     tree.sources()

@@ -85,12 +85,12 @@ local function tell_granted(entry, us, token, counter)
   return tell(entry, 'G', string.format('%.0f %.0f %d %s', token, us, granted_ms, counter))
 end
 
--- L4: an expiry sends no message, so the head must poll when a holder's time ends. Later messages may be lost, so the head also polls
--- within its usual pause.
+-- L4: an expiry sends no message, so the head must poll when a holder's time ends. Its client polls within its usual pause, too, because
+-- later messages may be lost.
 local function tell_next(ms)
   local head = first()
   if head and soonest then ms = soonest(ms) end
-  if head and ms >= 0 then tell(head, 'N', string.format('%.0f', math.min(ms, poll_ms))) end
+  if head and ms >= 0 then tell(head, 'N', string.format('%.0f', ms)) end
   return head
 end
 

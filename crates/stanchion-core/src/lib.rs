@@ -59,6 +59,10 @@ pub use owner::Owner;
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;
 
+/// The state machine of a local queue, for the explorer of interleavings.
+#[doc(hidden)]
+pub use waiting::queue as local_queue;
+
 pub use stanchion_transport::{
     Background, BootClock, ByteStream, ClientConfig, Clock, ConfigError, ConnectError, Connector,
     Credentials, CredentialsProvider, Gauges, Moment, Observer, Outage, Placement, Presence,

@@ -41,10 +41,10 @@ pub trait Process: Clone + Debug {
     /// The operations that the user may do now. A process bounds their number.
     fn ops(&self) -> Vec<Self::Op>;
 
-    /// Returns the part of a reply that any state of the process reads; `None` if it reads nothing.
+    /// Returns the part of the reply to a request that the process reads; `None` if it reads nothing.
     ///
     /// Replies that are not read are not kept in flight, unless their connections may break. This saves states.
-    fn reads(_call: &Call, reply: Reply) -> Option<Reply> {
+    fn reads(&self, _request: u64, reply: Reply) -> Option<Reply> {
         Some(reply)
     }
 

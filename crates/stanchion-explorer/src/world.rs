@@ -384,7 +384,8 @@ impl<P: Process> World<P> {
                         self.node(to).inbox.push_back(message);
                     }
                 }
-                let read = match P::reads(call, reply) {
+                let of = &self.nodes[process].process;
+                let read = match of.reads(request.request, reply) {
                     None if self.faults.replies > 0 => Some(Reply::Nil),
                     read => read,
                 };

@@ -204,7 +204,7 @@ async fn a_multi_lock_that_leaves_a_queue_notifies_the_new_head() {
     let guard = waiting.await.unwrap();
     // `P`: the multi-lock was notified, and its request may not have arrived. `N`: it has acquired.
     let owner = entry.trim_end_matches('+');
-    for expected in [format!("P {owner} 25"), format!("N {owner} 5000")] {
+    for expected in [format!("P {owner} 25"), format!("N {owner} 30000")] {
         let message = tokio::time::timeout(Duration::from_millis(20), messages.next()).await;
         assert_eq!(message.expect(&expected), expected);
     }

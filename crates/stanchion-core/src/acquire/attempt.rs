@@ -246,7 +246,7 @@ async fn ask(
     };
     let call = sync.acquire(&request);
     let is_newcomer = request.waits && !request.queued && plan.other.is_none();
-    let answer = if is_newcomer && entry.may_release(&**sync) {
+    let answer = if is_newcomer && entry.may_release(core, &**sync) {
         // Boxed: rare.
         Box::pin(entry.ask_with_release(debt, limit, request.lease, &call)).await
     } else {
@@ -257,7 +257,7 @@ async fn ask(
         core.observe(sync.name(), now, sent);
     }
     if let Ok(reply) = &answer {
-        entry.answered(&**sync, reply);
+        entry.answered(core, &**sync, reply);
     }
     match answer {
         Ok(reply) => match Verdict::read(&reply) {

@@ -33,7 +33,7 @@ pub(super) async fn once(
         let outage = match asking.attempt(visit.entry(), deadline).await {
             Some(Attempt::Granted(hold)) => {
                 // Also when the client is closing: the hold is then dropped, and released through this queue.
-                visit.entry().acquired(&hold);
+                visit.entry().acquired(core, &hold);
                 return asking.unless_closing(Ok(hold));
             }
             // The debt of an earlier unanswered try remains, and its drop sweeps (P3).

@@ -23,7 +23,7 @@ use crate::hold::sweep::Debt;
 use crate::options::{HoldTerms, OnQueued};
 use crate::seat::Seat;
 use crate::shared::Core;
-use crate::waiting::{LockEntries, LockEntry, Ticket, Turn};
+use crate::waiting::{LocalTurn, LockEntries, LockEntry, Ticket, Turn};
 use stanchion_transport::Moment;
 
 /// The time after the deadline during which a call waits for the confirmation that its place was given up. Half of the limit of P9:
@@ -230,7 +230,7 @@ async fn leave(
 
 /// The next step of a wait: a turn in the queue, or the end of the wait.
 enum Next {
-    Turn(Turn),
+    Turn(LocalTurn),
     TimedOut,
     Closing,
     Deadlock(Vec<DeadlockEdge>),

@@ -147,7 +147,7 @@ pub(super) async fn hand_off(
         Passed::To(hold) if hold.is_held() => {
             let kind = state.sync.kind().name();
             state.core.tell(|sink| sink.handed(kind));
-            queue.hand_over(&successor, hold);
+            queue.hand_over(&state.core, &successor, hold);
             if moves {
                 // Invariant 3 of the queue that the hold leaves: its next waiter sends a request, or has a place in line.
                 state.entry.freed(&state.core, state, End::Released);
@@ -163,7 +163,7 @@ pub(super) async fn hand_off(
         Passed::To(hold) => {
             // The answer took longer than the lease, so there is no hold to pass on.
             drop(hold);
-            queue.not_handed(&successor);
+            queue.not_handed(&state.core, &successor);
             if moves {
                 state.entry.freed(&state.core, state, End::Unknown);
             }
@@ -171,14 +171,14 @@ pub(super) async fn hand_off(
         }
         Passed::Divided if !passing.was_resent() => {
             // A plain release has one key, so it works during the migration.
-            queue.not_handed(&successor);
+            queue.not_handed(&state.core, &successor);
             return publicly(state, path, Freed::No).await;
         }
         Passed::Unanswered if !passing.once => (End::Unknown, Err(ambiguous(state))),
         Passed::Rejected | Passed::Divided | Passed::Unanswered => {
             // The script freed the lock before it failed, or did nothing. A plain release is right in both cases.
             drop(passing);
-            queue.not_handed(&successor);
+            queue.not_handed(&state.core, &successor);
             return publicly(state, path, Freed::Perhaps).await;
         }
         Passed::Released => (End::Released, Ok(())),
@@ -189,7 +189,7 @@ pub(super) async fn hand_off(
     // The sweep begins before the next waiter's request: a grant to the unused owner would make the server refuse that request.
     drop(passing);
     if moves {
-        queue.not_handed(&successor);
+        queue.not_handed(&state.core, &successor);
         state.entry.freed(&state.core, state, end);
     } else {
         queue.freed_unhanded(&successor, &state.core, state, end);
@@ -240,7 +240,7 @@ pub(crate) async fn downgrade(
         Passed::To(hold) => {
             // The script's message wakes the waiters of other processes; the local ones are woken here.
             state.entry.freed(&state.core, &state, End::Unknown);
-            state.entry.acquired(&hold);
+            state.entry.acquired(&state.core, &hold);
             if let (Some(owner), Some(seated)) = (owner, &mut seated) {
                 hold.adopt(&owner);
                 seated.shared = hold.weak();

@@ -90,6 +90,10 @@ impl Hold {
         self.state().mind(unanswered_until);
     }
 
+    pub(crate) fn is_held_at(&self, now: Moment) -> bool {
+        self.state().is_held_at(now)
+    }
+
     pub(crate) fn weak(&self) -> Weak<HoldState> {
         Arc::downgrade(self.state())
     }

@@ -319,7 +319,11 @@ impl HoldState {
 
     /// Returns whether the hold is still held by the clock (P5). A timer that has not fired yet changes nothing.
     pub(crate) fn is_held(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == HELD && self.core.clock.now() < self.valid_until()
+        self.is_held_at(self.core.clock.now())
+    }
+
+    pub(crate) fn is_held_at(&self, now: Moment) -> bool {
+        self.phase.load(Ordering::Acquire) == HELD && now < self.valid_until()
     }
 
     /// Returns whether the watchdog must renew the hold.

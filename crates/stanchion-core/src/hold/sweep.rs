@@ -312,7 +312,7 @@ pub(super) fn served(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Rep
     if let [_, Reply::Bulk(grant), ..] = rest_of(reply)
         && !grant.is_empty()
     {
-        core.entries.granted(core, &**sync, grant);
+        core.entries.granted(&**sync, grant);
     }
     if let Some(pause) = rest_of(reply).first().and_then(Reply::as_int).and_then(due) {
         tend_in(core, queue.tend(), pause);

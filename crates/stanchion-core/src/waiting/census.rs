@@ -2,7 +2,7 @@
 
 use stanchion_transport::Moment;
 
-use super::lock_entry::LockEntries;
+use super::entries::LockEntries;
 
 impl LockEntries {
     /// The number of waiters by kind, and the start of the oldest of their calls. Locks each queue under its shard.
@@ -10,9 +10,9 @@ impl LockEntries {
         let mut numbers: Vec<(&'static str, u64)> = Vec::new();
         let mut first: Option<Moment> = None;
         for entry in &self.table {
-            let queue = entry.queue();
-            for waiter in queue.waiters.values() {
-                let kind = waiter.sync.kind().name();
+            let state = entry.state();
+            for waiter in state.queue.waiters() {
+                let kind = waiter.want.kind().name();
                 match numbers.iter_mut().find(|(other, _)| *other == kind) {
                     Some((_, number)) => *number += 1,
                     None => numbers.push((kind, 1)),

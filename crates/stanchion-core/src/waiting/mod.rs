@@ -1,17 +1,18 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
-//! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters send requests, `ticket` is one waiter's place, `facts`
-//! passes final events to all waiters, `successor` hands a hold to a waiter, `line` is the entry of this process in a queue on the server,
-//! `server_queue` sends heartbeats for queues that the server keeps, `piggyback` sends a waiter's request with a release, `grants`
-//! recognises second copies of grants, `subscriptions` turns messages into wake-ups, `survey` lists the waiters, and `census` counts them.
+//! `queue` is the state machine that decides which waiter sends a request, and when. It does no I/O. `lock_entry` puts a queue behind a mutex, with
+//! its timer and its messages, and carries out its effects; `shell` has the types that the queue stores for the client. `entries` is the table
+//! of queues, `ticket` one waiter's place, `facts` passes final events to all waiters, `successor` hands a hold to a waiter, `relay` receives
+//! Redisson's releases for a queue on the server, `server_queue` sends heartbeats for queues that the server keeps, `piggyback` sends a waiter's
+//! request with a release, `subscriptions` turns messages into wake-ups, `survey` lists the waiters, and `census` counts them.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
-//! * A shard of the table `LockEntries`: `LockEntry::queue`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the reverse:
+//! * A shard of the table `LockEntries`: `LockEntry::state`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the reverse:
 //!   `LockEntries::keep_warm` unlocks the queue first.
 //! * `LockEntries::warm`: none.
-//! * `LockEntry::queue`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
+//! * `LockEntry::state`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
 //!   `Timetable::table`, `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
@@ -22,28 +23,31 @@
 //!
 //! # Foreign code
 //! A waker or a guard may own any value, even one that locks the same mutex again. Therefore a waiter's waker is called, cloned and
-//! dropped, and a [`Hold`](crate::hold::handle::Hold) is dropped, with none of these mutexes held: `Wakers` collects the wakers until the
+//! dropped, and a [`Hold`](crate::hold::handle::Hold) is dropped, with none of these mutexes held: `Effects` collects them until the
 //! queue is unlocked. The client's own tasks are exempt: under a queue's mutex the bells of `Timetable` and `Subscriptions` may ring
 //! and `LockEntry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
 mod census;
+mod entries;
 mod facts;
-mod grants;
-mod line;
 mod lock_entry;
 mod piggyback;
-mod queue;
+pub mod queue;
+mod relay;
 mod server_queue;
+mod shell;
 mod subscriptions;
 mod successor;
 mod survey;
 mod ticket;
 
-pub(crate) use lock_entry::{End, LockEntries, LockEntry};
+pub(crate) use entries::LockEntries;
+pub(crate) use lock_entry::LockEntry;
 pub(crate) use piggyback::Piggyback;
-pub(crate) use queue::Turn;
+pub(crate) use queue::{End, Stay, Turn};
+pub(crate) use shell::LocalTurn;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use successor::Successor;
 pub use survey::Waiting;
-pub(crate) use ticket::{Applicant, Stay, Ticket};
+pub(crate) use ticket::{Applicant, Ticket};

@@ -10,7 +10,6 @@ use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use super::lock_entry::LockEntry;
-use super::queue::Queue;
 use crate::description::{Request, Synchronizer};
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
@@ -63,10 +62,8 @@ impl Piggyback {
 
 impl LockEntry {
     /// Returns whether the holder may be in this process, so that its release can make the request of a new waiter for `sync`.
-    pub(crate) fn may_release(&self, sync: &dyn Synchronizer) -> bool {
-        // Another requesting waiter may have been granted, and not have read its reply.
-        let may = |queue: &Queue| queue.asking > 1 || queue.has_live_holder();
-        sync.server_queue().is_some() && may(&self.queue())
+    pub(crate) fn may_release(&self, core: &Core, sync: &dyn Synchronizer) -> bool {
+        sync.server_queue().is_some() && self.state().queue.may_have_holder(core)
     }
 
     /// Makes the first request of `debt`: with the release of the holder, if there is one in this turn of the tasks, otherwise by `call`.
@@ -114,15 +111,15 @@ impl LockEntry {
 
     /// Takes the stored request, or stores another.
     fn take_or_put(&self, other: impl FnOnce() -> Piggyback) -> Option<Piggyback> {
-        let mut queue = self.queue();
-        let ahead = queue.kept.piggyback.take();
+        let mut state = self.state();
+        let ahead = state.piggyback.take();
         if ahead.is_none() {
-            queue.kept.piggyback = Some(other());
+            state.piggyback = Some(other());
         }
         ahead
     }
 
     fn take_piggyback(&self, fits: impl Fn(&Piggyback) -> bool) -> Option<Piggyback> {
-        self.queue().kept.piggyback.take_if(|it| fits(it))
+        self.state().piggyback.take_if(|it| fits(it))
     }
 }

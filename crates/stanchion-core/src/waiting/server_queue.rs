@@ -2,15 +2,15 @@
 //!
 //! The poll timer of a queue sends one every [`ServerQueue::beat`](crate::primitive::ServerQueue::beat), for its first waiter and on the
 //! background runner, so a stalled executor of the user cannot delay it. A heartbeat keeps the places of all waiters of this process, and
-//! its reply reports a grant after its message was lost. One is in flight at a time (`Kept::attending`).
+//! its reply reports a grant after its message was lost. One is in flight at a time (`State::attending`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lock_entry::LockEntry;
-use super::queue::{Queue, Wakers};
-use super::ticket::after_expiry;
+use super::lock_entry::{LockEntry, State};
+use super::queue::after_expiry;
 use crate::description::{Request, Synchronizer, Verdict, now_of, rest_of};
+use crate::hint::Hint;
 use crate::lease::Lease;
 use crate::line::Reason;
 use crate::shared::Core;
@@ -21,12 +21,12 @@ impl LockEntry {
     /// Sends a heartbeat in the background, unless one is under way, and plans the next.
     ///
     /// The task is spawned under the queue's mutex, and keeps the entry and the core alive until the reply.
-    pub(super) fn attend(&self, core: &Arc<Core>, queue: &mut Queue, now: Moment) {
-        let Some((_, first)) = queue.first() else {
+    pub(super) fn attend(&self, core: &Arc<Core>, state: &mut State, now: Moment) {
+        let Some(first) = state.queue.first() else {
             return;
         };
         let (sync, owner, lease) = (
-            Arc::clone(&first.sync),
+            Arc::clone(&first.want),
             first.owner.clone(),
             first.terms.asked(now),
         );
@@ -34,11 +34,11 @@ impl LockEntry {
             return;
         };
         // Planned before anything is sent: an answer that never comes must not end the heartbeats.
-        self.schedule_poll(queue, now + server_queue.beat(), Reason::Turn);
-        let Some(entry) = self.this.upgrade().filter(|_| !queue.kept.attending) else {
+        state.queue.poll_at(now + server_queue.beat(), Reason::Turn);
+        let Some(entry) = self.this.upgrade().filter(|_| !state.attending) else {
             return;
         };
-        queue.kept.attending = true;
+        state.attending = true;
         let core = Arc::clone(core);
         let runner = Arc::clone(&core.runner);
         runner.serve(async move {
@@ -55,29 +55,37 @@ impl LockEntry {
         owner: &WireOwner,
         answer: Option<Result<Reply, Failure>>,
     ) {
-        let mut queue = self.queue();
+        let mut state = self.state();
         // Whatever the answer is worth, the next heartbeat may be sent.
-        queue.kept.attending = false;
+        state.attending = false;
         // The waiter left or was granted during the request: a reply about its missing place is not about the others.
-        if !queue.kept.by_owner.contains_key(owner) {
+        if !state.queue.keeps(owner) {
             return;
         }
-        let wakers = match answer {
+        match answer {
             Some(Ok(reply)) => {
                 if let Some(Verdict::Busy(Some(ttl))) = Verdict::read(&reply) {
                     // The holder's lease, or the grace of a silent head, may end before the next beat, without a message.
                     let at = core.clock.now() + after_expiry(core, Duration::from_millis(ttl));
-                    self.poll_by(&mut queue, at, Reason::Turn);
+                    state.queue.poll_by(at, Reason::Turn);
                 }
-                queue.heed(&sync.hint(rest_of(&reply)))
+                match sync.hint(rest_of(&reply)) {
+                    // With the queue all places are gone, and each request restores one.
+                    Hint::Forgotten => state.queue.admit_all(),
+                    // The message of this grant may be lost. Its own request finds the grant: the script answers a holder as a replay.
+                    Hint::Queue {
+                        granted: Some(owner),
+                        ..
+                    } => state.queue.nudge_owner(&owner),
+                    _ => {}
+                }
             }
             // The first waiter sends its own request, and gets the failure as the answer.
-            Some(Err(_)) => queue.admit(Reason::Turn),
+            Some(Err(_)) => state.queue.admit(Reason::Turn),
             // The next heartbeat uses the clock as read by now.
-            None => Wakers::default(),
-        };
-        drop(queue);
-        wakers.call();
+            None => {}
+        }
+        self.carry_out(core, state);
     }
 }
 

@@ -412,7 +412,7 @@ impl Subscriptions {
         let audience = topic.audience();
         drop(topics);
         for (entry, whom) in audience {
-            if !entry.woken(self.clock.now(), &whom, payload) {
+            if !entry.woken(&whom, payload) {
                 self.unheard(channel, &entry, &whom);
             }
         }

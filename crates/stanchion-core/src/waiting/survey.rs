@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use dashmap::mapref::multiple::RefMulti;
 
-use super::lock_entry::{LockEntries, LockEntry};
+use super::entries::LockEntries;
+use super::lock_entry::LockEntry;
 use crate::actor::ActorId;
 use crate::description::{Subject, Synchronizer};
 use crate::name::Name;
@@ -37,20 +38,20 @@ impl LockEntries {
         // The shards are unlocked before the first queue is locked, so a survey does not delay look-ups.
         let entries: Vec<_> = self.table.iter().map(|it| Arc::clone(&it)).collect();
         for entry in entries {
-            let queue = entry.queue();
-            if queue.waiters.is_empty() {
+            let state = entry.state();
+            if state.queue.is_empty() {
                 continue;
             }
-            let waiters = queue.waiters.values().take(most).map(|waiter| Waiting {
-                sync: Arc::clone(&waiter.sync),
+            let waiters = state.queue.waiters().take(most).map(|waiter| Waiting {
+                sync: Arc::clone(&waiter.want),
                 owner: waiter.owner.clone(),
                 actor: waiter.terms.actor,
                 on_deadlock: waiter.terms.on_deadlock,
                 began: waiter.stay.began,
                 deadline: waiter.stay.deadline,
             });
-            let (waiters, all) = (waiters.collect(), queue.waiters.len());
-            drop(queue);
+            let (waiters, all) = (waiters.collect(), state.queue.waiters().len());
+            drop(state);
             see(entry.name(), waiters, all.saturating_sub(most));
         }
     }
@@ -58,7 +59,7 @@ impl LockEntries {
     /// The start of the call that has waited longest, if any waits. Looks at the first of each queue.
     pub(crate) fn oldest(&self) -> Option<Moment> {
         let first = |it: RefMulti<'_, Subject, Arc<LockEntry>>| {
-            it.queue().first().map(|(_, waiter)| waiter.stay.began)
+            it.state().queue.first().map(|waiter| waiter.stay.began)
         };
         self.table.iter().filter_map(first).min()
     }

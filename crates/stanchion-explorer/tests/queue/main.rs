@@ -22,7 +22,7 @@ const UUIDS: [&str; 3] = [
 ];
 
 /// The rules of a kind. Each function gets a state.
-struct Rules<K> {
+struct Rules<K: Kind> {
     /// P1, P6: what the clients and the server have.
     always: fn(&World<Client<K>>) -> Result<(), String>,
     /// True if a waiting client fits next to the clients that hold.
@@ -35,6 +35,8 @@ struct Rules<K> {
     grant: u64,
     /// True if several clients may hold. A lost grant may then be known to a process alone that is not the head.
     shares: bool,
+    /// True if a process may hold, and be the head of the queue. If it is killed, another process may have to poll.
+    holds_as_head: bool,
     /// The keys that stay without a client, and those that stay for a minute.
     stay: &'static [&'static str],
 }
@@ -86,7 +88,7 @@ fn quiet<K: Kind>(
     let waiting: Vec<_> = world
         .running()
         .filter(|it| it.waits())
-        .map(Client::owner)
+        .flat_map(Client::waiting_owners)
         .collect();
     if faultless {
         for (entry, _) in world.server.content(b"line") {
@@ -137,7 +139,7 @@ fn patience<K: Kind>(world: &World<Client<K>>, rules: &Rules<K>) -> u64 {
     match (ended, lost, world.client_now() == START) {
         // For a moment a free lock is left to a process that was told to try.
         (0, 0, true) => 30 + held_up,
-        (1, 0, true) => known,
+        (1, 0, true) if !rules.holds_as_head => known,
         // A lost message costs a poll of the head.
         (0, 1, true) if !rules.shares => known + 5_000,
         // A poll of a process that is not the head, as far as it knows.

@@ -1,6 +1,6 @@
 //! Two permits, plain and leased: wants 1, 1 and 2.
 
-use stanchion_client::primitive::LuaPart;
+use stanchion_client::primitive::{LuaPart, Sharing};
 use stanchion_explorer::{Call, Configuration, World};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
@@ -95,6 +95,10 @@ impl<const PLAIN: bool> Wants<PLAIN> {
 impl<const PLAIN: bool> Kind for Wants<PLAIN> {
     const CONFIRMS: bool = PLAIN;
 
+    fn sharing(&self) -> Sharing {
+        Sharing::Permits(u32::try_from(self.0).unwrap_or(u32::MAX))
+    }
+
     fn acquire(&self, ask: &Ask) -> Call {
         let Ask {
             owner,
@@ -165,6 +169,7 @@ fn permits<const PLAIN: bool>(
         },
         grant: if PLAIN { 510 } else { 1_510 },
         shares: true,
+        holds_as_head: false,
         stay: &["free"],
     };
     let kinds = [1, 1, 2].map(Wants);
@@ -197,8 +202,8 @@ fn in_use<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
 fn available<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
     let granted = world.server.content(b"granted");
     let could_confirm = |owner: &str| {
-        let mut ended = world.ended().filter(|it| it.may_have());
-        ended.any(|it| it.owner() == owner)
+        let mut ended = world.ended().flat_map(Client::owners);
+        ended.any(|it| it == owner)
     };
     let confirmed = |owner: &str| !granted.iter().any(|(it, _)| it == owner);
     let held = world.server.content(b"held").into_iter();

@@ -1,6 +1,6 @@
 //! The read-write lock: two readers and a writer.
 
-use stanchion_client::primitive::LuaPart;
+use stanchion_client::primitive::{LuaPart, Sharing};
 use stanchion_explorer::{Call, Configuration, World};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
@@ -66,6 +66,13 @@ fn hold_key(owner: &str) -> String {
 }
 
 impl Kind for Side {
+    fn sharing(&self) -> Sharing {
+        match self {
+            Write => Sharing::Exclusive,
+            Read(_) => Sharing::Together,
+        }
+    }
+
     fn acquire(&self, ask: &Ask) -> Call {
         let Ask {
             owner,
@@ -155,6 +162,7 @@ const RULES: Rules<Side> = Rules {
     held_up: |_| 0,
     grant: 1_510,
     shares: true,
+    holds_as_head: false,
     stay: &[],
 };
 

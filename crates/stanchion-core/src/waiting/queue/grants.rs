@@ -3,7 +3,8 @@
 //! A client that is subscribed on two nodes during a failover receives each message twice. A second copy of a grant must not begin a
 //! second hold, and must not be given back either: that would free the first (P1).
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use crate::description::Granted;
@@ -17,12 +18,18 @@ pub(super) const KEPT: Duration = Duration::from_secs(10);
 type Id = (u64, u64);
 
 /// The grants of the last 10 to 20 s. Their number is bounded: the server grants to a process that waits, and each grant ends that wait.
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Grants {
-    recent: HashSet<Id>,
-    former: HashSet<Id>,
+    recent: BTreeSet<Id>,
+    former: BTreeSet<Id>,
     /// The start of the time that `recent` covers.
     since: Moment,
+}
+
+impl fmt::Debug for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (&self.recent, &self.former, self.since.micros()).fmt(f)
+    }
 }
 
 impl Grants {

@@ -1,0 +1,368 @@
+//! The entry of this process in the queue that the server keeps for a name.
+//!
+//! One entry for all waiters of a local queue: [`Queue`] has it while no request is under way in its name, otherwise that request
+//! has. Each message names the entry that it is about; one about another entry is ignored. A grant goes to the first waiter. The last
+//! waiter that leaves gives the entry up.
+
+use std::borrow::Borrow as _;
+use std::time::Duration;
+
+use super::waiters::{POLL_UNSUBSCRIBED, after_expiry, spin};
+use super::{Asked, Context, Entry, Held as _, Owed as _, Parts, Queue, Turn, Waiter, Want as _};
+use crate::description::{Granted, Heard, Sharing};
+use crate::line::{Placed, Reason};
+use stanchion_transport::Moment;
+
+/// The interval at which a queue on the server polls as a whole, if no shorter one is configured: see `line.lua`.
+const POLL: Duration = Duration::from_secs(5);
+
+/// The time after which the server takes a grant of plain permits back that was not confirmed (0.5 s), and a little more.
+const UNCONFIRMED: Duration = Duration::from_millis(510);
+
+/// A refusal of a request.
+#[derive(Debug)]
+pub struct Refused<P: Parts> {
+    /// The time after which the holder's lease ends, if it is known.
+    pub ttl: Option<Duration>,
+    /// The entry that the request has got or kept.
+    pub placed: Option<Placed>,
+    /// The right to that entry.
+    pub debt: P::Debt,
+    /// True if the server has an entry by now, from this request or an earlier one.
+    pub has_entry: bool,
+    /// True if the server has lost the places of all waiters.
+    pub forgotten: bool,
+    /// True if the subscription to messages is confirmed.
+    pub subscribed: bool,
+}
+
+/// A grant by message, for the waiter that takes it.
+#[derive(Debug)]
+pub struct Begin<'a, P: Parts> {
+    /// The waiter.
+    pub waiter: &'a Waiter<P>,
+    /// The right to the entry that was granted, if no request is under way for it. Its owner is that of the grant.
+    pub debt: Option<P::Debt>,
+}
+
+impl<P: Parts> Queue<P> {
+    /// Returns whether this process has an entry in the queue on the server.
+    pub(crate) fn has_entry(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| !entry.off)
+    }
+
+    /// Takes the entry, to give it up.
+    pub(crate) fn take_entry(&mut self) -> Option<P::Debt> {
+        self.entry.take().map(|entry| entry.debt)
+    }
+
+    /// Returns whether a message about the entry of `owner` is for this queue: for its entry, or for that of a request in flight.
+    fn is_about(&self, owner: &str) -> bool {
+        let entry = self.entry.as_ref();
+        let asks = |it: &Waiter<P>| it.asking && it.owner.borrow() == owner;
+        entry.is_some_and(|entry| entry.debt.owner().borrow() == owner)
+            || self.asking > 0 && self.waiters.values().any(asks)
+    }
+
+    /// Returns whether the end of a local hold is served by the entry of this process, not by a hand-off.
+    pub(super) fn needs_its_entry(&self) -> bool {
+        self.has_entry() && !self.first().is_some_and(|first| first.want.is_handed_off())
+    }
+
+    /// Takes the entry of this process for a request of the waiter at `place`, whose own right is `own`. Returns the right of the requesting
+    /// owner, if it is not `own`, and whether the request may get an entry.
+    pub fn request(
+        &mut self,
+        place: u64,
+        own: &P::Debt,
+        reason: Reason,
+    ) -> (Option<P::Debt>, bool) {
+        let is_first = self.first_place().is_some_and(|(first, _)| first == place);
+        // A waiter that was notified, or whose poll is due, replaces the first waiter, which may never take its reply.
+        let has_entry = is_first || reason != Reason::Turn;
+        let want = own.want();
+        let entry = self.entry.take_if(|_| has_entry && want.is_in_line());
+        let entry = entry.map(|entry| entry.debt);
+        let standing = match entry {
+            Some(debt) if want.shares_entry(debt.want()) => Some(debt),
+            Some(debt) if serves::<P>(&debt, want) => Some(debt.pass_to(own)),
+            // An entry for another kind of waiter is given up.
+            unfit => {
+                self.give_up(unfit);
+                None
+            }
+        };
+        // A message that crosses the request finds the waiter by this owner.
+        let owner = standing.as_ref().unwrap_or(own).owner().clone();
+        if let Some(waiter) = self.waiters.get_mut(&place) {
+            waiter.owner = owner;
+            waiter.asked = if has_entry {
+                Asked::First
+            } else {
+                Asked::Behind
+            };
+        }
+        (standing, has_entry)
+    }
+
+    /// Brings the entry of `debt`, which a request from another queue got, to the new waiter at `place`. Returns whether this waiter sends
+    /// the next request, for that entry. Otherwise this queue keeps the entry if its first waiter can use it, or the entry is given up.
+    pub(crate) fn bring(&mut self, cx: &dyn Context, place: u64, debt: P::Debt) -> bool {
+        let Some((first, waiter)) = self.first_place() else {
+            self.give_up(Some(debt));
+            return false;
+        };
+        if first == place && self.first_is_woken() {
+            return true;
+        }
+        if self.entry.is_none() && serves::<P>(&debt, &waiter.want) {
+            self.entry = Some(Entry { debt, off: false });
+        } else {
+            self.give_up(Some(debt));
+        }
+        self.make_known(cx);
+        false
+    }
+
+    /// Takes the entry of this process, if the first waiter cannot take a grant to it, or there is none.
+    pub(super) fn forsaken_entry(&mut self) -> Option<P::Debt> {
+        let first = self.waiters.first_key_value().map(|(_, first)| first);
+        let forsaken = self
+            .entry
+            .take_if(|entry| first.is_none_or(|first| !serves::<P>(&entry.debt, &first.want)));
+        forsaken.map(|entry| entry.debt)
+    }
+
+    /// Finds the waiter that takes a grant to `owner`: the one with a request of that owner, or the first that can use the entry.
+    fn taker(&self, owner: &str) -> Option<u64> {
+        if let Some(place) = self.kept.by_owner.get(owner) {
+            return Some(*place)
+                .filter(|place| self.waiters.get(place).is_some_and(|it| !it.has_hold()));
+        }
+        let entry = self.entry.as_ref().map(|entry| &entry.debt);
+        let entry = entry.filter(|debt| debt.owner().borrow() == owner);
+        let takes = |it: &Waiter<P>| {
+            // Another waiter may have used this owner before, and is parked now.
+            let asks = it.asking && it.asked == Asked::First && it.owner.borrow() == owner;
+            let waits = !it.asking && entry.is_some_and(|debt| serves::<P>(debt, &it.want));
+            !it.has_hold() && (asks || waits)
+        };
+        let (place, _) = self.waiters.iter().find(|(_, waiter)| takes(waiter))?;
+        Some(*place)
+    }
+
+    /// Parks the waiter at `place` after a refusal. A message or a poll lets it retry: after `ttl`, or the poll interval if that is
+    /// shorter. Returns whether the queue keeps the right to the entry.
+    pub fn refused(&mut self, cx: &dyn Context, place: u64, refused: Refused<P>) -> bool {
+        let Refused {
+            ttl,
+            placed,
+            debt,
+            forgotten,
+            subscribed,
+            ..
+        } = refused;
+        self.came_back(place);
+        // A refusal is an answer, too.
+        self.outage_since = None;
+        let due = self.due.take();
+        // A grant by message finds the request until now, and the entry from here on. If it came during the request, this waiter has the
+        // hold and keeps the debt.
+        let waiter = self.waiters.get(&place);
+        let stands = refused.has_entry && waiter.is_some_and(|it| !it.has_hold());
+        if stands {
+            // An entry that this one replaces is given up.
+            let replaced = self.entry.replace(Entry { debt, off: false });
+            self.give_up(replaced.map(|entry| entry.debt));
+        } else {
+            self.give_up(Some(debt));
+        }
+        // Invariant 2: a wake came during the attempt, and the answer may be older than it.
+        match due {
+            _ if forgotten => self.admit_all(),
+            Some((at, reason)) if at <= cx.now() => self.admit(reason),
+            _ => self.make_known(cx),
+        }
+        self.refused = self.refused.saturating_add(1);
+        // A waiter sends a request now, and its reply plans the next poll.
+        if self.first_is_woken() && !forgotten {
+            return stands;
+        }
+        let Some(waiter) = self.waiters.get(&place) else {
+            return stands;
+        };
+        let (sharing, in_line) = (waiter.want.sharing(), waiter.want.is_in_line());
+        let several = matches!(sharing, Sharing::Queued | Sharing::Permits(_))
+            || sharing == Sharing::Together && in_line;
+        let Some(placed) = placed else {
+            let at = cx.now() + self.pause(cx, &waiter.want, ttl, subscribed);
+            // If several waiters send requests, one with a long pause must not delay the poll of another.
+            match several {
+                true => self.poll_by(at, Reason::Turn),
+                false => self.poll_at(at, Reason::Turn),
+            }
+            return stands;
+        };
+        // A request that was due by now has its turn, or is remembered again.
+        let due = due.filter(|(at, _)| *at > cx.now());
+        self.plan_poll(cx, ttl, placed, subscribed, due);
+        stands
+    }
+
+    /// Plans the next poll, after a reply that gave this process its entry. `due`: the poll that a message demanded during the request.
+    pub(super) fn plan_poll(
+        &mut self,
+        cx: &dyn Context,
+        ttl: Option<Duration>,
+        placed: Placed,
+        subscribed: bool,
+        due: Option<(Moment, Reason)>,
+    ) {
+        let interval = cx.poll_interval();
+        let pause = match ttl {
+            _ if cx.polls() => {
+                let pause = spin(cx, self.refused);
+                ttl.map_or(pause, |ttl| after_expiry(cx, ttl).min(pause))
+            }
+            _ if !subscribed => ttl.map_or(POLL_UNSUBSCRIBED, |ttl| {
+                after_expiry(cx, ttl).min(POLL_UNSUBSCRIBED)
+            }),
+            // At a random moment: the queue as a whole polls once in an interval.
+            Some(ttl) if placed.spread => {
+                let shortened = ttl.mul_f64((interval.as_secs_f64() / POLL.as_secs_f64()).min(1.0));
+                // While a client of Redisson's holds, the head gets its own pause, which is not that of the whole queue.
+                cx.jitter(shortened.max(ttl.min(interval)))
+            }
+            Some(ttl) => after_expiry(cx, ttl).min(interval),
+            None => interval,
+        };
+        let reason = if placed.asks {
+            Reason::Told
+        } else {
+            Reason::Look
+        };
+        let planned = (cx.now() + pause, reason);
+        let (at, reason) = due.filter(|(at, _)| *at <= planned.0).unwrap_or(planned);
+        self.poll_at(at, reason);
+    }
+
+    /// Handles a message for the queue, or for the waiter with the owner `to`. `begin` makes the hold of a grant.
+    pub fn message(
+        &mut self,
+        cx: &dyn Context,
+        to: Option<&str>,
+        heard: Heard<'_>,
+        begin: impl FnOnce(Begin<'_, P>) -> Option<P::Hold>,
+    ) {
+        match (heard, to) {
+            (Heard::Granted(granted), _) => self.granted_by_message(cx, &granted, begin),
+            (Heard::Head(owner, pause), _) => {
+                // P4: the head polls at least once in this interval.
+                let pause = (pause + Duration::from_millis(1)).min(cx.poll_interval());
+                self.notified(cx, owner, cx.now() + pause, Reason::Look);
+            }
+            (Heard::Try(owner, pause), _) if !pause.is_zero() => {
+                self.notified(cx, owner, cx.now() + pause, Reason::Told);
+            }
+            (Heard::Try(owner, _), _) => {
+                // The server may have removed the entry with this message.
+                if let Some(entry) = &mut self.entry
+                    && entry.debt.owner().borrow() == owner
+                {
+                    entry.off = true;
+                }
+                self.notified(cx, owner, Moment::ZERO, Reason::Told);
+            }
+            // Redisson's release on a waiter's own channel is for that waiter, at any place in this queue.
+            (Heard::Free, Some(owner)) => self.nudge_owner(owner),
+            (Heard::Free, None) => {
+                self.refused = 0;
+                self.admit(Reason::Told);
+            }
+        }
+    }
+
+    /// Lets the waiter with the owner `owner` send a request, where the server keeps all waiters.
+    pub(crate) fn nudge_owner(&mut self, owner: &str) {
+        if let Some(place) = self.kept.by_owner.get(owner).copied() {
+            self.nudge(place);
+        }
+    }
+
+    /// Handles a grant by message. The hold begins here, not when its waiter is polled, so that the watchdog extends the short
+    /// lease of a grant at once.
+    ///
+    /// A grant to an owner that has left is given back by the sweep of its debt (P3, F6). A second copy is dropped (L10).
+    fn granted_by_message(
+        &mut self,
+        cx: &dyn Context,
+        granted: &Granted<'_>,
+        begin: impl FnOnce(Begin<'_, P>) -> Option<P::Hold>,
+    ) {
+        // P1: the first copy has made a hold, or has been given back.
+        if self.grants.is_copy(granted, cx.now()) {
+            return;
+        }
+        let place = self.taker(granted.owner);
+        let is_entry = |entry: &mut Entry<P>| entry.debt.owner().borrow() == granted.owner;
+        let debt = self.entry.take_if(is_entry).map(|entry| entry.debt);
+        let Some((place, waiter)) = place.and_then(|it| Some((it, self.waiters.get(&it)?))) else {
+            if self.handing.is_some() {
+                // The entry may be that of a hand-off whose reply is in flight: see `passed_on`.
+                self.remember(Moment::ZERO, Reason::Turn);
+            }
+            // No waiter here takes the grant: the sweep of its debt passes it on.
+            self.give_up(debt);
+            return;
+        };
+        // P2: a user of another counter, or of none, may have minted. Then the waiter's own request finds the grant, and mints.
+        let own = waiter.want.fence();
+        if granted.fence.is_some_and(|fence| fence.as_bytes() != own) {
+            // The first waiter's request finds the grant, or gives it back.
+            self.entry = debt.map(|debt| Entry { debt, off: true });
+            self.admit(Reason::Turn);
+            return;
+        }
+        let Some(hold) = begin(Begin { waiter, debt }) else {
+            return;
+        };
+        let sharing = hold.sharing();
+        if sharing.has_one_holder() {
+            self.holder = hold.holder();
+            self.due = None;
+        }
+        // Won on the server, so this process has its whole turn of hand-offs again.
+        self.handed = 0;
+        self.answered();
+        self.give_turn(place, Turn::Take(hold));
+        if !sharing.has_one_holder() {
+            // Other waiters may hold concurrently, and the grant has used up the entry of this process.
+            self.granted(sharing, 0);
+        }
+    }
+
+    /// Lets the first waiter send a request at `at` for `reason`, after a message about the entry of `owner`. Another entry has
+    /// been given up already.
+    fn notified(&mut self, cx: &dyn Context, owner: &str, at: Moment, reason: Reason) {
+        if !self.is_about(owner) && self.handing.is_none() {
+            return;
+        }
+        self.refused = 0;
+        if self.handing.is_some() || !self.first_is_parked() {
+            self.remember(at, reason);
+            if let Some(Sharing::Permits(_)) = self.first_sharing() {
+                // The requesting waiter may never take its reply (invariant 3). Another retries after the server has taken the grant back.
+                self.poll_by(cx.now() + UNCONFIRMED, reason);
+            }
+        } else if at == Moment::ZERO {
+            self.admit(reason);
+        } else {
+            self.poll_at(at, reason);
+        }
+    }
+}
+
+/// Returns whether a waiter for `want` can use the entry of `debt`, that is, take a grant to it.
+fn serves<P: Parts>(debt: &P::Debt, want: &P::Want) -> bool {
+    want.shares_entry(debt.want()) || !debt.is_unanswered() && want.continues_entry(debt.want())
+}

@@ -1,0 +1,59 @@
+//! The relay: one process of a queue on the server subscribes to Redisson's releases on behalf of the others.
+
+use std::sync::Arc;
+
+use super::lock_entry::LockEntry;
+use super::subscriptions::Ear;
+use crate::description::Synchronizer;
+use crate::hold::sweep::finished;
+use crate::line::{Reason, Role};
+use crate::shared::Core;
+use stanchion_transport::Path;
+
+/// Returns whether this is a release of Redisson's. Payloads of stanchion have a zero in front, which Redisson's clients read as the same.
+fn is_redissons(payload: &[u8]) -> bool {
+    payload.len() < 2 || !payload.starts_with(b"0")
+}
+
+impl LockEntry {
+    /// Returns whether this client is subscribed to the releases of Redisson's clients.
+    pub(crate) fn hears_for_line(&self, core: &Core, sync: &dyn Synchronizer) -> bool {
+        let channel = sync.line().and_then(|line| line.neighbours(self.name()));
+        channel.is_some_and(|channel| core.subscriptions.hears(channel))
+    }
+
+    /// Becomes the relay, or stops being it, as the server's reply demands. Not to be called under a queue's mutex.
+    pub(super) fn play(self: &Arc<Self>, core: &Core, sync: &dyn Synchronizer, role: Role) {
+        let Some(channel) = sync.line().and_then(|line| line.neighbours(self.name())) else {
+            return;
+        };
+        match role {
+            // A relay stays subscribed while it waits: its subscription may be one that lingers, and the server relies on it.
+            Role::Keep if !core.subscriptions.hears(channel) => {}
+            Role::Keep | Role::Take => drop(core.subscriptions.want_for(self, &Ear::Line, channel)),
+            Role::Leave => core.subscriptions.forget_for(self, &Ear::Line, channel),
+        }
+    }
+
+    /// Handles a release of Redisson's: the relay serves the queue on the server.
+    pub(super) fn heard_for_line(
+        &self,
+        core: &Arc<Core>,
+        sync: &Arc<dyn Synchronizer>,
+        payload: &[u8],
+    ) {
+        if !is_redissons(payload) {
+            return;
+        }
+        let Some(call) = sync.line().and_then(|line| line.tend(true)) else {
+            return self.ask_again(Reason::Told);
+        };
+        let (core, sync) = (Arc::clone(core), Arc::clone(sync));
+        let runner = Arc::clone(&core.runner);
+        runner.serve(async move {
+            if let Ok(reply) = core.call(Path::Background, &call).await {
+                finished(&core, &*sync, reply);
+            }
+        });
+    }
+}

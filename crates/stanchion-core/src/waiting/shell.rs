@@ -1,0 +1,158 @@
+//! The types of the core in a local queue: [`Parts`] of [`super::queue`].
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::queue::{self, Context, Held, Holder, Owed, Parts, Queue, Turn, Waiter, Want};
+use crate::description::{ServerLine, Sharing, Synchronizer};
+use crate::hold::handle::Hold;
+use crate::hold::state::HoldState;
+use crate::hold::sweep::Debt;
+use crate::options::HoldTerms;
+use crate::shared::Core;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Moment, Outage, Wake};
+
+/// The parts of a local queue in a client.
+#[derive(Debug)]
+pub(crate) enum Shell {}
+
+pub(super) type LocalQueue = Queue<Shell>;
+pub(super) type LocalWaiter = Waiter<Shell>;
+pub(crate) type LocalTurn = Turn<Shell>;
+
+impl Parts for Shell {
+    type Want = Arc<dyn Synchronizer>;
+    type Owner = WireOwner;
+    type Terms = HoldTerms;
+    type Debt = Arc<Debt>;
+    type Hold = Hold;
+    type Holder = Weak<HoldState>;
+    type Ended = HoldState;
+    type Waker = std::task::Waker;
+    type Outage = Outage;
+}
+
+impl Want for Arc<dyn Synchronizer> {
+    fn sharing(&self) -> Sharing {
+        (**self).sharing()
+    }
+
+    fn is_in_line(&self) -> bool {
+        self.line().is_some()
+    }
+
+    fn is_fact(&self) -> bool {
+        self.facts().is_some()
+    }
+
+    fn is_handed_off(&self) -> bool {
+        self.hand_off().is_some()
+    }
+
+    fn fence(&self) -> &[u8] {
+        (**self).fence().unwrap_or(b"-")
+    }
+
+    fn is_handed(&self, held: &Self) -> bool {
+        let several = held.in_parts() || self.in_parts();
+        held.kind() == self.kind() && (!several || held.names() == self.names())
+    }
+
+    fn shares_entry(&self, other: &Self) -> bool {
+        let common = self.line().is_some_and(ServerLine::is_common);
+        let same = other.kind() == self.kind() && Want::fence(other) == Want::fence(self);
+        common && same && Want::sharing(other) == Want::sharing(self) || Self::ptr_eq(self, other)
+    }
+
+    fn continues_entry(&self, other: &Self) -> bool {
+        // An entry for several names is not granted, but notified.
+        other.in_parts() && self.in_parts() && other.kind() == self.kind()
+    }
+
+    fn beat(&self) -> Option<Duration> {
+        Some(self.server_queue()?.beat())
+    }
+}
+
+impl Owed<Shell> for Arc<Debt> {
+    fn want(&self) -> &Arc<dyn Synchronizer> {
+        &self.sync
+    }
+
+    fn owner(&self) -> &WireOwner {
+        &self.owner
+    }
+
+    fn is_unanswered(&self) -> bool {
+        (**self).is_unanswered()
+    }
+
+    fn pass_to(&self, own: &Self) -> Self {
+        (**self).pass_to(own)
+    }
+}
+
+impl Held<Shell> for Hold {
+    fn sharing(&self) -> Sharing {
+        self.sharing()
+    }
+
+    fn is_held(&self, now: Moment) -> bool {
+        self.is_held_at(now)
+    }
+
+    fn holder(&self) -> Weak<HoldState> {
+        self.weak()
+    }
+
+    fn is(&self, ended: &HoldState) -> bool {
+        self.is(ended)
+    }
+}
+
+impl Holder<Shell> for Weak<HoldState> {
+    fn is_held(&self, now: Moment) -> bool {
+        self.upgrade().is_some_and(|hold| hold.is_held_at(now))
+    }
+
+    fn exists(&self) -> bool {
+        self.strong_count() > 0
+    }
+
+    fn is(&self, ended: &HoldState) -> bool {
+        std::ptr::eq(self.as_ptr(), ended)
+    }
+}
+
+impl queue::Ended<Shell> for HoldState {
+    fn want(&self) -> &Arc<dyn Synchronizer> {
+        &self.sync
+    }
+
+    fn owner(&self) -> &WireOwner {
+        &self.owner
+    }
+
+    fn is_unclaimed(&self) -> bool {
+        self.is_unclaimed()
+    }
+}
+
+impl Context for Core {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn poll_interval(&self) -> Duration {
+        (**self).poll_interval()
+    }
+
+    fn polls(&self) -> bool {
+        self.config.wake == Wake::Poll
+    }
+
+    fn jitter(&self, most: Duration) -> Duration {
+        (**self).jitter(most)
+    }
+}

@@ -1,0 +1,220 @@
+//! The life of a hold: it begins, is renewed, handed to another waiter, released or lost.
+
+use stanchion_client::local_queue::End;
+use stanchion_explorer::{Micros, Reply};
+
+use super::model::{Taken, Wanted};
+use super::{
+    Client, FAR, HAND_OFF, HAND_OFFS, Handing, Hold, Kind, LEASE_US, MS, RENEW, SILENCE, Step,
+};
+
+/// The end of a lease on the client's side, with the margin of P1.
+fn valid_until(sent: Micros, lease: Micros) -> Micros {
+    sent + lease - (lease / 100).max(2 * MS)
+}
+
+impl<K: Kind> Client<K> {
+    pub(super) fn hold_of(&mut self, owner: u64) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|it| it.owner == owner)
+    }
+
+    pub(super) fn ended(&self, hold: &Hold) -> Taken<K> {
+        Taken {
+            want: Wanted(self.kind),
+            owner: self.wire(hold.owner),
+            unclaimed: !hold.claimed,
+        }
+    }
+
+    /// Ends a hold that nobody has taken, or the user's.
+    pub(super) fn release_hold(&mut self, step: &mut Step, owner: u64) {
+        let kind = self.kind;
+        let Some(hold) = self.hold_of(owner).filter(|it| it.valid_until > 0) else {
+            return;
+        };
+        (hold.valid_until, hold.renew_at) = (0, None);
+        let claimed = hold.claimed;
+        let until = hold.unanswered_until;
+        self.sweeps.extend(until.map(|at| (at, owner)));
+        if claimed && kind.is_handed_off() && self.hand_off(step, owner) {
+            return;
+        }
+        self.release(step, owner, false);
+        // With no waiter now or later, the end of the release changes nothing. This saves states.
+        if self.waiters.is_empty() && self.acquires == 0 {
+            self.released(step, owner);
+        }
+    }
+
+    /// The release of a hold was answered.
+    pub(super) fn released(&mut self, step: &mut Step, owner: u64) {
+        if let Some(hold) = self.hold_of(owner).map(|it| it.clone()) {
+            let ended = self.ended(&hold);
+            self.holds.retain(|it| it.owner != owner);
+            self.event(step, |it, cx| it.queue.freed(cx, &ended, End::Released));
+        }
+    }
+
+    /// Hands the hold of `from` to a waiter of this process, if there is one.
+    pub(super) fn hand_off(&mut self, step: &mut Step, from: u64) -> bool {
+        let want = Wanted(self.kind);
+        let reserved = self.event(step, |it, cx| {
+            let (handed, _) = it.queue.hand_offs();
+            let place = (handed < HAND_OFFS).then(|| it.queue.reserve(cx, &want, false));
+            Some((place.flatten()?, handed))
+        });
+        let Some((place, handed)) = reserved else {
+            return false;
+        };
+        self.owners += 1;
+        let to = self.owners;
+        self.handing = Some(Handing {
+            from,
+            to,
+            place,
+            handed,
+            sent: step.now,
+        });
+        self.send_hand_off(step);
+        true
+    }
+
+    pub(super) fn send_hand_off(&mut self, step: &mut Step) {
+        let Some(handing) = &mut self.handing else {
+            return;
+        };
+        handing.sent = step.now;
+        let (from, to) = (handing.from, handing.to);
+        let not_after = (step.now + SILENCE).to_string();
+        let call = self
+            .kind
+            .hand_off(&self.wire(from), &self.wire(to), &not_after);
+        if let Some(call) = call {
+            self.send(step, HAND_OFF, to, call);
+        }
+    }
+
+    /// The outcome of a hand-off. Without a reply it is sent again.
+    pub(super) fn handed_off(&mut self, step: &mut Step, reply: Option<&Reply>) {
+        let Some(Reply::Int(code)) = reply else {
+            if let Some(handing) = &self.handing {
+                let owed = self.debts.entry(handing.to).or_default();
+                owed.unanswered_until = Some(handing.sent + SILENCE + 2 * MS);
+            }
+            return self.send_hand_off(step);
+        };
+        let Some(handing) = self.handing.take() else {
+            return;
+        };
+        let Handing {
+            from,
+            to,
+            place,
+            handed,
+            sent,
+        } = handing;
+        let Some(old) = self.hold_of(from).map(|it| it.clone()) else {
+            return;
+        };
+        self.holds.retain(|it| it.owner != from);
+        if let Ok(token) = u64::try_from(*code) {
+            let owed = self.debts.remove(&to).unwrap_or_default();
+            let hold = self.begin(to, token, sent, None);
+            if let Some(begun) = self.hold_of(to) {
+                begun.unanswered_until = owed.unanswered_until;
+            }
+            self.event(step, |it, cx| {
+                it.queue.hand_over(cx, place, hold, handed + 1);
+            });
+            return;
+        }
+        // The sweep begins before the next waiter's request.
+        self.settle(step, to);
+        let ended = self.ended(&old);
+        let end = if *code == -1 {
+            End::Released
+        } else {
+            End::Unknown
+        };
+        self.event(step, |it, cx| {
+            it.queue.end_hand_off(cx, place, None);
+            it.queue.freed(cx, &ended, end);
+        });
+    }
+
+    pub(super) fn renew(&mut self, step: &mut Step, owner: u64) {
+        let not_after = (step.now + SILENCE).to_string();
+        let call = self.kind.renew(&self.wire(owner), &not_after);
+        if let Some(hold) = self.hold_of(owner) {
+            (hold.renewal_sent, hold.renew_at) = (Some(step.now), None);
+            self.send(step, RENEW, owner, call);
+        }
+    }
+
+    /// Begins a hold of `owner`. `first`: the short lease of a grant by message.
+    pub(super) fn begin(
+        &mut self,
+        owner: u64,
+        token: u64,
+        sent: Micros,
+        first: Option<Micros>,
+    ) -> Taken<K> {
+        let lease = first.unwrap_or(LEASE_US);
+        let (until, renew_at) = match K::CONFIRMS {
+            true => (FAR, None),
+            false => (valid_until(sent, lease), Some(sent + lease / 3)),
+        };
+        let hold = Hold {
+            owner,
+            token,
+            valid_until: until,
+            renew_at,
+            renewal_sent: None,
+            unanswered_until: None,
+            claimed: false,
+        };
+        let taken = self.ended(&hold);
+        self.holds.push(hold);
+        self.set_holds();
+        taken
+    }
+
+    /// Replaces the hold that a message began by that of a reply to the same owner.
+    pub(super) fn begin_again(&mut self, owner: u64, token: u64, sent: Micros) -> Taken<K> {
+        self.holds.retain(|it| it.owner != owner);
+        self.begin(owner, token, sent, None)
+    }
+
+    pub(super) fn renewed(&mut self, step: &mut Step, owner: u64, reply: Option<&Reply>) {
+        let now = step.now;
+        let Some(hold) = self.hold_of(owner) else {
+            return;
+        };
+        let Some(sent) = hold.renewal_sent.take() else {
+            return;
+        };
+        if hold.valid_until == 0 {
+            return;
+        }
+        match reply {
+            // The user sees the loss. The server has nothing left.
+            Some(Reply::Array(items)) if items.contains(&Reply::Int(0)) => {
+                self.lose(step, owner);
+            }
+            Some(Reply::Array(_)) => {
+                hold.valid_until = hold.valid_until.max(valid_until(sent, LEASE_US));
+                hold.renew_at = Some(sent + LEASE_US / 3);
+            }
+            _ => hold.renew_at = Some(now + 200 * MS),
+        }
+    }
+
+    /// Ends a hold that was lost, without a release.
+    pub(super) fn lose(&mut self, step: &mut Step, owner: u64) {
+        if let Some(hold) = self.hold_of(owner).map(|it| it.clone()) {
+            let ended = self.ended(&hold);
+            self.holds.retain(|it| it.owner != owner);
+            self.event(step, |it, cx| it.queue.freed(cx, &ended, End::Unknown));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! A kind of synchronizer: its scripts and properties.
+
+use std::fmt::Debug;
+
+use stanchion_client::primitive::Sharing;
+use stanchion_explorer::Call;
+
+/// The scripts of a synchronizer, and the properties that the client knows. `Debug` distinguishes kinds of processes.
+pub(crate) trait Kind: Copy + Debug + 'static {
+    /// True if a grant by message is a call to confirm it, and a hold has no lease: plain permits.
+    const CONFIRMS: bool = false;
+
+    fn sharing(&self) -> Sharing;
+    /// The counter of the tokens, `-` for none.
+    fn fence(&self) -> &'static str {
+        "-"
+    }
+    fn acquire(&self, ask: &Ask) -> Call;
+    /// `leaves`: `1` to give up the entry in the queue, too; otherwise `0`.
+    fn release(&self, owner: &str, leaves: &str) -> Call;
+    fn renew(&self, owner: &str, not_after: &str) -> Call;
+    fn tend(&self) -> Call;
+    /// Releases for one owner and acquires for another of the same process; `None` if the kind has no hand-off.
+    fn hand_off(&self, _from: &str, _to: &str, _not_after: &str) -> Option<Call> {
+        None
+    }
+    fn is_handed_off(&self) -> bool {
+        self.hand_off("", "", "").is_some()
+    }
+}
+
+/// The parameters of a request.
+pub(crate) struct Ask {
+    pub(crate) owner: String,
+    pub(crate) word: String,
+    pub(crate) not_after: String,
+    /// The start of the acquire.
+    pub(crate) began: String,
+}
+
+/// Makes the call of a script.
+pub(crate) fn call(script: &'static str, keys: &[&str], args: &[&str]) -> Call {
+    let [keys, args] = [keys, args].map(|texts| texts.iter().map(|&it| it.to_owned()).collect());
+    Call { script, keys, args }
+}

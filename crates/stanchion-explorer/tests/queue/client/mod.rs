@@ -1,0 +1,486 @@
+//! A client: the real local queue of `stanchion-core` in a model of what surrounds it, written after `acquire` and `hold`.
+//!
+//! [`Queue`] decides which waiter sends a request, and when. The model sends the requests, begins and renews holds, and cleans up after
+//! owners. It leaves out re-entry, Redisson's clients and jitter: a poll at a random moment happens at the latest moment. A woken task runs
+//! at once.
+//!
+//! `waits` is the loop of an acquire, `holds` the life of a hold, `model` the types that a queue stores, and
+//! `kind` what the kinds of synchronizers add.
+
+mod holds;
+mod kind;
+mod model;
+mod waits;
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug};
+
+use stanchion_client::local_queue::{Context, Queue, Turn};
+use stanchion_client::primitive::Reason;
+use stanchion_explorer::{Call, Input, Micros, Output, Process, Reply};
+
+pub(crate) use self::kind::{Ask, Kind, call};
+use self::model::{Model, Settings, moment, set_holds};
+
+pub(crate) const MS: Micros = 1000;
+/// The lease, in milliseconds.
+pub(crate) const LEASE: &str = "30000";
+const LEASE_US: Micros = 30_000 * MS;
+/// A request may run so long after it was sent, and no longer.
+const SILENCE: Micros = 2000 * MS;
+/// The end of a hold without a lease.
+const FAR: Micros = Micros::MAX;
+/// The hand-offs in a row before a process joins the end of the server's queue.
+const HAND_OFFS: u32 = 8;
+
+/// The numbers of requests: a thousand of each kind, plus the number of the owner.
+const FIRST: u64 = 1000;
+const AGAIN: u64 = 2000;
+const RENEW: u64 = 3000;
+const RELEASE: u64 = 4000;
+const LEAVE: u64 = 5000;
+const TEND: u64 = 6000;
+/// A hand-off to the owner.
+const HAND_OFF: u64 = 7000;
+
+/// An operation of the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Acquire,
+    /// Drops the waiter with this index.
+    DropAcquire(usize),
+    Release,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub(crate) struct Client<K: Kind> {
+    uuid: &'static str,
+    pub(crate) kind: K,
+    /// True if the client receives no messages.
+    pub(crate) polls: bool,
+    /// The number of acquires that the user does at the same time.
+    tasks: usize,
+    /// The acquires, and the drops of waiting acquires, that the user may still do.
+    acquires: u8,
+    drops: u8,
+    /// The number of owners so far.
+    owners: u64,
+    subscribed: Subscribed,
+    /// True if a message came while there was no waiter.
+    unheard: bool,
+    queue: Queue<Model<K>>,
+    waiters: Vec<Waiter>,
+    holds: Vec<Hold>,
+    handing: Option<Handing>,
+    /// What the requests of an owner may have left on the server.
+    debts: BTreeMap<u64, Owed>,
+    /// Owners whose leftovers are removed a second time, because a request of theirs may run until then.
+    sweeps: Vec<(Micros, u64)>,
+    /// The time at which the queue is to be tended.
+    tend: Option<Micros>,
+    /// The present time of the timer.
+    timer: Option<Micros>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subscribed {
+    No,
+    Sent,
+    Confirmed,
+}
+
+/// A call that waits.
+#[derive(Clone)]
+struct Waiter {
+    place: u64,
+    began: Micros,
+    /// The owner of its requests, once it has sent one and the queue has not taken the owner as its entry.
+    owner: Option<u64>,
+    /// The time at which the request in flight was sent.
+    asking: Option<Micros>,
+}
+
+impl Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the place: the order of waiters shows it, and the number grows.
+        (self.began, self.owner, self.asking).fmt(f)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Owed {
+    /// The arrival of the entry in the queue, if there is one.
+    arrived: Option<u64>,
+    unanswered_until: Option<Micros>,
+}
+
+/// A hand-off in flight.
+#[derive(Clone)]
+struct Handing {
+    from: u64,
+    to: u64,
+    place: u64,
+    /// The hand-offs in a row before it.
+    handed: u32,
+    sent: Micros,
+}
+
+impl Debug for Handing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The queue shows the place.
+        (self.from, self.to, self.sent).fmt(f)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Hold {
+    owner: u64,
+    token: u64,
+    /// 0 once the user has released it.
+    valid_until: Micros,
+    renew_at: Option<Micros>,
+    renewal_sent: Option<Micros>,
+    unanswered_until: Option<Micros>,
+    /// True once the user has it.
+    claimed: bool,
+}
+
+fn number(reply: &Reply) -> u64 {
+    match reply {
+        Reply::Int(n) => u64::try_from(*n).unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// Splits `{ "tend", ms, reply }`, the reply of a script that has not finished.
+fn split(reply: Reply) -> (Reply, Option<u64>) {
+    match reply {
+        Reply::Array(mut parts) if matches!(parts.first(), Some(Reply::Bulk(_))) => {
+            let inner = parts.pop().unwrap_or(Reply::Nil);
+            (inner, parts.get(1).map(number))
+        }
+        reply => (reply, None),
+    }
+}
+
+/// The inputs and outputs of a step.
+struct Step {
+    now: Micros,
+    outputs: Vec<Output>,
+}
+
+impl<K: Kind> Client<K> {
+    pub(crate) fn new(uuid: &'static str, kind: K, acquires: u8, drops: u8) -> Self {
+        Self {
+            uuid,
+            kind,
+            polls: false,
+            tasks: 1,
+            acquires,
+            drops,
+            owners: 0,
+            subscribed: Subscribed::No,
+            unheard: false,
+            queue: Queue::default(),
+            waiters: Vec::new(),
+            holds: Vec::new(),
+            handing: None,
+            debts: BTreeMap::new(),
+            sweeps: Vec::new(),
+            tend: None,
+            timer: None,
+        }
+    }
+
+    pub(crate) fn polling(self) -> Self {
+        let polls = true;
+        Self { polls, ..self }
+    }
+
+    /// The user does so many acquires at the same time.
+    pub(crate) fn with_tasks(self, tasks: usize) -> Self {
+        Self { tasks, ..self }
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    pub(crate) fn holds(&self, now: Micros) -> bool {
+        let held = |hold: &Hold| hold.claimed && now < hold.valid_until;
+        self.holds.iter().any(held)
+    }
+
+    /// The owners of the present acquires, and of the entry in the queue.
+    pub(crate) fn waiting_owners(&self) -> Vec<String> {
+        let own = self.waiters.iter().filter_map(|it| it.owner);
+        let all = self.debts.keys().copied().chain(own);
+        all.map(|owner| self.wire(owner)).collect()
+    }
+
+    /// The owners that may have what they want, as the server may know: they hold, or a request of theirs is in flight.
+    pub(crate) fn owners(&self) -> Vec<String> {
+        let asking = self.waiters.iter().filter(|it| it.asking.is_some());
+        let all = asking.filter_map(|it| it.owner);
+        let all = all.chain(self.holds.iter().map(|it| it.owner));
+        all.map(|owner| self.wire(owner)).collect()
+    }
+
+    fn wire(&self, owner: u64) -> String {
+        format!("{}:{owner}", self.uuid)
+    }
+
+    fn number_of(wire: &str) -> u64 {
+        let number = wire.rsplit(':').next();
+        number.and_then(|it| it.parse().ok()).unwrap_or_default()
+    }
+
+    /// Tells the queue which holds exist.
+    fn set_holds(&self) {
+        let end = |it: &Hold| (self.wire(it.owner), it.valid_until);
+        set_holds(self.holds.iter().map(end).collect());
+    }
+
+    /// Passes an event to the queue, and carries out its effects.
+    fn event<R>(&mut self, step: &mut Step, event: impl FnOnce(&mut Self, &dyn Context) -> R) -> R {
+        self.set_holds();
+        let settings = Settings {
+            now: step.now,
+            polls: self.polls,
+        };
+        let result = event(self, &settings);
+        if self.queue.is_empty() {
+            self.queue.rest();
+        }
+        let effects = self.queue.take_effects().unwrap_or_default();
+        if self.queue.is_idle() {
+            self.queue.reset();
+        }
+        if let Some(debt) = effects.entry {
+            self.settle_if_unused(step, Self::number_of(&debt.owner));
+        }
+        let untaken = effects.removed.and_then(|waiter| match waiter.into_turn() {
+            Some(Turn::Take(hold)) => Some(hold),
+            _ => None,
+        });
+        for hold in effects.hold.into_iter().chain(untaken) {
+            self.release_hold(step, Self::number_of(&hold.owner));
+        }
+        for place in effects.wakers {
+            self.poll(step, place);
+        }
+        result
+    }
+
+    fn send(&self, step: &mut Step, kind: u64, owner: u64, call: Call) {
+        let request = kind + owner;
+        step.outputs.push(Output::Send { request, call });
+    }
+
+    fn release(&self, step: &mut Step, owner: u64, leaves: bool) {
+        let (kind, leaves) = if leaves { (LEAVE, "1") } else { (RELEASE, "0") };
+        let call = self.kind.release(&self.wire(owner), leaves);
+        self.send(step, kind, owner, call);
+    }
+
+    /// Removes the leftovers of `owner` now, and again when no request of it can run any more.
+    fn sweep(&mut self, step: &mut Step, owner: u64, unanswered_until: Option<Micros>) {
+        self.sweeps.extend(unanswered_until.map(|at| (at, owner)));
+        self.release(step, owner, true);
+    }
+
+    /// Cleans up after `owner`, which no waiter, request or entry uses any more.
+    fn settle(&mut self, step: &mut Step, owner: u64) {
+        if let Some(owed) = self.debts.remove(&owner)
+            && (owed.arrived.is_some() || owed.unanswered_until.is_some())
+        {
+            self.sweep(step, owner, owed.unanswered_until);
+        }
+    }
+
+    /// As [`Client::settle`], unless a waiter still has it.
+    fn settle_if_unused(&mut self, step: &mut Step, owner: u64) {
+        if !self.waiters.iter().any(|it| it.owner == Some(owner)) {
+            self.settle(step, owner);
+        }
+    }
+
+    fn user(&mut self, step: &mut Step, op: Op) {
+        match op {
+            Op::Acquire => {
+                self.acquires -= 1;
+                // The server's clock is up to a millisecond ahead: later than all requests so far.
+                self.join(step, step.now + MS - 1);
+            }
+            Op::DropAcquire(index) => {
+                self.drops -= 1;
+                let waiter = self.waiters.remove(index);
+                let entry = self.event(step, |it, cx| it.queue.leave(cx, waiter.place));
+                if let Some(entry) = entry {
+                    self.settle(step, Self::number_of(&entry.owner));
+                }
+                // A request in flight goes on, and its reply is followed by the clean-up.
+                if let Some(owner) = waiter.owner.filter(|_| waiter.asking.is_none()) {
+                    self.settle(step, owner);
+                }
+            }
+            Op::Release => {
+                let held = |it: &&Hold| it.claimed && it.valid_until > 0;
+                if let Some(owner) = self.holds.iter().find(held).map(|it| it.owner) {
+                    self.release_hold(step, owner);
+                }
+            }
+        }
+    }
+
+    fn reply(&mut self, step: &mut Step, request: u64, reply: Option<Reply>) {
+        let (owner, now) = (request % 1000, step.now);
+        let kind = request - owner;
+        let (reply, unfinished) = match reply.map(split) {
+            Some((reply, unfinished)) => (Some(reply), unfinished),
+            None => (None, (kind == TEND).then_some(250)),
+        };
+        if let Some(ms) = unfinished {
+            self.tend = Some(now + (ms + 1) * MS);
+        }
+        match (kind, reply) {
+            (FIRST | AGAIN, Some(reply)) => self.answered(step, owner, kind == AGAIN, &reply),
+            (FIRST | AGAIN, None) => self.unanswered(step, owner),
+            (RENEW, reply) => self.renewed(step, owner, reply.as_ref()),
+            (RELEASE, None) => self.release(step, owner, false),
+            (LEAVE, None) => self.release(step, owner, true),
+            (RELEASE, Some(_)) => self.released(step, owner),
+            (HAND_OFF, reply) => self.handed_off(step, reply.as_ref()),
+            _ => {}
+        }
+    }
+
+    fn timer(&mut self, step: &mut Step) {
+        let now = step.now;
+        let due: Vec<_> = self.sweeps.extract_if(.., |(at, _)| *at <= now).collect();
+        for (_, owner) in due {
+            self.release(step, owner, true);
+        }
+        if self.tend.take_if(|at| *at <= now).is_some() {
+            self.send(step, TEND, 0, self.kind.tend());
+        }
+        let over = |it: &&Hold| it.valid_until > 0 && now >= it.valid_until;
+        let over: Vec<_> = self.holds.iter().filter(over).cloned().collect();
+        for hold in over {
+            self.sweep(step, hold.owner, hold.unanswered_until);
+            self.lose(step, hold.owner);
+        }
+        let renews = |it: &&Hold| it.renew_at.is_some_and(|at| at <= now);
+        let renewals: Vec<_> = self
+            .holds
+            .iter()
+            .filter(renews)
+            .map(|it| it.owner)
+            .collect();
+        for owner in renewals {
+            self.renew(step, owner);
+        }
+        if self.queue.next_poll().is_some_and(|at| at <= moment(now)) {
+            self.event(step, |it, cx| it.queue.timer(cx));
+        }
+    }
+
+    fn subscription(&self) -> Output {
+        Output::Subscribe(format!("base:{}", self.uuid))
+    }
+
+    /// The next time at which the process does something by itself.
+    fn next(&self) -> Option<Micros> {
+        // The timers of the world are whole milliseconds.
+        let poll = self
+            .queue
+            .next_poll()
+            .map(|at| at.micros().div_ceil(MS) * MS);
+        let end = |it: &Hold| Some(it.valid_until).filter(|at| (1..FAR).contains(at));
+        let holds = self
+            .holds
+            .iter()
+            .filter_map(|it| it.renew_at.or_else(|| end(it)));
+        let sweeps = self.sweeps.iter().map(|(at, _)| *at);
+        sweeps.chain(poll).chain(holds).chain(self.tend).min()
+    }
+}
+
+impl<K: Kind> Process for Client<K> {
+    type Op = Op;
+
+    fn ops(&self) -> Vec<Op> {
+        let active = |it: &&Hold| it.claimed && it.valid_until > 0;
+        let held = self.holds.iter().filter(active).count();
+        let mut ops = Vec::new();
+        if self.acquires > 0 && self.waiters.len() + held < self.tasks {
+            ops.push(Op::Acquire);
+        }
+        if self.drops > 0 {
+            ops.extend((0..self.waiters.len()).map(Op::DropAcquire));
+        }
+        if held > 0 {
+            ops.push(Op::Release);
+        }
+        ops
+    }
+
+    /// Of a refusal: the time, the arrival, and whether the next poll is at random, and a response to a wake-up.
+    fn reads(&self, request: u64, reply: Reply) -> Option<Reply> {
+        let refusal = |reply| match reply {
+            Reply::Array(parts) if parts.len() > 5 => {
+                Reply::Array([0, 2, 4, 5].map(|at| parts[at].clone()).into())
+            }
+            reply => reply,
+        };
+        let (owner, kind) = (request % 1000, request / 1000 * 1000);
+        match (kind, reply) {
+            // The content is not read, but the queue learns of the end of a hold.
+            (RELEASE, Reply::Int(_)) if self.holds.iter().any(|it| it.owner == owner) => {
+                Some(Reply::Nil)
+            }
+            (RELEASE | LEAVE | TEND, Reply::Int(_)) => None,
+            (_, Reply::Array(mut parts)) if matches!(parts.first(), Some(Reply::Bulk(_))) => {
+                parts[2] = refusal(parts[2].clone());
+                Some(Reply::Array(parts))
+            }
+            (_, reply) => Some(refusal(reply)),
+        }
+    }
+
+    fn step(&mut self, now: Micros, input: Input<Op>) -> Vec<Output> {
+        let mut step = Step {
+            now,
+            outputs: Vec::new(),
+        };
+        match input {
+            Input::User(op) => self.user(&mut step, op),
+            Input::Reply { request, reply } => self.reply(&mut step, request, Some(reply)),
+            Input::Failed { request } => self.reply(&mut step, request, None),
+            Input::Message { payload, .. } => self.message(&mut step, &payload),
+            Input::Subscribed { .. } => {
+                self.subscribed = Subscribed::Confirmed;
+                self.event(&mut step, |it, _| it.queue.admit(Reason::Anew));
+            }
+            Input::Disconnected if self.subscribed == Subscribed::No => {}
+            Input::Disconnected => {
+                step.outputs.push(self.subscription());
+                let before = std::mem::replace(&mut self.subscribed, Subscribed::Sent);
+                if before == Subscribed::Confirmed {
+                    self.event(&mut step, |it, _| it.queue.admit(Reason::Anew));
+                }
+            }
+            Input::Timer => {
+                self.timer = None;
+                self.timer(&mut step);
+            }
+        }
+        let next = self.next();
+        if next != self.timer {
+            self.timer = next;
+            step.outputs.push(Output::Timer(next));
+        }
+        step.outputs
+    }
+}

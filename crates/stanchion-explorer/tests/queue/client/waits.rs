@@ -1,0 +1,290 @@
+//! The loop of an acquire: a waiter joins the queue, sends requests at its turns, and handles their outcomes.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use stanchion_client::Reply as Parsed;
+use stanchion_client::local_queue::{Begin, Refused, Stay, Turn, hear};
+use stanchion_client::primitive::{Placed, Reason};
+use stanchion_explorer::{Micros, Output, Reply};
+
+use super::model::{Debt, Model, Taken, Wanted, moment};
+use super::{AGAIN, Ask, Client, FIRST, Kind, MS, SILENCE, Step, Subscribed, Waiter, number};
+
+/// Reads a refusal, cut as by [`Process::reads`].
+fn placed(parts: &[Reply]) -> Option<Placed> {
+    let [_, arrived, spread, told] = parts else {
+        return None;
+    };
+    let parsed = |reply: &Reply| match reply {
+        Reply::Int(n) => Parsed::Int(*n),
+        _ => Parsed::Nil,
+    };
+    Placed::read(&[
+        parsed(arrived),
+        Parsed::Int(0),
+        parsed(spread),
+        parsed(told),
+    ])
+}
+
+impl<K: Kind> Client<K> {
+    pub(super) fn index(&self, place: u64) -> Option<usize> {
+        self.waiters.iter().position(|it| it.place == place)
+    }
+
+    /// Runs the task of a waiter: it takes its turn, if it has one and no request in flight.
+    pub(super) fn poll(&mut self, step: &mut Step, place: u64) {
+        let Some(index) = self.index(place) else {
+            return;
+        };
+        if self.waiters[index].asking.is_some() {
+            return;
+        }
+        match self.event(step, |it, cx| it.queue.take_turn(cx, place, place)) {
+            Poll::Ready(Turn::Try(reason)) => self.ask(step, place, reason),
+            Poll::Ready(Turn::Take(hold)) => self.take(step, place, &hold),
+            Poll::Ready(_) => self.join_again(step, place),
+            Poll::Pending => {}
+        }
+    }
+
+    /// The waiter has got the hold of `hold`.
+    pub(super) fn take(&mut self, step: &mut Step, place: u64, hold: &Taken<K>) {
+        let Some(index) = self.index(place) else {
+            return;
+        };
+        let owner = Self::number_of(&hold.owner);
+        let own = self.waiters[index].owner;
+        let now = step.now;
+        // The hold takes over what earlier requests of its owner may have left.
+        let owed = self.debts.remove(&owner).unwrap_or_default();
+        let Some(taken) = self.hold_of(owner) else {
+            return;
+        };
+        taken.unanswered_until = taken.unanswered_until.max(owed.unanswered_until);
+        if now >= taken.valid_until {
+            let until = taken.unanswered_until;
+            self.holds.retain(|it| it.owner != owner);
+            self.sweep(step, owner, until);
+            return self.join_again(step, place);
+        }
+        taken.claimed = true;
+        let token = taken.token;
+        self.waiters.remove(index);
+        step.outputs.push(Output::Granted { token });
+        if let Some(own) = own.filter(|own| *own != owner) {
+            self.settle(step, own);
+        }
+    }
+
+    /// The waiter starts again, with a new owner.
+    pub(super) fn join_again(&mut self, step: &mut Step, place: u64) {
+        let Some(index) = self.index(place) else {
+            return;
+        };
+        let waiter = self.waiters.remove(index);
+        self.event(step, |it, cx| it.queue.leave(cx, place));
+        if let Some(owner) = waiter.owner {
+            self.settle(step, owner);
+        }
+        self.join(step, waiter.began);
+    }
+
+    pub(super) fn join(&mut self, step: &mut Step, began: Micros) {
+        let owner = self.wire(self.owners + 1);
+        let stay = Stay {
+            began: moment(began),
+            deadline: moment(began) + Duration::from_secs(9_999),
+        };
+        let want = Wanted(self.kind);
+        let place = self.event(step, |it, cx| it.queue.join(cx, want, owner, (), stay));
+        self.waiters.push(Waiter {
+            place,
+            began,
+            owner: None,
+            asking: None,
+        });
+        if self.queue.must_wait(place) {
+            self.subscribe(step);
+        }
+        self.poll(step, place);
+    }
+
+    /// Subscribes for a waiter. Returns whether the subscription is confirmed.
+    pub(super) fn subscribe(&mut self, step: &mut Step) -> bool {
+        if self.polls {
+            return false;
+        }
+        if self.subscribed == Subscribed::No {
+            self.subscribed = Subscribed::Sent;
+            step.outputs.push(self.subscription());
+        }
+        if std::mem::take(&mut self.unheard) {
+            self.event(step, |it, _| it.queue.admit(Reason::Anew));
+        }
+        self.subscribed == Subscribed::Confirmed
+    }
+
+    /// Sends a request of a waiter, for `reason`.
+    pub(super) fn ask(&mut self, step: &mut Step, place: u64, reason: Reason) {
+        let Some(index) = self.index(place) else {
+            return;
+        };
+        let own = self.waiters[index].owner;
+        // A new owner counts only if its request is sent.
+        let number = own.unwrap_or(self.owners + 1);
+        let debt = Debt {
+            want: Wanted(self.kind),
+            owner: self.wire(number),
+        };
+        let (standing, first) = self.event(step, |it, _| it.queue.request(place, &debt, reason));
+        let owner = standing.map_or(number, |debt| Self::number_of(&debt.owner));
+        if let Some(own) = own.filter(|own| *own != owner) {
+            self.settle(step, own);
+        }
+        self.owners = self.owners.max(owner);
+        let now = step.now;
+        let waiter = &mut self.waiters[index];
+        (waiter.owner, waiter.asking) = (Some(owner), Some(now));
+        let began = waiter.began.to_string();
+        let arrived = self.debts.entry(owner).or_default().arrived;
+        let word = match reason {
+            _ if !first => "try",
+            Reason::Told => "ask",
+            Reason::Look => "look",
+            Reason::Turn if arrived.is_some() => "ask",
+            _ => "new",
+        };
+        let word = match (word, arrived, self.polls) {
+            ("try", ..) | ("new", None, false) => word.to_owned(),
+            (_, _, polls) => {
+                let arrived = arrived.map(|it| it.to_string()).unwrap_or_default();
+                format!("{word} {arrived} 0 {}", if polls { "?" } else { "" })
+            }
+        };
+        let kind = if arrived.is_none() { FIRST } else { AGAIN };
+        let call = self.kind.acquire(&Ask {
+            owner: self.wire(owner),
+            word,
+            not_after: (now + SILENCE).to_string(),
+            began,
+        });
+        self.send(step, kind, owner, call);
+    }
+
+    pub(super) fn message(&mut self, step: &mut Step, payload: &str) {
+        if self.queue.is_empty() {
+            self.unheard = true;
+            return;
+        }
+        let heard = hear(payload.as_bytes());
+        let mut parts = payload.split(' ').skip(2).map_while(|it| it.parse().ok());
+        let numbers: [Micros; 3] = [(); 3].map(|()| parts.next().unwrap_or_default());
+        let mut begun = None;
+        self.event(step, |it, cx| {
+            let mut queue = std::mem::take(&mut it.queue);
+            queue.message(cx, None, heard, |grant: Begin<'_, Model<K>>| {
+                let owner = match &grant.debt {
+                    Some(debt) => Self::number_of(&debt.owner),
+                    None => Self::number_of(grant.waiter.owner()),
+                };
+                let [token, us, ms] = numbers;
+                let hold = it.begin(owner, token, us / MS * MS, Some(ms * MS));
+                begun = grant.debt.map(|_| owner);
+                Some(hold)
+            });
+            it.queue = queue;
+        });
+        // A grant to the entry has ended it on the server.
+        if let Some(owed) = begun.and_then(|owner| self.debts.get_mut(&owner)) {
+            owed.arrived = None;
+        }
+    }
+
+    /// The outcome of a request of `owner`.
+    pub(super) fn answered(&mut self, step: &mut Step, owner: u64, queued: bool, reply: &Reply) {
+        let asks = |it: &&mut Waiter| it.asking.is_some() && it.owner == Some(owner);
+        let Some(waiter) = self.waiters.iter_mut().find(asks) else {
+            // The acquire was dropped: its hold or its entry is given back.
+            let until = self.debts.remove(&owner).and_then(|it| it.unanswered_until);
+            self.sweeps.extend(until.map(|at| (at, owner)));
+            return match reply {
+                Reply::Int(-1) if !queued => {}
+                Reply::Int(0..) => self.release(step, owner, false),
+                _ => self.release(step, owner, true),
+            };
+        };
+        let (place, sent) = (waiter.place, waiter.asking.take().unwrap_or_default());
+        match reply {
+            Reply::Int(-1) => self.event(step, |it, _| it.queue.undecided(place)),
+            Reply::Int(_) => {
+                // A grant by message that crossed the reply has begun a hold of the same owner, which is dropped below.
+                let crossed = self.holds.iter().any(|it| it.owner == owner);
+                let hold = match crossed {
+                    true => self.begin_again(owner, number(reply), sent),
+                    false => self.begin(owner, number(reply), sent, None),
+                };
+                let other = self.event(step, |it, cx| it.queue.acquired(cx, place, &hold, None));
+                self.take(step, place, &hold);
+                if let Some(other) = other.filter(|other| other.owner != hold.owner) {
+                    self.release_hold(step, Self::number_of(&other.owner));
+                }
+            }
+            Reply::Array(parts) => self.refused(step, place, owner, parts),
+            _ => {}
+        }
+        self.poll(step, place);
+    }
+
+    /// `parts`: see [`Process::reads`].
+    pub(super) fn refused(&mut self, step: &mut Step, place: u64, owner: u64, parts: &[Reply]) {
+        let subscribed = self.subscribe(step);
+        let placed = placed(parts);
+        let ttl = match parts.first() {
+            Some(Reply::Int(n)) => u64::try_from(-4 - n).ok().map(Duration::from_millis),
+            _ => None,
+        };
+        let owed = self.debts.entry(owner).or_default();
+        owed.arrived = placed.map(|it| it.arrived).or(owed.arrived);
+        let has_entry = owed.arrived.is_some();
+        let refused = Refused {
+            ttl,
+            placed,
+            debt: Debt {
+                want: Wanted(self.kind),
+                owner: self.wire(owner),
+            },
+            has_entry,
+            forgotten: false,
+            subscribed,
+        };
+        let stands = self.event(step, |it, cx| {
+            let stands = it.queue.refused(cx, place, refused);
+            if let Some(index) = it.index(place).filter(|_| stands) {
+                // The queue has this owner now. The waiter's next request may have another.
+                it.waiters[index].owner = None;
+            }
+            stands
+        });
+        debug_assert!(!stands || has_entry);
+    }
+
+    pub(super) fn unanswered(&mut self, step: &mut Step, owner: u64) {
+        let until = step.now + SILENCE + 2 * MS;
+        let asks = |it: &&mut Waiter| it.asking.is_some() && it.owner == Some(owner);
+        let Some(waiter) = self.waiters.iter_mut().find(asks) else {
+            self.debts.remove(&owner);
+            return self.sweep(step, owner, Some(until));
+        };
+        let (place, sent) = (waiter.place, waiter.asking.take().unwrap_or_default());
+        let until = sent + SILENCE + 2 * MS;
+        self.debts.entry(owner).or_default().unanswered_until = Some(until);
+        self.event(step, |it, cx| {
+            it.queue
+                .unanswered(cx, place, Duration::from_secs(9_999), &());
+            it.queue.undecided(place);
+        });
+        self.poll(step, place);
+    }
+}
