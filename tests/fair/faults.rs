@@ -137,7 +137,7 @@ fn no_waiter_overtakes_in_a_thousand_rounds_of_four_processes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_that_are_killed_with_fifty_waiters_delay_the_others_once() {
+async fn processes_that_are_killed_with_fifty_waiters_delay_no_other() {
     for killed in [1, 3] {
         let Some(server) = server() else { return };
         let client = connect(server.url()).await;
@@ -151,6 +151,8 @@ async fn processes_that_are_killed_with_fifty_waiters_delay_the_others_once() {
         }
         let next = acquiring(&client);
         queue_of(&server, 50 * killed + 1).await;
+        // A process counts as alive for a second after its first request, because it is about to subscribe.
+        tokio::time::sleep(ms(1100)).await;
         for process in &mut doomed {
             process.signal(Signal::Kill);
             process.wait(LONG);
@@ -159,7 +161,7 @@ async fn processes_that_are_killed_with_fifty_waiters_delay_the_others_once() {
         held.release().await.unwrap();
         let guard = soon(LONG, next).await.unwrap();
         assert!(
-            started.elapsed() <= FairLock::GRACE + SLACK,
+            started.elapsed() <= SLACK,
             "P7: {:?} for {killed}",
             started.elapsed()
         );
@@ -180,7 +182,7 @@ async fn a_process_that_is_stopped_briefly_keeps_its_queue_entries() {
     queue_of(&server, 4).await;
     stopped.signal(Signal::Stop);
     held.release().await.unwrap();
-    // Shorter than the grace of 2 s, which begins with the last heartbeat.
+    // Shorter than a grant by message, which lasts 1.5 s.
     tokio::time::sleep(ms(700)).await;
     stopped.signal(Signal::Cont);
     finish(&mut stopped);
@@ -213,7 +215,6 @@ async fn a_stalled_executor_keeps_its_queue_entries_and_its_grant() {
     queue_of(&server, 3).await;
     stalled.send_line("stall");
     line(&mut stalled, "STALLING");
-    // Longer than the grace of 2 s, in which a live process sends a heartbeat.
     tokio::time::sleep(ms(2300)).await;
     assert_eq!(queued(&server), 3, "P7: no waiter is evicted");
     held.release().await.unwrap();
@@ -298,10 +299,10 @@ async fn a_user_without_channel_rights_releases_and_acquires() {
     let started = Instant::now();
     let guard = soon(LONG, next).await.unwrap();
     assert!(
-        started.elapsed() < ms(500) + SLACK,
-        "the next heartbeat finds the free lock"
+        started.elapsed() < ms(5000) + SLACK,
+        "the next poll finds the free lock"
     );
-    // Conversely, a waiter that may not subscribe finds its grant with a heartbeat.
+    // Conversely, a waiter that may not subscribe polls.
     let next = acquiring(&mute);
     queue_of(&server, 1).await;
     guard.release().await.unwrap();
@@ -313,7 +314,7 @@ async fn a_user_without_channel_rights_releases_and_acquires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiting_process_costs_two_commands_a_second() {
+async fn a_process_with_a_hundred_waiters_rarely_polls() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let held = fair(&client).acquire().await.unwrap();
@@ -326,8 +327,8 @@ async fn a_waiting_process_costs_two_commands_a_second() {
     };
     let before = scripts();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let beats = scripts() - before;
-    assert!((2..=5).contains(&beats), "{beats} scripts in two seconds");
+    let polls = scripts() - before;
+    assert!(polls <= 1, "{polls} scripts in two seconds");
     held.release().await.unwrap();
     let served = waiters
         .into_iter()

@@ -467,7 +467,7 @@ async fn a_killed_java_waiter_at_the_head_delays_others_until_its_deadline() {
 
 /// Two kinds of lock with one name are not recommended, but they exclude each other.
 #[tokio::test]
-async fn a_plain_java_lock_excludes_a_fair_lock_and_a_heartbeat_finds_its_release() {
+async fn a_plain_java_lock_excludes_a_fair_lock_and_a_poll_finds_its_release() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };

@@ -25,6 +25,10 @@ mod storm;
 mod together;
 
 const BEAT: Duration = Duration::from_millis(500);
+/// The interval at which a queue polls as a whole.
+const POLL: Duration = Duration::from_secs(5);
+/// The time for which a grant by message lasts.
+const GRANTED: Duration = Duration::from_millis(1500);
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }

@@ -82,9 +82,9 @@ impl Fleet {
         .await;
     }
 
-    /// Waits until only heartbeats are sent: two a second for each process of this library in a fair queue.
+    /// Waits until only polls are sent: one a second behind a client of Redisson's in a fair queue.
     pub async fn settled(&self) {
-        eventually_async("only heartbeats are sent", async || {
+        eventually_async("only polls are sent", async || {
             let before = self.scripts_run();
             tokio::time::sleep(ms(100)).await;
             self.scripts_run() <= before + 1
@@ -129,7 +129,7 @@ impl Fleet {
             "redisson_lock_token:",
             "redisson_unlock_latch:",
             "stanchion_once:",
-            "stanchion_fair_heard:",
+            "stanchion_fair_wake:",
             "stanchion_semaphore_slow:",
             "stanchion_semaphore_total:",
         ];

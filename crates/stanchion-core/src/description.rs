@@ -38,9 +38,7 @@ pub struct Request<'a> {
     /// For [`Sharing::Permits`]: true if no other waiter of this process is ahead. Only then may the script put the request into the queue, so
     /// that the order on the server is the order in this process.
     pub first: bool,
-    /// True if the server has answered this owner before and has put it into its queue.
-    pub queued: bool,
-    /// With a queue of processes: the entry and the reason of this request, and how this client receives messages.
+    /// With a queue on the server: the entry and the reason of this request, and how this client receives messages.
     pub approach: Approach,
     /// For a shared hold: the owner of the exclusive hold that the same actor has on this name (a writer that also reads).
     pub within: Option<&'a WireOwner>,
@@ -223,11 +221,11 @@ impl Kind {
 /// | −2 | the owner holds nothing; the object waited for is deleted | the owner holds nothing |
 /// | n ≤ −3 | busy, retry after −4 − n ms (−3: the time is not known) | – |
 ///
-/// From the third element on, [`Synchronizer::hint`] reads a busy reply, and [`Synchronizer::dated`] a grant. In the reply to a release, these
-/// elements are the ms until [`ServerQueue::tend`] is due and, with a [`ServerQueue`], a grant to a waiter of this client, as in a message.
+/// From the third element on, [`Synchronizer::hint`] reads a busy reply, and [`Synchronizer::dated`] a grant. In the reply to a release, this
+/// element is, with a [`ServerQueue`], a grant to a waiter of this client, as in a message.
 ///
 /// A script that frees something may find more dead processes than it removes in one run. Then it replies `{ "tend", ms, reply }`, and the client
-/// sends [`ServerLine::tend`] after that time.
+/// sends [`ServerLine::tend`] or [`ServerQueue::tend`] after that time.
 ///
 /// The core may call these methods while it has a local queue locked, so they must not block or call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
@@ -403,24 +401,14 @@ pub trait HandOff {
 
 /// The queue of a synchronizer that the server keeps: see [`Synchronizer::server_queue`].
 pub trait ServerQueue {
-    /// Reads a message: a grant to one waiter, or a hint to try.
-    fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a>;
-
     /// The channel that wakes a single waiter to try.
     fn channel_of(&self, owner: &WireOwner) -> Vec<u8>;
-
-    /// The interval at which [`ServerQueue::heartbeat`] is sent while there are waiters.
-    fn beat(&self) -> Duration;
-
-    /// The heartbeat of the process, on behalf of its first waiter. The background sends it, where a stalled executor cannot delay it. The script
-    /// replies as to a refused request of that waiter.
-    fn heartbeat(&self, first: &Request<'_>) -> Call;
 
     /// The script that releases the last hold of `from` and acquires for the requester, a new waiter of this client. The reply contains both
     /// replies. The second is nil if that part failed, and the requester then has to send its own request.
     fn release_and_acquire(&self, from: &WireOwner, to: &Request<'_>) -> Call;
 
-    /// The script to run later, if the reply to a release requires it. The reply is the time in ms until the next run, or −1.
+    /// The script that finishes the work of another script.
     fn tend(&self) -> Call;
 }
 
@@ -435,8 +423,8 @@ pub struct Granted<'a> {
     pub now: u64,
     /// The lease of the grant, which is short and must be renewed soon.
     pub lease: Duration,
-    /// The counter that the token comes from, `-` for none; `None` if the message does not contain it.
-    pub fence: Option<&'a str>,
+    /// The counter that the token comes from, `-` for none.
+    pub fence: &'a str,
 }
 
 /// The content of a message.
@@ -447,7 +435,7 @@ pub enum Heard<'a> {
     Free,
     /// A grant to a waiter of this process.
     Granted(Granted<'a>),
-    /// The entry of this owner is the head of the queue: this process polls after this time.
+    /// This process polls for the entry of this owner after this time.
     Head(&'a str, Duration),
     /// The process of the entry of this owner may send a request after this time. At once: the entry may be off the queue.
     Try(&'a str, Duration),

@@ -26,10 +26,12 @@ pub enum Hint {
     TooLate,
     /// The request has an entry in the queue: see [`ServerLine`](crate::primitive::ServerLine).
     Placed(Placed),
-    /// For [`Sharing::Queued`](crate::primitive::Sharing::Queued): the server has lost the queue, so all waiters must send a request again.
-    Forgotten,
     /// For [`Sharing::Queued`](crate::primitive::Sharing::Queued): the state of the queue.
     Queue {
+        /// The waiter's own entry.
+        placed: Placed,
+        /// True if the server had removed this entry: the other waiters of this process send a request, too.
+        forgotten: bool,
         /// The waiter of this process that holds according to the server. The message of its grant may have been lost.
         granted: Option<String>,
         /// True if a client ahead never grants (Redisson): also listen to [`ServerQueue::channel_of`](crate::primitive::ServerQueue::channel_of).
@@ -53,7 +55,7 @@ impl Hint {
     /// The entry in a queue that the reply reports.
     pub(crate) const fn placed(&self) -> Option<Placed> {
         match self {
-            Self::Placed(placed) => Some(*placed),
+            Self::Placed(placed) | Self::Queue { placed, .. } => Some(*placed),
             Self::Elsewhere { placed, .. } => *placed,
             _ => None,
         }

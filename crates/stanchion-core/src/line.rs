@@ -12,7 +12,8 @@ pub struct Approach {
     pub reason: Reason,
     /// True if this client receives no messages, so that its entry is marked as that of a client that polls.
     pub polls: bool,
-    /// True if this client is subscribed to Redisson's releases of the name.
+    /// True if this client is subscribed to Redisson's releases of the name; with a [`ServerQueue`](crate::primitive::ServerQueue), to its own
+    /// channel.
     pub hears: bool,
 }
 

@@ -40,7 +40,6 @@ impl Limit {
             since: self.sent,
             waits: false,
             first: false,
-            queued: false,
             approach: Approach::default(),
             within: None,
             from: None,

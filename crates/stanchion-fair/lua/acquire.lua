@@ -4,8 +4,8 @@
 -- KEYS[1]  lock      hash    owner -> hold count; its TTL is the lease (Redisson's layout)
 -- KEYS[2]  queue     list    owners in order of arrival (Redisson's)
 -- KEYS[3]  timeouts  zset    owner -> deadline, server ms (Redisson's); the same members as the queue
--- KEYS[4]  waiters   zset    owner -> arrival, us: those in the queue that a script may grant to
--- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms; see `note` for its other members
+-- KEYS[4]  waiters   zset    owner -> arrival, us: stanchion's in the queue, and the holder that was granted by message
+-- KEYS[5]  wake      zset    notes about the queue: see `note`
 -- KEYS[6]  fence     string  the last fencing token, no TTL; the lock's own key again: mint none
 -- ARGV[1]  channel   with ":<client uuid>" the channel of a client, with ":<owner>" that of a Redisson waiter
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
@@ -13,14 +13,13 @@
 -- ARGV[4]  owner     "<client uuid>:<number>", used for one outermost hold only (R1)
 -- ARGV[5]  lease     milliseconds
 -- ARGV[6]  not_after server time in microseconds; later the script refuses
--- ARGV[7]  place     "new" joins the queue, "old" has joined it before, "none" only tries
+-- ARGV[7]  arrived   of its place in the queue; 0 joins the queue, empty only tries
+-- ARGV[8]  hears     1: the client is subscribed to its channel
 --
--- Returns  > 0 the token, 0 acquired without a token, -1 late;
---          busy: { -4 - ms to the next poll (-3: unknown), now in us, the holder if it is of this client or '',
---          1 if an old place was forgotten, 1 if a Redisson client holds or queues }
+-- Returns  > 0 the token, 0 acquired without a token, -1 late; busy: see `busy`
 -- Replay   grants again with a new, larger token; keeps the one place (P6)
 -- Wakes    as a release does, when it finds the lock free
--- Cost     O(log n) for n waiters
+-- Cost     O(log n) for n waiters; for a place that was removed before one LINSERT
 local call = redis.call
 -- The common case, without functions: no holder and no queue.
 if call('EXISTS', KEYS[1], KEYS[2]) == 0 then

@@ -1,5 +1,5 @@
-pcall(settle)
+pcall(settle, nil, nil, true)
 local notice = ARGV[4]
 -- @notice.lua
 tell_holders('gone', '')
-return 1
+return unless_unfinished(1)

@@ -1,1 +1,1 @@
-return farewell(ARGV[4], found)
+return unless_unfinished(farewell(ARGV[4], found, found))

@@ -1,2 +1,1 @@
-local look = settle()
-return look <= beat and look or -1
+return unless_unfinished(settle())

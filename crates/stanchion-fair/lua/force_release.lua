@@ -4,8 +4,8 @@
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
--- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
--- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
+-- KEYS[4]  waiters   zset    owner -> arrival, us: stanchion's
+-- KEYS[5]  wake      zset    notes about the queue
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
@@ -23,3 +23,4 @@ if fields == 0 then return 0 end
 if fields > 1 then return redis.error_reply('WRONGTYPE this name is in use as another kind of synchronizer') end
 local holders = call('HRANDFIELD', KEYS[1], 1)
 call('DEL', KEYS[1])
+call('ZREM', KEYS[4], holders[1])

@@ -1,17 +1,22 @@
 -- The functions for the queue, for every script of the fair lock that may free the lock or find it taken. They follow
 -- the script's own header and common case, in the same text; all keys and the arguments 1 to 3 are the same everywhere.
-local lock, queue, timeouts, waiters, heard, fence = unpack(KEYS)
+-- The messages to processes are those of line.lua.
+local lock, queue, timeouts, waiters, wake, fence = unpack(KEYS)
 local channel, publish, wait = ARGV[1], ARGV[2], ARGV[3] + 0
--- Milliseconds. The same for all clients of a name, because each decides by them which others are dead.
-local grace, beat, skew = 2000, 500, 1000
+-- Milliseconds: a grant by message, until its holder renews it (F4); the time in which processes answer a call; the time after its last
+-- request in which a process without a subscription counts as alive; TTL of `waiters`, longer than any poll pause; TTL of the notes; longest
+-- poll pause of the first waiter; poll pause of the others for each waiter; margin for the clocks of Redisson's clients.
+local granted_ms, call_ms, recent_ms = 1500, 100, 1000
+local waiters_ms, wake_ms, poll_ms, each_ms, skew = 150000, 10000, 5000, 7500, 1000
 -- P11: the most waiters looked at in one run.
 local sweep = 64
 
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = math.floor(us / 1000)
--- The lock's TTL and its holder, as found or set; the token of a grant to the requesting owner.
-local left, holder, granted
+-- The lock's TTL and its holder, as found or set; the token of a grant to the requesting owner; the ms after which the requesting client polls,
+-- if this run demands it; true: waiters are left to check.
+local left, holder, granted, due, more
 
 -- @mint_function.lua
 -- Another kind of value is an error (R16), and so is a hash with more than one field. The hash may be large; two fields are enough.
@@ -25,58 +30,47 @@ end
 
 local function process(owner) return string.sub(owner, 1, 36) end
 
--- `heard` is ordered by time. Besides the clients it has `look`, the last check by a script without a heartbeat; `watch`, the
--- start of the current period without gaps; and `return`, the last return of a client that was cut off.
+-- Client uuids are of version 8 in stanchion, of version 4 in Redisson.
+local function is_ours(owner) return string.sub(owner, 15, 15) == '8' end
+
+-- Notes are times in us: of the last request of a client without a subscription, `watched` of the last poll that was planned for the newest
+-- waiter, `called` of the last call.
 local function note(what)
-  local new = call('ZADD', heard, now, what)
-  call('PEXPIRE', heard, 4 * grace)
-  return new == 1
+  call('ZREMRANGEBYSCORE', wake, '-inf', us - wake_ms * 1000)
+  call('ZADD', wake, us, what)
+  -- R9.
+  if redis.pcall('PEXPIRE', wake, wake_ms) ~= 1 then call('DEL', wake) end
 end
 
--- F2: restarts the watch after a gap without heartbeats, because then no heartbeat could arrive: the server was stalled, down,
--- or cut off from all clients. Also when the clock has gone back, because silence cannot be measured then.
-local function watch()
-  local last = call('ZRANGE', heard, -1, -1, 'WITHSCORES')[2]
-  if last and now >= last + 0 and now - last <= 3 * beat then return end
-  if last and now < last + 0 then
-    call('ZREM', heard, unpack(call('ZRANGEBYSCORE', heard, '(' .. now, '+inf', 'LIMIT', 0, 100)))
-  end
-  note('watch')
+-- Returns the age of a note in ms; math.huge without a note.
+local function age(what)
+  local ago = us - (call('ZSCORE', wake, what) or 0)
+  return ago >= 0 and ago <= wake_ms * 1000 and ago / 1000 or math.huge
 end
 
--- Records a heartbeat. `waited`: the client has sent some before.
-local marked, last_of = false, {}
-local function mark(client, waited)
-  local before = call('ZSCORE', heard, client)
-  local ago = before and now - before
-  marked = true
-  -- The last heartbeat is so recent that a new one would change no decision.
-  if ago and ago >= 0 and ago < beat / 5 then
-    last_of[client] = before + 0
-    return
-  end
-  last_of[client] = now
-  watch()
-  if waited and ago and ago > 2 * beat then note('return') end
-  if note(client) then
-    -- A client that has been silent for two graces counts as unknown, alive or not. Its member is removed, to make room.
-    local ended = call('ZRANGEBYSCORE', heard, '-inf', now - 2 * grace, 'LIMIT', 0, 16)
-    if #ended > 0 then call('ZREM', heard, unpack(ended)) end
-  end
+local function is_recent(client) return age(client) < recent_ms end
+
+-- Sends a message. Returns the number of receivers; -1 without the right to publish.
+local function tell(owner, word, rest)
+  local told = redis.pcall(publish, channel .. ':' .. process(owner), word .. ' ' .. owner .. ' ' .. rest)
+  return type(told) == 'number' and told or -1
 end
 
--- Returns the ms for which a client has been silent, and the part that counts against it (F2): since its last heartbeat or
--- the start of the watch. A client that returns from a cut shows that others may still be cut off, so the count begins at
--- its return; but at most one grace later than otherwise, however often clients return.
-local function silence(client)
-  local last = last_of[client] or (call('ZSCORE', heard, client) or 0) + 0
-  if last <= now and now - last < 2 * beat then return now - last, 0 end
-  watch()
-  if not marked then note('look') end
-  if last > now then last = 0 end
-  local since = math.max(last, (call('ZSCORE', heard, 'watch') or 0) + 0)
-  local returned = (call('ZSCORE', heard, 'return') or 0) + 0
-  return now - last, now - math.max(since, math.min(returned, since + grace))
+-- Whether a process is subscribed or has sent a request recently, as far as this run knows.
+local known = {}
+local function is_alive(client)
+  if known[client] == nil then
+    local counted =
+      redis.pcall('PUBSUB', publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', channel .. ':' .. client)
+    known[client] = counted.err ~= nil or counted[2] > 0 or is_recent(client)
+  end
+  return known[client]
+end
+
+-- Returns the first waiter of stanchion's. The holder may be in front of it.
+local function first()
+  local two = call('ZRANGE', waiters, 0, 1)
+  return two[1] == holder and two[2] or two[1]
 end
 
 local function drop_head(owner)
@@ -85,10 +79,7 @@ local function drop_head(owner)
   call('ZREM', waiters, owner)
 end
 
-local function grant(owner, lease, queued)
-  -- Minting comes first, because it may fail.
-  local token = mint(us)
-  if queued then drop_head(owner) end
+local function enter(owner, lease)
   call('HSET', lock, owner, '1')
   local set = redis.pcall('PEXPIRE', lock, lease)
   if set ~= 1 then
@@ -97,92 +88,173 @@ local function grant(owner, lease, queued)
     error(set)
   end
   holder, left = owner, lease
-  return token
+end
+
+-- Plans polls for the end of a hold of `ms`, because an expiry sends no message (L4): of the first waiter and, at the end of a grant by
+-- message, of the newest, whose process was alive most recently. At most once in that time, so that the newest of a busy queue rarely polls.
+local function watch(ms)
+  local head = first()
+  if not head then return end
+  tell(head, 'N', string.format('%.0f', math.min(ms, poll_ms)))
+  local last = call('ZRANGE', waiters, -1, -1)[1]
+  if ms > granted_ms or process(last) == process(head) or age('watched') < granted_ms then return end
+  note('watched')
+  tell(last, 'N', ms + 50)
+end
+
+-- A live process did not use a grant by message: the message was lost, or the process is stopped. Others may be stopped, too, so each of
+-- the first ones is called, and only those that answer are granted the lock.
+local function call_all(me)
+  note('called')
+  local called = {}
+  if me then
+    called[process(me)] = true
+    note(process(me))
+  end
+  for _, owner in ipairs(call('LRANGE', queue, 0, sweep - 1)) do
+    local client = process(owner)
+    if is_ours(owner) and not called[client] then
+      called[client] = true
+      tell(owner, 'P', 0)
+    end
+  end
 end
 
 -- The client that reads this run's reply, if the reply may contain a grant to its waiters; and such a grant.
 local reader, own = nil, ''
 
-local function send(to, payload)
-  if to == reader then
-    own = payload
-    return 1
+-- Grants to the head by message. Returns the number of receivers; nil if its process is dead, and the grant is undone.
+local function grant_by_message(head, token)
+  local client = process(head)
+  call('LPOP', queue)
+  call('ZREM', timeouts, head)
+  enter(head, granted_ms)
+  local rest = string.format('%.0f %.0f %d %s', token, us, granted_ms, fence ~= lock and fence or '-')
+  local told = 1
+  if client == reader then own = 'G ' .. head .. ' ' .. rest else told = tell(head, 'G', rest) end
+  -- A process without a subscription finds the grant with its next request.
+  if told ~= 0 or is_recent(client) then
+    watch(granted_ms)
+    due = granted_ms + 50
+    return told
   end
-  local told = redis.pcall(publish, channel .. ':' .. to, payload)
-  return type(told) == 'number' and told or -1
+  known[client] = false
+  call('HDEL', lock, head)
+  call('ZREM', waiters, head)
+  holder, left = nil, -2
 end
 
--- Removes dead waiters from the head of the queue. If the lock is free, grants it to a stanchion waiter at the head, or
--- wakes a Redisson waiter there. `me` is the requesting owner and `lease` its lease: a grant to `me` needs no message.
--- `free`: the lock is known to be free. Returns the ms until the queue of a free lock must be settled again (-1: not needed), and
--- the number of receivers.
-local function settle(me, lease, free)
-  local head = call('LINDEX', queue, 0)
-  -- A Redisson client that purges a stanchion waiter leaves it in `waiters` (F8).
-  local oldest = call('ZRANGE', waiters, 0, 0)[1]
-  if oldest and oldest ~= head and not call('ZSCORE', timeouts, oldest) then call('ZREM', waiters, oldest) end
-
-  left = free and -2 or call('PTTL', lock)
-  local dead = {}
+-- Removes dead waiters from the head of the queue of a free lock, and grants the lock to a stanchion waiter there, or wakes a Redisson waiter.
+-- `me` is the requesting owner and `lease` its lease: a grant to `me` needs no message. `freed`: this script has freed the lock. Returns the
+-- number of receivers.
+local function settle(me, lease, freed)
+  if not freed then read_holder() end
+  left = freed and -2 or call('PTTL', lock)
+  local gone = call('ZRANGE', waiters, 0, 0)[1]
+  if gone and gone ~= holder and not call('ZSCORE', timeouts, gone) then
+    -- Its grant by message has ended, or a Redisson client has removed its place (F8). A live process takes the place again.
+    call('ZREM', waiters, gone)
+    if tell(gone, 'P', 0) > 0 and left == -2 and not freed then call_all(me) end
+  end
+  local called, token = age('called'), nil
   for _ = 1, sweep do
+    local head = call('LINDEX', queue, 0)
     if not head then
-      call('DEL', timeouts, waiters, heard)
-      return -1, 0
+      call('DEL', timeouts, waiters, wake)
+      return 0
     end
-    free = left == -2
-    if head == oldest or call('ZSCORE', waiters, head) then
-      local client = process(head)
-      if not dead[client] then
-        local silent, unexcused = silence(client)
-        if free and silent < 2 * beat then
-          -- F3: the last heartbeat is within half the grace. The grant lasts three quarters of the grace unless renewed (F4).
-          if head == me then
-            granted = grant(head, lease, true)
-            return -1, 0
-          end
-          local token = grant(head, grace - beat, true)
-          return -1, send(client, string.format('%s %.0f %.0f %d', head, token, us, left))
-        end
-        -- At least beat / 25 later, so that one or two checks find all that died together.
-        if unexcused < grace then return free and math.max(beat / 25, math.min(beat, grace - unexcused)) or -1, 0 end
-        dead[client] = true
-      end
-    else
+    if not is_ours(head) then
       local deadline = (call('ZSCORE', timeouts, head) or 0) + 0
       if deadline + skew > now then
         -- F7: Redisson's deadlines grow with the queue; at the head one wait is enough.
         local latest = now + math.max(0, left) + wait
-        if deadline > latest then
-          call('ZADD', timeouts, latest, head)
-          deadline = latest
-        end
-        if not free then return -1, 0 end
+        if deadline > latest then call('ZADD', timeouts, latest, head) end
+        if left ~= -2 then return 0 end
         -- A Redisson waiter acquires for itself, because Redisson manages its own hold counts.
-        return deadline + skew - now, send(head, '0')
+        local told = redis.pcall(publish, channel .. ':' .. head, '0')
+        return type(told) == 'number' and told or -1
       end
+      drop_head(head)
+    elseif left ~= -2 then
+      return 0
+    elseif head == me then
+      -- Minting comes first, because it may fail.
+      granted = mint(us)
+      drop_head(head)
+      enter(head, lease)
+      watch(lease)
+      return 0
+    elseif called < math.huge and age(process(head)) > called then
+      if called < call_ms and is_alive(process(head)) then
+        due = call_ms - called
+        return 0
+      end
+      -- No answer to the call. A live process takes its place again.
+      tell(head, 'P', 0)
+      drop_head(head)
+    elseif known[process(head)] ~= false then
+      token = token or mint(us)
+      local told = grant_by_message(head, token)
+      if told then return told end
+    else
+      drop_head(head)
     end
-    drop_head(head)
-    head = call('LINDEX', queue, 0)
   end
-  return left == -2 and 0 or -1, 0
+  more = true
+  -- This client may not finish.
+  local last = left == -2 and call('ZRANGE', waiters, -1, -1)[1]
+  if last then tell(last, 'N', 50) end
+  return 0
 end
 
--- The reply to a waiter, see fair/acquire. `alone`: no Redisson client queues.
-local function busy(owner, look, forgotten, alone)
-  local here = holder and process(holder) == process(owner)
-  -- Client uuids are of version 8 in stanchion, of version 4 in Redisson.
-  local foreign = holder and string.sub(holder, 15, 15) ~= '8' or not alone and call('LLEN', queue) > call('ZCARD', waiters)
-  return { -4 - math.max(-1, look), us, here and holder or '', forgotten and 1 or 0, foreign and 1 or 0 }
+-- Returns the reply to the waiter `owner`: { -4 - ms to the next poll, now in us, its arrival, 0, 1 to poll at a random moment of a longer time,
+-- 0, the holder if it is another waiter of this client or '', 1 if the place of the waiter had been removed, 1 if a client of Redisson's
+-- holds or queues }. `others`: the number of Redisson's waiters. `old`: the waiter has had a place; `queued`: it has it still.
+local function busy(owner, arrived, others, old, queued)
+  local client = process(owner)
+  local here = holder and process(holder) == client and holder or ''
+  local foreign = holder and not is_ours(holder) or others > 0
+  left = left or call('PTTL', lock)
+  -- L4: a dead waiter in front does not poll when the hold ends.
+  local head, dead = first(), 16
+  while head and dead > 0 and process(head) ~= client and not is_alive(process(head)) do
+    call('LREM', queue, 1, head)
+    call('ZREM', timeouts, head)
+    call('ZREM', waiters, head)
+    head, dead = first(), dead - 1
+  end
+  local look, spread = due, 0
+  if not look and (not head or process(head) == client) then
+    look = left
+    if look < 0 or look > poll_ms then look = poll_ms end
+    if foreign then look = math.min(look, 1000) end
+  elseif not look and dead == 0 then
+    look = 25
+  elseif not look and old and left <= granted_ms and process(call('ZRANGE', waiters, -1, -1)[1]) == client then
+    -- See `watch`: its message may have been missed.
+    look = math.max(0, left) + 50
+  elseif not look then
+    -- At random, so that the queue as a whole polls once in a few seconds. The client divides by the number of its waiters.
+    look, spread = each_ms * call('ZCARD', waiters), 1
+  end
+  local lost = old and not queued
+  return { -4 - math.ceil(look), us, arrived, 0, spread, 0, old and here or '', lost and 1 or 0, foreign and 1 or 0 }
 end
 
 -- Settles for an owner that has left the lock and the queue: an error does not change that (R15). A grant to a waiter of its client
--- is in the reply. If the queue must be settled again soon, the reply lets its client do that: there may be no other (F6).
-local function farewell(owner, found)
+-- is in the reply. `found`: it was in one of them; `freed`: it had the lock.
+local function farewell(owner, found, freed)
   reader = process(owner)
-  local settled, look, told = pcall(settle)
-  if not settled then return found and -1 or -2 end
-  local code = found and told or -2
-  if look > beat then look = -1 end
-  if look < 0 and own == '' then return code end
-  return { code, us, look, own }
+  local settled, told = pcall(function()
+    call('ZREM', waiters, owner)
+    return settle(nil, nil, freed)
+  end)
+  local code = found and (settled and told or -1) or -2
+  return own == '' and code or { code, us, own }
+end
+
+-- Returns the reply of a script. If waiters are left to check, its client runs `tend` at once.
+local function unless_unfinished(reply)
+  if more then return { 'tend', 0, reply } end
+  return reply
 end

@@ -4,8 +4,8 @@
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
--- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
--- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
+-- KEYS[4]  waiters   zset    owner -> arrival, us: stanchion's
+-- KEYS[5]  wake      zset    notes about the queue
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel   not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
@@ -15,8 +15,7 @@
 -- ARGV[6]  lease     milliseconds
 --
 -- Returns  >= 0 done, the number of subscribers reached; -1 done, but no message could be sent; -2 the owner holds nothing;
---          or { that number, now in us, ms until the queue must be settled again (-1: not needed), a grant to a waiter of the same
---          client, as its message would be, or '' }
+--          or { that number, now in us, a grant to a waiter of the same client, as its message would be }
 -- Replay   the second run finds nothing to release, or sets the same count (P6)
 -- Wakes    the head of the queue: a stanchion waiter is granted the lock, by message or in this reply; a Redisson waiter is woken
 -- Cost     O(log n) for n waiters

@@ -4,8 +4,8 @@
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
--- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
--- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
+-- KEYS[4]  waiters   zset    owner -> arrival, us: stanchion's
+-- KEYS[5]  wake      zset    notes about the queue
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
@@ -14,6 +14,7 @@
 -- ARGV[5]  owner     the owner that acquires for the first time
 -- ARGV[6]  lease     milliseconds
 -- ARGV[7]  not_after server time in microseconds; later the script releases only
+-- ARGV[8]  hears     1: the client is subscribed to its channel
 --
 -- Returns  { as a release, as an acquire }; the second is nil if it failed, and then the owner sends its own request
 -- Replay   as both: the second run finds nothing to release, and grants again or keeps the one place (P6)

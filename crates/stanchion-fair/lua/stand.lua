@@ -1,5 +1,5 @@
--- The rest of an acquire that found a holder or a queue: its reply.
-local function stand(owner, lease, not_after, place)
+-- The rest of an acquire that found a holder or a queue: its reply. `arrived` and `hears`: see fair/acquire.
+local function stand(owner, lease, not_after, arrived, hears)
   if us > not_after then return -1 end
 
   -- Every type is read before the first write (R16).
@@ -7,7 +7,7 @@ local function stand(owner, lease, not_after, place)
   local in_queue = call('LLEN', queue)
   local ours = call('ZCARD', waiters)
   local queued = call('ZSCORE', timeouts, owner)
-  local alone = in_queue <= ours
+  local called = age('called')
 
   if holder == owner then
     -- A replay, or a grant by a late or lost message.
@@ -15,27 +15,55 @@ local function stand(owner, lease, not_after, place)
     return mint(us)
   end
 
-  if place == 'none' then
-    if holder then return busy(owner, call('PTTL', lock)) end
-    local look = settle()
-    if call('EXISTS', lock, queue) > 0 then return busy(owner, look >= 0 and look or left) end
-    -- Only dead waiters were ahead.
+  if arrived == '' then
+    if not holder then settle() end
+    -- Otherwise only dead waiters were ahead.
+    if call('EXISTS', lock, queue) > 0 then return -4 - math.max(-1, left or call('PTTL', lock)) end
+    in_queue = 0
   else
     -- R8: at maxmemory a waiter that is in the queue passes, a new waiter does not.
-    if place == 'old' then call('ZREM', heard, '') end
-    mark(process(owner), place == 'old')
+    if arrived ~= '0' then call('ZREM', waiters, '') end
+    if hears ~= '1' or called < math.huge then note(process(owner)) end
   end
 
   -- No waiter is ahead. Another owner may have released in this script.
-  if not holder and in_queue == 0 and not queued then return grant(owner, lease) end
+  if not holder and in_queue == 0 and not queued then
+    local token = mint(us)
+    enter(owner, lease)
+    return token
+  end
 
+  local others = math.max(0, in_queue - ours + (holder and call('ZSCORE', waiters, holder) and 1 or 0))
+  local place = arrived + 0
+  if place == 0 then
+    -- Rising, so that the order of arrival is that of the queue, also if the clock goes back.
+    local last = call('ZRANGE', waiters, -1, -1, 'WITHSCORES')[2]
+    place = math.max(us, (last or 0) + 1)
+  end
+  call('ZADD', waiters, 'NX', place, owner)
+  if call('PTTL', waiters) < waiters_ms - poll_ms then
+    local set = redis.pcall('PEXPIRE', waiters, waiters_ms)
+    if set ~= 1 then
+      -- R9.
+      call('ZREM', waiters, owner)
+      return set
+    end
+  end
+  if not queued then
+    -- A place that was removed, because its process was cut off, goes in front of the next waiter that arrived later.
+    local next
+    local rank = arrived ~= '0' and call('ZRANK', waiters, owner)
+    for _, later in ipairs(rank and call('ZRANGE', waiters, rank + 1, rank + 3) or {}) do
+      next = next or call('ZSCORE', timeouts, later) and later
+    end
+    if not next or call('LINSERT', queue, 'BEFORE', next, owner) < 1 then call('RPUSH', queue, owner) end
+  else
+    place = (call('ZSCORE', waiters, owner) or place) + 0
+  end
   -- F7: time for every Redisson waiter that may be ahead. Never added to another deadline, and set again by each request.
-  call('ZADD', timeouts, now + (math.max(0, in_queue - ours) + 2) * wait, owner)
-  if not queued then call('RPUSH', queue, owner) end
-  call('ZADD', waiters, 'NX', us, owner)
+  call('ZADD', timeouts, now + (others + 2) * wait, owner)
 
   -- A new waiter changes nothing for the waiters ahead while the lock is held.
-  if holder and place == 'new' then return busy(owner, call('PTTL', lock), false, alone) end
-  local look = settle(owner, lease, not holder)
-  return granted or busy(owner, look >= 0 and look or left, place == 'old' and not queued, alone)
+  if not holder or arrived ~= '0' then settle(owner, lease) end
+  return granted or busy(owner, place, others, arrived ~= '0', queued)
 end

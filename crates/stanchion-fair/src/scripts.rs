@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Arg, Call, Granted, Handle, Heard, Hint, Holders, Kind, Reply, Request, Script, ServerQueue,
-    Sharing, Synchronizer, Visible, adopt_field, whole_millis,
+    Arg, Call, Handle, Hint, Holders, Kind, Placed, Reply, Request, Script, ServerQueue, Sharing,
+    Synchronizer, Visible, adopt_field, whole_millis,
 };
 use stanchion_client::{
-    Fencing, FencingToken, Lease, Name, NameState, QueryError, WireOwner, mint_function, minting,
-    noticing,
+    Fencing, Lease, Name, NameState, QueryError, WireOwner, mint_function, minting, noticing,
 };
 
 use crate::status::FairLockStatus;
@@ -24,17 +23,16 @@ macro_rules! with_queue {
     };
 }
 
-static ACQUIRE: Script<6, 7> = Script::new(
+static ACQUIRE: Script<6, 8> = Script::new(
     "fair/acquire",
     minting!(with_queue!("acquire", "stand", "after_acquire")),
 );
 static RELEASE: Script<6, 6> = Script::new("fair/release", with_queue!("release", "after_release"));
-static RELEASE_AND_ACQUIRE: Script<6, 7> = Script::new(
+static RELEASE_AND_ACQUIRE: Script<6, 8> = Script::new(
     "fair/release_and_acquire",
     with_queue!("release_and_acquire", "stand", "after_release_and_acquire"),
 );
-static ABANDON: Script<6, 4> = Script::new("fair/abandon", with_queue!("abandon", "after_release"));
-static BEAT: Script<6, 5> = Script::new("fair/beat", with_queue!("beat", "after_beat"));
+static ABANDON: Script<6, 4> = Script::new("fair/abandon", with_queue!("abandon", "after_abandon"));
 static TEND: Script<6, 3> = Script::new("fair/tend", with_queue!("tend", "after_tend"));
 static FORCE_RELEASE: Script<6, 4> = Script::new(
     "fair/force_release",
@@ -44,7 +42,7 @@ static REENTER: Script<1, 4> = Script::new("fair/reenter", include_str!("../lua/
 static STATUS: Script<3, 1> = Script::new("fair/status", include_str!("../lua/status.lua"));
 static POSITION: Script<1, 1> = Script::new("fair/position", include_str!("../lua/position.lua"));
 
-/// The time without a heartbeat after which a process counts as dead, and its waiters are removed (P7).
+/// The longest delay by silent processes (P7): a grant by message (1.5 s), the poll after it, and the time in which processes answer a call.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// The prefix of the queue's key.
@@ -60,7 +58,7 @@ pub(crate) struct Description {
     queue: Vec<u8>,
     timeouts: Vec<u8>,
     waiters: Vec<u8>,
-    heard: Vec<u8>,
+    wake: Vec<u8>,
     /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
     /// The prefix of all channels of this name.
@@ -80,7 +78,7 @@ impl Description {
             queue: name.prefixed(QUEUE),
             timeouts: name.prefixed("redisson_lock_timeout"),
             waiters: name.prefixed("stanchion_fair_waiters"),
-            heard: name.prefixed("stanchion_fair_heard"),
+            wake: name.prefixed("stanchion_fair_wake"),
             fence: fencing.key(&name),
             channel: below(&base, &handle.id().to_string()),
             base,
@@ -101,7 +99,7 @@ impl Description {
             &self.queue,
             &self.timeouts,
             &self.waiters,
-            &self.heard,
+            &self.wake,
             &self.fence,
         ]
     }
@@ -179,11 +177,9 @@ impl Synchronizer for Description {
             return adopt;
         }
         let [base, publish, wait] = self.common();
-        let place = match (request.waits, request.queued) {
-            (false, _) => "none",
-            (true, false) => "new",
-            (true, true) => "old",
-        };
+        let approach = &request.approach;
+        let arrived = request.waits.then(|| approach.arrived.to_string());
+        let arrived = arrived.unwrap_or_default();
         ACQUIRE.call(
             self.keys(),
             [
@@ -193,7 +189,8 @@ impl Synchronizer for Description {
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
-                place.into(),
+                arrived.as_str().into(),
+                u64::from(approach.hears).into(),
             ],
         )
     }
@@ -239,15 +236,16 @@ impl Synchronizer for Description {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
-        let [holder, forgotten, foreign, ..] = rest else {
+        let (Some(placed), [_, _, _, _, holder, forgotten, foreign, ..]) =
+            (Placed::read(rest), rest)
+        else {
             return Hint::None;
         };
-        if forgotten.as_int() == Some(1) {
-            return Hint::Forgotten;
-        }
         let holder = holder.as_text().filter(|owner| !owner.is_empty());
         Hint::Queue {
+            placed,
             granted: holder.map(str::to_owned),
+            forgotten: forgotten.as_int() == Some(1),
             foreign: foreign.as_int() == Some(1),
         }
     }
@@ -258,18 +256,9 @@ impl Synchronizer for Description {
 }
 
 impl ServerQueue for Description {
-    /// A grant is `owner token now lease`: the owner, the token or 0, server time in µs, ms.
-    fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a> {
-        read_grant(payload).unwrap_or(Heard::Free)
-    }
-
     /// Redisson wakes each waiter on that waiter's own channel.
     fn channel_of(&self, owner: &WireOwner) -> Vec<u8> {
         below(&self.base, owner.as_str())
-    }
-
-    fn beat(&self) -> Duration {
-        GRACE / 4
     }
 
     fn release_and_acquire(&self, from: &WireOwner, to: &Request<'_>) -> Call {
@@ -284,20 +273,7 @@ impl ServerQueue for Description {
                 to.owner.as_str().into(),
                 to.lease.millis().into(),
                 to.not_after.into(),
-            ],
-        )
-    }
-
-    fn heartbeat(&self, first: &Request<'_>) -> Call {
-        let [base, publish, wait] = self.common();
-        BEAT.call(
-            self.keys(),
-            [
-                base,
-                publish,
-                wait,
-                first.owner.as_str().into(),
-                first.not_after.into(),
+                u64::from(to.approach.hears).into(),
             ],
         )
     }
@@ -307,56 +283,15 @@ impl ServerQueue for Description {
     }
 }
 
-fn read_grant(payload: &[u8]) -> Option<Heard<'_>> {
-    let mut parts = std::str::from_utf8(payload).ok()?.split(' ');
-    let granted = Granted {
-        owner: parts.next()?,
-        token: FencingToken::new(parts.next()?.parse().ok()?),
-        now: parts.next()?.parse().ok()?,
-        lease: Duration::from_millis(parts.next()?.parse().ok()?),
-        fence: None,
-    };
-    parts.next().is_none().then_some(Heard::Granted(granted))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_is_read_and_anything_else_wakes_one() {
-        let granted = read_grant(b"u:7 1700000000000001 1700000000000000 1500");
-        let expected = Granted {
-            owner: "u:7",
-            token: FencingToken::new(1_700_000_000_000_001),
-            now: 1_700_000_000_000_000,
-            lease: Duration::from_millis(1500),
-            fence: None,
-        };
-        assert_eq!(granted, Some(Heard::Granted(expected)));
-        let untold = read_grant(b"u:7 0 5 1500");
-        assert!(matches!(untold, Some(Heard::Granted(it)) if it.token.is_none()));
-        for odd in [
-            &b"0"[..],
-            b"",
-            b"u:7 x 5 1500",
-            b"u:7 1 5",
-            b"u:7 1 5 -1",
-            b"u:7 1 5 1500 6",
-            b"\xff 1 5 1500",
-        ] {
-            assert_eq!(read_grant(odd), None, "{odd:?}");
-        }
-    }
-
-    #[test]
-    fn scripts_and_rust_mean_the_same_grace() {
+    fn the_times_of_the_scripts_add_up_to_the_grace() {
         let text = include_str!("../lua/queue.lua");
-        let line = format!(
-            "local grace, beat, skew = {}, {}, 1000",
-            GRACE.as_millis(),
-            (GRACE / 4).as_millis()
-        );
-        assert!(text.contains(&line), "{line}");
+        let line = "local granted_ms, call_ms, recent_ms = 1500, 100, 1000";
+        assert!(text.contains(line), "{line}");
+        assert!(GRACE >= Duration::from_millis(1500 + 50 + 100));
     }
 }

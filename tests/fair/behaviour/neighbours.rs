@@ -31,7 +31,7 @@ async fn a_redisson_waiter_ahead_is_woken_and_never_granted(world: &World) {
         .await;
     world.quiet().await;
     held.release().await.unwrap();
-    // In 1.2 s our waiter sends two heartbeats. They must leave the free lock to the Redisson waiter, which acquires by itself.
+    // In 1.2 s our waiter polls. It must leave the free lock to the Redisson waiter, which acquires by itself.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     assert_eq!(world.admin(&["EXISTS", "job"]), "0");
     assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), JAVA);
@@ -132,7 +132,7 @@ async fn a_plain_lock_excludes_and_is_excluded_but_does_not_queue(world: &World)
     let held = plain.acquire().await.unwrap();
     assert!(fair(&theirs).try_acquire().await.unwrap().is_none());
     let next = waiting(world, &fair(&theirs)).await;
-    // The release of a plain lock notifies no queued waiter. The next heartbeat finds the free lock.
+    // The release of a plain lock notifies no queued waiter. The next poll finds the free lock.
     held.release().await.unwrap();
     let guard = granted(next).await;
     assert!(plain.try_acquire().await.unwrap().is_none());
@@ -174,7 +174,7 @@ async fn foreign_values_are_left_untouched(world: &World) {
     assert_eq!(world.keys(), ["job"]);
     let _ = world.admin(&["DEL", "job"]);
 
-    for key in [QUEUE, TIMEOUTS, WAITERS, HEARTBEATS] {
+    for key in [QUEUE, TIMEOUTS, WAITERS, WAKE] {
         let _ = world.admin(&["SET", key, "precious"]);
         let _ = world.admin(&["HSET", "job", "java:1", "1"]);
         match lock.acquire().await.unwrap_err() {

@@ -112,7 +112,7 @@ impl Subject {
     /// Waits until the lock agrees with the model.
     async fn agrees(&mut self, model: &Model) {
         let within = if std::mem::take(&mut self.lost) {
-            BEAT + ms(20)
+            POLL + ms(20)
         } else {
             ms(20)
         };

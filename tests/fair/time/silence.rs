@@ -9,21 +9,6 @@ async fn seeded(world: &World, name: &str, seed: u64) -> Client {
         .unwrap()
 }
 
-/// The number of clients of which the server keeps a heartbeat.
-fn known(world: &World) -> u64 {
-    let keys = world.keys();
-    let key = keys.iter().find(|key| {
-        key.starts_with("stanchion_fair_") && !key.starts_with("stanchion_fair_waiters")
-    });
-    key.map_or(0, |key| {
-        let count = match world.admin(&["TYPE", key]).as_str() {
-            "hash" => "HLEN",
-            _ => "ZCARD",
-        };
-        world.admin(&[count, key]).parse().unwrap()
-    })
-}
-
 /// Releases `held`, and asserts that the live waiter `next` acquires within the grace and `slack` ms.
 async fn succeeded(
     held: FairLockGuard,
@@ -42,7 +27,7 @@ async fn succeeded(
 #[tokio::test(start_paused = true)]
 async fn all_processes_that_fall_silent_delay_the_others_once() {
     for dead in [1, 4] {
-        // At every phase of their heartbeat, and of a hold that was granted to one of them.
+        // At every phase of a hold that was granted to one of them.
         for after in [0, 120, 260, 499, 900, 1300, 1600, 2500] {
             let (world, ours, theirs) = warm().await;
             let held = fair(&ours).acquire().await.unwrap();
@@ -98,7 +83,7 @@ async fn a_process_that_is_silent_for_less_than_the_grace_keeps_its_queue_entrie
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_stopped_for_a_while_evicts_no_waiter() {
-    // A step of its clock looks to the server like a stop: every heartbeat is stale at the next check.
+    // A step of its clock looks to the server like a stop.
     for jump in [1_600, 2_500, 10_000] {
         let (world, ours, theirs) = warm().await;
         let held = fair(&ours).acquire().await.unwrap();
@@ -195,7 +180,7 @@ async fn hundreds_of_processes_that_fall_silent_together_delay_the_others_once()
         let (client, mut waiters) = queued_client(&world, "silent", 1).await;
         silent.push((client, waiters.pop().unwrap()));
         if i % 25 == 0 {
-            // They send their heartbeats at different times.
+            // They are queued at different times.
             sleep(ms(20)).await;
         }
     }
@@ -211,10 +196,10 @@ async fn hundreds_of_processes_that_fall_silent_together_delay_the_others_once()
 }
 
 #[tokio::test(start_paused = true)]
-async fn heartbeats_of_finished_processes_do_not_accumulate() {
+async fn notes_of_finished_processes_do_not_accumulate() {
     let (world, ours, theirs) = warm().await;
     let mut held = fair(&ours).acquire().await.unwrap();
-    for round in 0..300 {
+    for round in 0..400 {
         // The queue is never empty, so its keys are never deleted as a whole.
         let brief = client(&world, "brief").await;
         let passing = waiting(&world, &fair(&brief)).await;
@@ -224,7 +209,12 @@ async fn heartbeats_of_finished_processes_do_not_accumulate() {
         brief.shutdown(ms(100)).await;
         held = granted(next).await;
         sleep(ms(50)).await;
-        assert!(known(&world) <= 120, "{} after {round}", known(&world));
+        let notes = world.admin(&["ZCARD", "stanchion_fair_wake:{job}"]);
+        // Those of 10 s.
+        assert!(
+            notes.parse::<u64>().unwrap() <= 210,
+            "{notes} after {round}"
+        );
     }
     held.release().await.unwrap();
     world.at_rest().await;
@@ -280,7 +270,7 @@ async fn a_restart_that_keeps_the_data_keeps_the_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_freed_while_waiters_reconnect_goes_to_the_first() {
+async fn a_lock_freed_while_waiters_reconnect_goes_to_one_that_is_back() {
     for away in [700, 2_200, 4_000] {
         let world = World::engine();
         let (_clients, held, waiters) = queue_of_eight(&world).await;
@@ -289,8 +279,12 @@ async fn a_lock_freed_while_waiters_reconnect_goes_to_the_first() {
         faults.restart(Data::Kept);
         sleep(ms(away)).await;
         faults.refuse_connections(Switch::Off);
-
-        served_in_order(&world, held, waiters).await;
+        held.release().await.unwrap();
+        let started = Instant::now();
+        all_served(waiters).await;
+        // The pause before a client connects again may be as long as the outage, 2 s at most.
+        assert!(started.elapsed() <= ms(2_500), "{:?}", started.elapsed());
+        world.at_rest().await;
     }
 }
 
@@ -374,9 +368,9 @@ async fn a_clock_stepped_back_evicts_dead_waiters_only() {
     world.at_rest().await;
 }
 
-/// An older version left a waiter in the queue. Its heartbeats are in a key that this version does not read.
+/// A waiter whose process is not connected, as an older version may have left it.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_of_an_older_version_does_not_block_the_queue() {
+async fn a_waiter_without_a_process_does_not_block_the_queue() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
     let elsewhere = "01234567-89ab-8def-8123-456789abcdef:1";
@@ -384,15 +378,16 @@ async fn a_waiter_of_an_older_version_does_not_block_the_queue() {
         redis.call('RPUSH', KEYS[1], ARGV[1]) redis.call('ZADD', KEYS[2], now + 600000, ARGV[1]) \
         redis.call('ZADD', KEYS[3], now * 1000, ARGV[1]) return 1";
     let _ = world.admin(&["EVAL", script, "3", QUEUE, TIMEOUTS, WAITERS, elsewhere]);
-    let next = waiting(&world, &fair(&theirs)).await;
+    let lock = fair(&theirs);
+    let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    eventually("the next waiter removes it", || {
+        !entries(&world).contains(&elsewhere.to_owned()) && queued(&world) == 1
+    })
+    .await;
+    let _ = world.admin(&["EVAL", script, "3", QUEUE, TIMEOUTS, WAITERS, elsewhere]);
     let started = Instant::now();
     held.release().await.unwrap();
-    let guard = granted(next).await;
-    assert!(
-        started.elapsed() <= FairLock::GRACE + ms(100),
-        "{:?}",
-        started.elapsed()
-    );
-    guard.release().await.unwrap();
+    granted(next).await.release().await.unwrap();
+    assert!(started.elapsed() < ms(10), "{:?}", started.elapsed());
     world.at_rest().await;
 }

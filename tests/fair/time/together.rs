@@ -49,7 +49,7 @@ async fn tasks_that_take_turns_cost_one_command_for_each_grant() {
             task.await.unwrap();
         }
         let (cost, grants) = (world.scripts_run() - before, turns * tasks);
-        // The first acquire and the last release of each task are scripts of their own. The rest of the allowance is for heartbeats.
+        // The first acquire and the last release of each task are scripts of their own. The rest of the allowance is for polls.
         assert!(cost <= grants + 2 * tasks + 16, "{cost} for {grants}");
         world.at_rest().await;
     }

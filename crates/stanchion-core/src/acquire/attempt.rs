@@ -233,22 +233,21 @@ async fn ask(
         since: limit.sent.saturating_sub(micros(sent.since(plan.began))),
         waits: plan.waits(),
         first,
-        queued: debt.is_queued(),
         approach: Approach {
             arrived: debt.arrived(),
             reason,
             polls: core.config.wake == Wake::Poll,
-            hears: debt.is_queued() && entry.hears_for_line(core, &**sync),
+            hears: entry.hears(core, debt),
         },
         within: other.and_then(|it| it.within.as_ref()),
         from: other.and_then(|it| it.from.as_ref()),
         ..limit.request(&debt.owner, plan.terms.first_asked(sent))
     };
     let call = sync.acquire(&request);
-    let is_newcomer = request.waits && !request.queued && plan.other.is_none();
+    let is_newcomer = request.waits && !debt.is_queued() && plan.other.is_none();
     let answer = if is_newcomer && entry.may_release(core, &**sync) {
         // Boxed: rare.
-        Box::pin(entry.ask_with_release(debt, limit, request.lease, &call)).await
+        Box::pin(entry.ask_with_release(debt, limit, &request, &call)).await
     } else {
         core.call(Path::Direct, &call).await
     };

@@ -139,7 +139,7 @@ pub(super) fn wait(
             };
             match attempt {
                 Attempt::Granted(hold) => {
-                    ticket.acquired(&hold);
+                    ticket.acquired(&hold, waited);
                     if waited && !asking.comes_anew() {
                         core.tell(|sink| sink.woken(sync.kind().name(), true));
                     }

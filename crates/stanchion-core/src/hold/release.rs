@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::hand_off::hand_off;
-use super::sweep::{Leftover, is_divided, persist, served, tend_soon};
+use super::sweep::{Leftover, finished, is_divided, persist, served, tend_soon};
 use crate::description::{Tenure, code_of};
 use crate::error::{LeaseLost, LostReason, ReleaseError};
 use crate::hold::state::HoldState;
@@ -170,7 +170,8 @@ async fn with_request(
         asks.answered(None);
         return publicly(state, path, Freed::No).await;
     };
-    match core.call(path, &call).await {
+    let answer = core.call(path, &call).await;
+    match answer.map(|reply| finished(core, &*state.sync, reply)) {
         Ok(Reply::Array(replies)) if replies.len() == 2 => {
             let mut replies = replies.into_iter();
             let (first, second) = (replies.next(), replies.next());
@@ -199,7 +200,7 @@ fn released(
 ) -> Result<(), ReleaseError> {
     let core = &state.core;
     if let Ok((reply, _)) = &done {
-        served(core, &state.sync, reply);
+        served(core, &*state.sync, reply);
     }
     let done = done.map(|(reply, resent)| (code_of(&reply), resent));
     let (end, outcome) = match done {

@@ -139,7 +139,7 @@ impl Released {
         let until = until.unwrap_or_else(|| core.clock.now() + LONGEST_OUTAGE);
         let done = persist(core, &*self.sync, Path::Background, &call, until, false).await;
         if let Ok((reply, _)) = done {
-            served(core, &self.sync, &reply);
+            served(core, &*self.sync, &reply);
         }
     }
 }

@@ -17,10 +17,6 @@ use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
-/// The beats of silence until the server has removed a place from its queue, and the last grant to that place has ended:
-/// four until the client is missed, four more if a client has returned after a cut, four for the grant, and four for skew.
-const FORGOTTEN: u32 = 16;
-
 /// The time after which the server grants no more to an entry in a queue: the TTL of a queue without requests plus the length of a grant by
 /// message (1.5 s), see `line.lua`.
 const STANDS: Duration = Duration::from_millis(151_500);
@@ -145,11 +141,7 @@ impl Debt {
             return Some(self.free_by());
         }
         // P8: the server may grant to a place in its queue or line until that place is given up.
-        if self.arrived() > 0 {
-            return Some((STANDS + self.core.config.response_timeout).into());
-        }
-        let server_queue = self.sync.server_queue().filter(|_| self.is_queued())?;
-        Some((server_queue.beat() * FORGOTTEN + self.core.config.response_timeout).into())
+        (self.arrived() > 0).then(|| (STANDS + self.core.config.response_timeout).into())
     }
 }
 
@@ -255,7 +247,7 @@ async fn sweep(
     let sent = core.clock.now();
     let first = persist(&core, &*sync, Path::Background, &call, hopeless, false).await;
     if let Ok((reply, _)) = &first {
-        served(&core, &sync, reply);
+        served(&core, &*sync, reply);
         // The receiver may have been dropped.
         if sent >= until {
             done.and_then(|done| done.send(()).ok());
@@ -303,26 +295,22 @@ pub(super) async fn persist(
     }
 }
 
-/// Evaluates the reply to a release where the server keeps a queue. Forwards a grant to a waiter of this process, and
-/// schedules the next clean-up of the queue: by then no other process may be left to do it.
-pub(super) fn served(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
-    let Some(queue) = sync.server_queue() else {
-        return;
-    };
-    if let [_, Reply::Bulk(grant), ..] = rest_of(reply)
-        && !grant.is_empty()
+/// Forwards a grant to a waiter of this process in the reply to a release.
+pub(super) fn served(core: &Core, sync: &dyn Synchronizer, reply: &Reply) {
+    if let [Reply::Bulk(grant), ..] = rest_of(reply)
+        && sync.server_queue().is_some()
     {
-        core.entries.granted(&**sync, grant);
-    }
-    if let Some(pause) = rest_of(reply).first().and_then(Reply::as_int).and_then(due) {
-        tend_in(core, queue.tend(), pause);
+        core.entries.granted(sync, grant);
     }
 }
 
 /// Reads the reply of a script that may have freed something for the queue of `sync`. If the script has
 /// not finished, the rest of its work on the queue is scheduled.
 pub(crate) fn finished(core: &Arc<Core>, sync: &dyn Synchronizer, reply: Reply) -> Reply {
-    finished_by(core, reply, || sync.line()?.tend(false))
+    finished_by(core, reply, || match sync.server_queue() {
+        Some(queue) => Some(queue.tend()),
+        None => sync.line()?.tend(false),
+    })
 }
 
 /// As [`finished`], for a queue whose call to finish the work is made by `tend`.

@@ -4,7 +4,7 @@
 //! All waiters of one subject in one process share one [`LockEntry`]: one subscription, one poll timer. This file locks the queue, passes
 //! an event to it, and carries out the effects ([`LockEntry::event`]). The queue decides.
 //!
-//! The waiters that send requests depend on the [`Sharing`] of the synchronizer:
+//! The waiters that send requests depend on the [`Sharing`](crate::description::Sharing) of the synchronizer:
 //!
 //! * `Exclusive`: only the first; the next moves up when it leaves.
 //! * `Together`, `Permits`: new waiters concurrently, until one is refused. Then the first; a grant to it lets the next send a request.
@@ -33,7 +33,7 @@ use super::subscriptions::Ear;
 use super::ticket::Applicant;
 use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item};
-use crate::description::{Heard, Sharing, Subject, Synchronizer};
+use crate::description::{Heard, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
 use crate::line::Reason;
@@ -66,8 +66,6 @@ pub(super) struct State {
     slot: Option<(Moment, Slot)>,
     /// The first request of a waiter, which a release may make. Here for one turn of the tasks.
     pub(super) piggyback: Option<Piggyback>,
-    /// True while a heartbeat is under way. At most one is, so a slow server does not collect them.
-    pub(super) attending: bool,
 }
 
 impl State {
@@ -237,16 +235,14 @@ impl LockEntry {
         if state.queue.is_for_facts() {
             return self.tell(&core, state, payload);
         }
-        let heard = match sync.server_queue() {
-            Some(server_queue) => server_queue.hear(payload),
-            None => queue::hear(payload),
-        };
+        let heard = queue::hear(payload);
         let to = match whom {
             Ear::Waiter(owner) => Some(owner.as_str()),
             Ear::Queue | Ear::Line => None,
         };
         let begin = |it: Begin<'_, Shell>| self.begin(&core, &heard, it);
-        state.queue.message(&*core, to, heard, begin);
+        let subscribed = sync.server_queue().is_some() && core.subscriptions.hears(&self.channel);
+        state.queue.message(&*core, to, subscribed, heard, begin);
         self.carry_out(&core, state);
     }
 
@@ -276,14 +272,8 @@ impl LockEntry {
     }
 
     /// Lets the first waiter send a request because the poll timer has fired.
-    pub(crate) fn poll_now(&self, core: &Arc<Core>) {
-        let mut state = self.state();
-        let sharing = state.queue.first().map(|first| first.want.sharing());
-        state.queue.timer(&**core);
-        if sharing == Some(Sharing::Queued) {
-            self.attend(core, &mut state, core.clock.now());
-        }
-        self.carry_out(core, state);
+    pub(crate) fn poll_now(&self, core: &Core) {
+        self.event(core, LocalQueue::timer);
     }
 
     /// Lets the first waiter send a request because the subscription was confirmed, or lost.
@@ -294,8 +284,8 @@ impl LockEntry {
     /// Lets the first waiter send a request for `reason`.
     pub(super) fn ask_again(&self, reason: Reason) {
         // Confirmed: a message may have been missed before. Lost: the server may be unreachable, and waiters poll more often
-        // from now on. The first waiter is enough also where the server keeps the queue: its answer names the waiter of this
-        // process that was granted.
+        // from now on. The first waiter is enough also where the server keeps the queue: its reply names the waiter of this
+        // process that was granted, and reports that the server has removed entries.
         if let Some(core) = self.core.upgrade() {
             self.event(&core, |queue, _| queue.admit(reason));
         }

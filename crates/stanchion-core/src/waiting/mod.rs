@@ -3,8 +3,7 @@
 //! `queue` is the state machine that decides which waiter sends a request, and when. It does no I/O. `lock_entry` puts a queue behind a mutex, with
 //! its timer and its messages, and carries out its effects; `shell` has the types that the queue stores for the client. `entries` is the table
 //! of queues, `ticket` one waiter's place, `facts` passes final events to all waiters, `successor` hands a hold to a waiter, `relay` receives
-//! Redisson's releases for a queue on the server, `server_queue` sends heartbeats for queues that the server keeps, `piggyback` sends a waiter's
-//! request with a release, `subscriptions` turns messages into wake-ups, `survey` lists the waiters, and `census` counts them.
+//! Redisson's releases for a queue on the server, `piggyback` sends a waiter's request with a release, `subscriptions` turns messages into wake-ups, `survey` lists the waiters, and `census` counts them.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
@@ -24,8 +23,8 @@
 //! # Foreign code
 //! A waker or a guard may own any value, even one that locks the same mutex again. Therefore a waiter's waker is called, cloned and
 //! dropped, and a [`Hold`](crate::hold::handle::Hold) is dropped, with none of these mutexes held: `Effects` collects them until the
-//! queue is unlocked. The client's own tasks are exempt: under a queue's mutex the bells of `Timetable` and `Subscriptions` may ring
-//! and `LockEntry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
+//! queue is unlocked. The client's own tasks are exempt: under a queue's mutex the bells of `Timetable` and `Subscriptions` may ring,
+//! and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
 mod census;
@@ -35,7 +34,6 @@ mod lock_entry;
 mod piggyback;
 pub mod queue;
 mod relay;
-mod server_queue;
 mod shell;
 mod subscriptions;
 mod successor;

@@ -14,6 +14,7 @@ use crate::description::{Request, Synchronizer};
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
 use crate::lease::Lease;
+use crate::line::Approach;
 use crate::shared::Core;
 use crate::wire::Limit;
 use crate::wire_owner::WireOwner;
@@ -26,6 +27,7 @@ pub(crate) struct Piggyback {
     owner: WireOwner,
     lease: Lease,
     limit: Limit,
+    approach: Approach,
     answer: oneshot::Sender<Option<Result<Reply, Failure>>>,
 }
 
@@ -49,6 +51,7 @@ impl Piggyback {
     fn request(&self) -> Request<'_> {
         Request {
             waits: true,
+            approach: self.approach,
             ..self.limit.request(&self.owner, self.lease)
         }
     }
@@ -71,7 +74,7 @@ impl LockEntry {
         &self,
         debt: &Debt,
         limit: Limit,
-        lease: Lease,
+        request: &Request<'_>,
         call: &Call,
     ) -> Result<Reply, Failure> {
         let core = &debt.core;
@@ -79,8 +82,9 @@ impl LockEntry {
         let ahead = self.take_or_put(|| Piggyback {
             sync: Arc::clone(&debt.sync),
             owner: debt.owner.clone(),
-            lease,
+            lease: request.lease,
             limit,
+            approach: request.approach,
             answer,
         });
         if let Some(ahead) = ahead {

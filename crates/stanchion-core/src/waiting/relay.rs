@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::lock_entry::LockEntry;
 use super::subscriptions::Ear;
 use crate::description::Synchronizer;
-use crate::hold::sweep::finished;
+use crate::hold::sweep::{Debt, finished};
 use crate::line::{Reason, Role};
 use crate::shared::Core;
 use stanchion_transport::Path;
@@ -16,9 +16,14 @@ fn is_redissons(payload: &[u8]) -> bool {
 }
 
 impl LockEntry {
-    /// Returns whether this client is subscribed to the releases of Redisson's clients.
-    pub(crate) fn hears_for_line(&self, core: &Core, sync: &dyn Synchronizer) -> bool {
-        let channel = sync.line().and_then(|line| line.neighbours(self.name()));
+    /// Returns whether this client is subscribed to the releases of Redisson's clients; in a queue with an entry for each waiter, to its own
+    /// channel.
+    pub(crate) fn hears(&self, core: &Core, debt: &Debt) -> bool {
+        if debt.sync.server_queue().is_some() {
+            return core.subscriptions.hears(self.channel());
+        }
+        let line = debt.sync.line().filter(|_| debt.is_queued());
+        let channel = line.and_then(|line| line.neighbours(self.name()));
         channel.is_some_and(|channel| core.subscriptions.hears(channel))
     }
 

@@ -69,10 +69,6 @@ impl Want for Arc<dyn Synchronizer> {
         // An entry for several names is not granted, but notified.
         other.in_parts() && self.in_parts() && other.kind() == self.kind()
     }
-
-    fn beat(&self) -> Option<Duration> {
-        Some(self.server_queue()?.beat())
-    }
 }
 
 impl Owed<Shell> for Arc<Debt> {

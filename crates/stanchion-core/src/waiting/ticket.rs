@@ -117,18 +117,23 @@ impl Ticket {
             self.core.subscriptions.want_for(&self.entry, &whom, &own);
         }
         let placed = hint.placed();
+        let (granted, forgotten) = match hint {
+            Hint::Queue {
+                granted, forgotten, ..
+            } => (granted.clone(), *forgotten),
+            _ => (None, false),
+        };
         self.entry.play(&self.core, &**sync, hint.role());
         let refused = Refused {
             ttl,
             placed,
             debt: Arc::clone(debt),
             // R8: at maxmemory an entry cannot be renewed, and is still there.
-            has_entry: placed.is_some() || debt.arrived() > 0,
-            forgotten: *hint == Hint::Forgotten,
+            has_entry: sync.line().is_some() && (placed.is_some() || debt.arrived() > 0),
+            granted,
+            forgotten,
             subscribed,
         };
-        // A grant that the hint reports is ignored here: the grant's own message is faster than a request of that waiter would be. If the
-        // message is lost, the next heartbeat's answer reports the grant.
         self.event(|queue, cx| queue.refused(cx, place, refused))
     }
 
@@ -155,12 +160,12 @@ impl Ticket {
         self.event(|queue, cx| queue.unanswered(cx, place, tolerance, outage))
     }
 
-    /// Leaves the queue with `hold`, and wakes the waiters that may hold concurrently.
-    pub(crate) fn acquired(&mut self, hold: &Hold) {
+    /// Leaves the queue with `hold`, and wakes the waiters that may hold concurrently. `refused`: an earlier request was refused.
+    pub(crate) fn acquired(&mut self, hold: &Hold, refused: bool) {
         let Some(place) = self.place.take() else {
             return;
         };
-        let other = self.event(|queue, cx| queue.acquired(cx, place, hold, hold.next()));
+        let other = self.event(|queue, cx| queue.acquired(cx, place, hold, hold.next(), refused));
         // A grant by message crossed this reply. If both are of one owner, the release of one would free the other. A second permit is
         // released.
         if let Some(other) = other
@@ -173,9 +178,8 @@ impl Ticket {
     /// Subscribes, and plans a poll in case a message is lost (P4).
     pub(crate) fn stand_by(&self) {
         let subscribed = self.core.subscriptions.want(&self.entry);
-        let sync = &self.applicant.sync;
         self.event(|queue, cx| {
-            let pause = queue.pause(cx, sync, None, subscribed);
+            let pause = queue.pause(cx, None, subscribed);
             queue.poll_by(cx.now() + pause, Reason::Turn);
         });
     }

@@ -19,6 +19,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         pop(ctx, args, "rpop", End::Back)
     }),
     Spec::new("lindex", 3, 0, lindex),
+    Spec::new("linsert", 5, WRITE | DENY_OOM, linsert),
     Spec::new("lrem", 4, WRITE, lrem),
     Spec::new("lrange", 4, 0, lrange),
     Spec::new("llen", 2, 0, llen),
@@ -85,6 +86,22 @@ fn lindex(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         .filter(|_| at >= 0 || at.unsigned_abs() <= list.len() as u64)
         .and_then(|range| list.get(range.start));
     Ok(element.map_or(Reply::Nil, Reply::bulk))
+}
+
+fn linsert(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let behind = match args[2].to_ascii_lowercase().as_slice() {
+        b"before" => 0,
+        b"after" => 1,
+        _ => return Err(Failure::syntax()),
+    };
+    let Some(list) = ctx.keyspace().list_mut(&args[1])? else {
+        return Ok(Reply::Int(0));
+    };
+    let Some(at) = list.iter().position(|element| *element == args[3]) else {
+        return Ok(Reply::Int(-1));
+    };
+    list.insert(at + behind, args[4].to_vec());
+    Ok(Reply::count(list.len()))
 }
 
 fn lrem(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -24,6 +24,11 @@ impl List {
         self.elements.push_back(element);
     }
 
+    pub(crate) fn insert(&mut self, at: usize, element: Vec<u8>) {
+        self.bytes += element.len();
+        self.elements.insert(at, element);
+    }
+
     pub(crate) fn pop_front(&mut self) -> Option<Vec<u8>> {
         let element = self.elements.pop_front();
         self.without(element)

@@ -48,6 +48,7 @@ impl<P: Copied> Clone for Queue<P> {
         let kept = Kept {
             by_owner: self.kept.by_owner.clone(),
             restamp: self.kept.restamp,
+            pause: self.kept.pause,
         };
         Self {
             waiters: self.waiters.clone(),

@@ -16,6 +16,9 @@ use stanchion_transport::Moment;
 /// The interval at which a queue on the server polls as a whole, if no shorter one is configured: see `line.lua`.
 const POLL: Duration = Duration::from_secs(5);
 
+/// The longest time to a poll at a random moment: see `line.lua`.
+const LONGEST_POLL: Duration = Duration::from_secs(120);
+
 /// The time after which the server takes a grant of plain permits back that was not confirmed (0.5 s), and a little more.
 const UNCONFIRMED: Duration = Duration::from_millis(510);
 
@@ -30,7 +33,9 @@ pub struct Refused<P: Parts> {
     pub debt: P::Debt,
     /// True if the server has an entry by now, from this request or an earlier one.
     pub has_entry: bool,
-    /// True if the server has lost the places of all waiters.
+    /// If each waiter has an entry on the server: the one that holds, by the reply. The message of its grant may be lost.
+    pub granted: Option<String>,
+    /// True if the server had removed the entry of this waiter.
     pub forgotten: bool,
     /// True if the subscription to messages is confirmed.
     pub subscribed: bool,
@@ -158,6 +163,7 @@ impl<P: Parts> Queue<P> {
             ttl,
             placed,
             debt,
+            granted,
             forgotten,
             subscribed,
             ..
@@ -177,25 +183,26 @@ impl<P: Parts> Queue<P> {
         } else {
             self.give_up(Some(debt));
         }
+        let heeded = self.heed(place, granted.as_deref(), forgotten);
         // Invariant 2: a wake came during the attempt, and the answer may be older than it.
         match due {
-            _ if forgotten => self.admit_all(),
+            _ if heeded => {}
             Some((at, reason)) if at <= cx.now() => self.admit(reason),
             _ => self.make_known(cx),
         }
         self.refused = self.refused.saturating_add(1);
-        // A waiter sends a request now, and its reply plans the next poll.
-        if self.first_is_woken() && !forgotten {
-            return stands;
-        }
         let Some(waiter) = self.waiters.get(&place) else {
             return stands;
         };
         let (sharing, in_line) = (waiter.want.sharing(), waiter.want.is_in_line());
+        // A waiter sends a request now, and its reply plans the next poll.
+        if self.first_is_woken() && sharing != Sharing::Queued {
+            return stands;
+        }
         let several = matches!(sharing, Sharing::Queued | Sharing::Permits(_))
             || sharing == Sharing::Together && in_line;
         let Some(placed) = placed else {
-            let at = cx.now() + self.pause(cx, &waiter.want, ttl, subscribed);
+            let at = cx.now() + self.pause(cx, ttl, subscribed);
             // If several waiters send requests, one with a long pause must not delay the poll of another.
             match several {
                 true => self.poll_by(at, Reason::Turn),
@@ -219,6 +226,13 @@ impl<P: Parts> Queue<P> {
         due: Option<(Moment, Reason)>,
     ) {
         let interval = cx.poll_interval();
+        let several = self.first_sharing() == Some(Sharing::Queued);
+        let ttl = if several && placed.spread {
+            self.kept.pause = ttl.unwrap_or_default();
+            Some(self.spread())
+        } else {
+            ttl
+        };
         let pause = match ttl {
             _ if cx.polls() => {
                 let pause = spin(cx, self.refused);
@@ -236,14 +250,43 @@ impl<P: Parts> Queue<P> {
             Some(ttl) => after_expiry(cx, ttl).min(interval),
             None => interval,
         };
-        let reason = if placed.asks {
-            Reason::Told
-        } else {
-            Reason::Look
+        let reason = match placed.asks {
+            true => Reason::Told,
+            // A stopgap, which the next reply replaces.
+            false if several && !subscribed => Reason::Turn,
+            false => Reason::Look,
         };
         let planned = (cx.now() + pause, reason);
         let (at, reason) = due.filter(|(at, _)| *at <= planned.0).unwrap_or(planned);
-        self.poll_at(at, reason);
+        // If each waiter has an entry, the reply to one of them must not delay the poll that another has planned, nor add one.
+        let is_planned = self.poll.is_some_and(|(_, reason)| reason != Reason::Turn);
+        match several && (is_planned || !subscribed) {
+            true if placed.spread && subscribed => {}
+            true => self.poll_by(at, reason),
+            false => self.poll_at(at, reason),
+        }
+    }
+
+    /// The longest time to a poll at a random moment, if each waiter has an entry on the server: together they poll at a constant rate.
+    fn spread(&self) -> Duration {
+        let waiters = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
+        (self.kept.pause / waiters.max(1)).min(LONGEST_POLL)
+    }
+
+    /// Lets other waiters send requests after the reply to the one at `place`, if each has an entry on the server. Returns whether one does.
+    fn heed(&mut self, place: u64, granted: Option<&str>, forgotten: bool) -> bool {
+        // P3: the message of this grant may be lost. The request of that waiter finds the grant.
+        if let Some(place) = granted.and_then(|owner| self.kept.by_owner.get(owner).copied()) {
+            self.nudge(place);
+            return true;
+        }
+        // The server may have removed the entries of the others, too.
+        let is_first = self.first_place().is_some_and(|(first, _)| first == place);
+        if forgotten && is_first {
+            self.admit_all_but(Some(place));
+            return true;
+        }
+        false
     }
 
     /// Handles a message for the queue, or for the waiter with the owner `to`. `begin` makes the hold of a grant.
@@ -251,11 +294,14 @@ impl<P: Parts> Queue<P> {
         &mut self,
         cx: &dyn Context,
         to: Option<&str>,
+        subscribed: bool,
         heard: Heard<'_>,
         begin: impl FnOnce(Begin<'_, P>) -> Option<P::Hold>,
     ) {
         match (heard, to) {
-            (Heard::Granted(granted), _) => self.granted_by_message(cx, &granted, begin),
+            (Heard::Granted(granted), _) => {
+                self.granted_by_message(cx, &granted, subscribed, begin);
+            }
             (Heard::Head(owner, pause), _) => {
                 // P4: the head polls at least once in this interval.
                 let pause = (pause + Duration::from_millis(1)).min(cx.poll_interval());
@@ -297,6 +343,7 @@ impl<P: Parts> Queue<P> {
         &mut self,
         cx: &dyn Context,
         granted: &Granted<'_>,
+        subscribed: bool,
         begin: impl FnOnce(Begin<'_, P>) -> Option<P::Hold>,
     ) {
         // P1: the first copy has made a hold, or has been given back.
@@ -316,8 +363,10 @@ impl<P: Parts> Queue<P> {
             return;
         };
         // P2: a user of another counter, or of none, may have minted. Then the waiter's own request finds the grant, and mints.
-        let own = waiter.want.fence();
-        if granted.fence.is_some_and(|fence| fence.as_bytes() != own) {
+        if granted.fence.as_bytes() != waiter.want.fence() {
+            if self.kept.by_owner.contains_key(granted.owner) {
+                return self.nudge(place);
+            }
             // The first waiter's request finds the grant, or gives it back.
             self.entry = debt.map(|debt| Entry { debt, off: true });
             self.admit(Reason::Turn);
@@ -339,16 +388,27 @@ impl<P: Parts> Queue<P> {
             // Other waiters may hold concurrently, and the grant has used up the entry of this process.
             self.granted(sharing, 0);
         }
+        // The poll that was planned may have been that of the head of the queue on the server.
+        if sharing == Sharing::Queued && subscribed && self.waiters.len() > 1 {
+            let longest = self.spread().max(cx.poll_interval());
+            self.poll_at(cx.now() + cx.jitter(longest), Reason::Look);
+        }
     }
 
     /// Lets the first waiter send a request at `at` for `reason`, after a message about the entry of `owner`. Another entry has
     /// been given up already.
     fn notified(&mut self, cx: &dyn Context, owner: &str, at: Moment, reason: Reason) {
-        if !self.is_about(owner) && self.handing.is_none() {
+        let kept = self.kept.by_owner.get(owner).copied();
+        if kept.is_none() && !self.is_about(owner) && self.handing.is_none() {
             return;
         }
         self.refused = 0;
-        if self.handing.is_some() || !self.first_is_parked() {
+        if let Some(place) = kept {
+            match at == Moment::ZERO {
+                true => self.nudge(place),
+                false => self.poll_at(at, reason),
+            }
+        } else if self.handing.is_some() || !self.first_is_parked() {
             self.remember(at, reason);
             if let Some(Sharing::Permits(_)) = self.first_sharing() {
                 // The requesting waiter may never take its reply (invariant 3). Another retries after the server has taken the grant back.

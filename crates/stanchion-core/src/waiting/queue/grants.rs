@@ -56,7 +56,7 @@ mod tests {
             token: None,
             now,
             lease: Duration::from_millis(1500),
-            fence: None,
+            fence: "-",
         }
     }
 

@@ -93,8 +93,12 @@ impl<P: Parts> Queue<P> {
                     self.give_turn(place, Turn::Try(Reason::Turn));
                 }
             }
-            // The server selects the next holder.
-            Sharing::Queued => {}
+            // The server selects the next holder. A wake-up during the attempt is for another waiter, too.
+            Sharing::Queued => {
+                if let Some((_, reason)) = self.due.take() {
+                    self.admit(reason);
+                }
+            }
         }
     }
 

@@ -22,7 +22,7 @@ fn read(payload: &[u8]) -> Option<Heard<'_>> {
             token: FencingToken::new(number(parts.next())?),
             now: number(parts.next())?,
             lease: Duration::from_millis(number(parts.next())?),
-            fence: Some(parts.next()?),
+            fence: parts.next()?,
         }),
         "N" => Heard::Head(owner, Duration::from_millis(number(parts.next())?)),
         "P" => Heard::Try(owner, Duration::from_millis(number(parts.next())?)),
@@ -42,7 +42,7 @@ mod tests {
             token: FencingToken::new(9),
             now: 5,
             lease: Duration::from_millis(1500),
-            fence: Some("the counter"),
+            fence: "the counter",
         });
         assert_eq!(hear(b"G u:7 9 5 1500 the counter"), granted);
         let head = Heard::Head("u:7", Duration::from_secs(30));

@@ -19,9 +19,9 @@ mod messages;
 mod parts;
 mod waiters;
 
-use std::borrow::Borrow as _;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::time::Duration;
 
 use crate::description::Sharing;
 use crate::line::Reason;
@@ -162,6 +162,8 @@ struct Kept<P: Parts> {
     by_owner: HashMap<P::Owner, u64>,
     /// The time at which all waiters send their requests again.
     restamp: Moment,
+    /// The longest time to a poll at a random moment, by the last reply.
+    pause: Duration,
 }
 
 /// The queue of one subject in one process.
@@ -220,6 +222,7 @@ impl<P: Parts> Default for Queue<P> {
             kept: Kept {
                 by_owner: HashMap::new(),
                 restamp: Moment::ZERO,
+                pause: Duration::ZERO,
             },
             out: Effects::default(),
         }
@@ -302,11 +305,6 @@ impl<P: Parts> Queue<P> {
     /// Returns whether a later waiter needs no earlier message: a fact is in every later reply, too.
     pub(crate) const fn is_for_facts(&self) -> bool {
         self.facts
-    }
-
-    /// Returns whether the waiter with the owner `owner` is here, where the server keeps all waiters.
-    pub(crate) fn keeps(&self, owner: &P::Owner) -> bool {
-        self.kept.by_owner.contains_key(owner.borrow())
     }
 
     /// Returns whether another requesting waiter may have been granted, or a holder of this process exists.
@@ -399,12 +397,12 @@ impl<P: Parts> Queue<P> {
         }
     }
 
-    /// Lets all parked waiters send requests.
-    pub(crate) fn admit_all(&mut self) {
+    /// Lets all parked waiters but the one at `place` send requests.
+    fn admit_all_but(&mut self, place: Option<u64>) {
         let parked: Vec<u64> = self
             .waiters
             .iter()
-            .filter(|(_, waiter)| waiter.is_parked())
+            .filter(|(other, waiter)| waiter.is_parked() && Some(**other) != place)
             .map(|(place, _)| *place)
             .collect();
         for place in parked {

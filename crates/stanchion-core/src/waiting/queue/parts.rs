@@ -55,9 +55,6 @@ pub trait Want {
 
     /// Returns whether an entry for `other`, which the server notifies and does not grant to, can go on as one for this waiter.
     fn continues_entry(&self, other: &Self) -> bool;
-
-    /// The longest pause between polls where the server keeps all waiters.
-    fn beat(&self) -> Option<Duration>;
 }
 
 /// The right to an entry on the server.

@@ -15,9 +15,9 @@ pub(super) const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
 /// The first and the longest pause between polls of a client that receives no messages.
 const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(128));
 
-/// The interval at which every waiter sends its request again if the server keeps the queue: a quarter of the time after which Redisson
-/// takes a waiter for dead (its `fairLockWaitTimeout`, 300 s).
-const RESTAMP: Duration = Duration::from_secs(75);
+/// The interval at which every waiter sends its request again if the server keeps the queue. With the longest pause until the next poll (120 s),
+/// it is shorter than the time after which Redisson takes a waiter for dead (its `fairLockWaitTimeout`, 300 s).
+const RESTAMP: Duration = Duration::from_secs(150);
 
 /// The pause until a key with `ttl` left has expired: an expiry sends no message. One millisecond more, because a key still
 /// exists during its last one; and a jitter, so that processes do not send requests at the same instant.
@@ -177,13 +177,15 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Removes the waiter at `place`, which has got `hold` in a reply, and wakes the waiters that may hold concurrently. `next`: the moment
-    /// at which the next waiter can be granted, if the reply contained it. Returns a hold that a message gave to the waiter at the same time.
+    /// at which the next waiter can be granted, if the reply contained it. `refused`: an earlier request was refused. Returns a hold that a message
+    /// gave to the waiter at the same time.
     pub fn acquired(
         &mut self,
         cx: &dyn Context,
         place: u64,
         hold: &P::Hold,
         next: Option<Moment>,
+        refused: bool,
     ) -> Option<P::Hold> {
         let sharing = hold.sharing();
         if sharing.has_one_holder() {
@@ -198,6 +200,10 @@ impl<P: Parts> Queue<P> {
                 self.poll_by(next, Reason::Turn);
             }
             None => self.granted(sharing, asked_before),
+        }
+        if refused && sharing == Sharing::Queued {
+            // No message has granted. If it was lost, or sent while this process was cut off, entries of others may be gone, too.
+            self.admit(Reason::Turn);
         }
         self.keep_polling(cx);
         match self.out.removed.as_mut()?.turn.take() {
@@ -259,13 +265,11 @@ impl<P: Parts> Queue<P> {
     /// the next waiter.
     pub(super) fn keep_polling(&mut self, cx: &dyn Context) {
         let removed = self.out.removed.as_ref().map(|waiter| &waiter.want);
-        if let Some(want) = removed.filter(|want| want.sharing() != Sharing::Exclusive)
+        if removed.is_some_and(|want| want.sharing() != Sharing::Exclusive)
             && !self.waiters.is_empty()
             && self.poll.is_none()
         {
-            let longest = cx.poll_interval();
-            let pause = want.beat().map_or(longest, |it| it.min(longest));
-            self.poll_at(cx.now() + pause, Reason::Look);
+            self.poll_at(cx.now() + cx.poll_interval(), Reason::Look);
         }
     }
 
@@ -291,10 +295,13 @@ impl<P: Parts> Queue<P> {
         };
         match sharing {
             Sharing::Queued => {
-                // The heartbeat keeps the places of all waiters on the server. A waiter's own request only renews its deadline (F7).
+                // Invariant 3: the reply plans the next poll, but its waiter may never take it.
+                self.poll_at(cx.now() + cx.poll_interval(), Reason::Turn);
                 if cx.now() >= self.kept.restamp {
                     self.kept.restamp = cx.now() + RESTAMP;
-                    self.admit_all();
+                    self.admit_all_but(None);
+                } else {
+                    self.admit_another(reason);
                 }
             }
             // The requesting waiters may never take their replies (invariant 3), so another sends a request, too.
@@ -322,25 +329,17 @@ impl<P: Parts> Queue<P> {
     pub(crate) fn pause(
         &self,
         cx: &dyn Context,
-        want: &P::Want,
         ttl: Option<Duration>,
         subscribed: bool,
     ) -> Duration {
-        let mut pause = if cx.polls() {
+        let pause = if cx.polls() {
             spin(cx, self.refused)
         } else if subscribed {
             cx.poll_interval()
         } else {
             POLL_UNSUBSCRIBED
         };
-        if let Some(beat) = want.beat() {
-            // The poll of such a queue is its heartbeat. Without it the server takes this process for dead (P7).
-            pause = pause.min(beat);
-        }
-        if let Some(ttl) = ttl {
-            pause = pause.min(after_expiry(cx, ttl));
-        }
-        pause
+        ttl.map_or(pause, |ttl| pause.min(after_expiry(cx, ttl)))
     }
 
     /// Ends the wait of an empty queue: its poll, and its entry on the server.

@@ -76,10 +76,6 @@ impl<K: Kind> Want for Wanted<K> {
     fn continues_entry(&self, _: &Self) -> bool {
         false
     }
-
-    fn beat(&self) -> Option<Duration> {
-        None
-    }
 }
 
 /// The right of an owner to its entry. The client keeps what that owner has on the server.

@@ -184,7 +184,7 @@ impl<K: Kind> Client<K> {
         let mut begun = None;
         self.event(step, |it, cx| {
             let mut queue = std::mem::take(&mut it.queue);
-            queue.message(cx, None, heard, |grant: Begin<'_, Model<K>>| {
+            queue.message(cx, None, true, heard, |grant: Begin<'_, Model<K>>| {
                 let owner = match &grant.debt {
                     Some(debt) => Self::number_of(&debt.owner),
                     None => Self::number_of(grant.waiter.owner()),
@@ -225,7 +225,9 @@ impl<K: Kind> Client<K> {
                     true => self.begin_again(owner, number(reply), sent),
                     false => self.begin(owner, number(reply), sent, None),
                 };
-                let other = self.event(step, |it, cx| it.queue.acquired(cx, place, &hold, None));
+                let other = self.event(step, |it, cx| {
+                    it.queue.acquired(cx, place, &hold, None, false)
+                });
                 self.take(step, place, &hold);
                 if let Some(other) = other.filter(|other| other.owner != hold.owner) {
                     self.release_hold(step, Self::number_of(&other.owner));
@@ -256,6 +258,7 @@ impl<K: Kind> Client<K> {
                 owner: self.wire(owner),
             },
             has_entry,
+            granted: None,
             forgotten: false,
             subscribed,
         };
