@@ -314,7 +314,7 @@ async fn a_user_without_channel_rights_releases_and_acquires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_with_a_hundred_waiters_rarely_polls() {
+async fn a_process_with_a_hundred_waiters_polls_as_one() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let held = fair(&client).acquire().await.unwrap();
@@ -328,7 +328,8 @@ async fn a_process_with_a_hundred_waiters_rarely_polls() {
     let before = scripts();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let polls = scripts() - before;
-    assert!(polls <= 1, "{polls} scripts in two seconds");
+    // The poll interval of this client is half a second.
+    assert!((2..=5).contains(&polls), "{polls} scripts in two seconds");
     held.release().await.unwrap();
     let served = waiters
         .into_iter()

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 mod dropped;
+mod idle;
 mod lost;
 mod model;
 mod silence;

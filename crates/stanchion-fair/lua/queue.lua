@@ -34,7 +34,7 @@ local function process(owner) return string.sub(owner, 1, 36) end
 local function is_ours(owner) return string.sub(owner, 15, 15) == '8' end
 
 -- Notes are times in us: of the last request of a client without a subscription, `watched` of the last poll that was planned for the newest
--- waiter, `called` of the last call.
+-- waiter, `called` of the last call, `lost` and an owner of the last loss of a grant by message, and the waiter that lost it.
 local function note(what)
   call('ZREMRANGEBYSCORE', wake, '-inf', us - wake_ms * 1000)
   call('ZADD', wake, us, what)
@@ -102,8 +102,8 @@ local function watch(ms)
   tell(last, 'N', ms + 50)
 end
 
--- A live process did not use a grant by message: the message was lost, or the process is stopped. Others may be stopped, too, so each of
--- the first ones is called, and only those that answer are granted the lock.
+-- A process did not use a grant by message: the message was lost, or the process is stopped or cut off. Others may be, too, so each of the
+-- first ones is called, and only those that answer are granted the lock.
 local function call_all(me)
   note('called')
   local called = {}
@@ -154,7 +154,14 @@ local function settle(me, lease, freed)
   if gone and gone ~= holder and not call('ZSCORE', timeouts, gone) then
     -- Its grant by message has ended, or a Redisson client has removed its place (F8). A live process takes the place again.
     call('ZREM', waiters, gone)
-    if tell(gone, 'P', 0) > 0 and left == -2 and not freed then call_all(me) end
+    local told = tell(gone, 'P', 0)
+    if left == -2 and not freed then
+      call_all(me)
+      if told > 0 then
+        note('lost')
+        note(gone)
+      end
+    end
   end
   local called, token = age('called'), nil
   for _ = 1, sweep do
@@ -176,6 +183,10 @@ local function settle(me, lease, freed)
       end
       drop_head(head)
     elseif left ~= -2 then
+      return 0
+    elseif head == me and age('lost') < call_ms and age(me) == math.huge then
+      -- The waiter that lost its grant is about to answer.
+      due = call_ms - called
       return 0
     elseif head == me then
       -- Minting comes first, because it may fail.
@@ -249,6 +260,13 @@ local function farewell(owner, found, freed)
     call('ZREM', waiters, owner)
     return settle(nil, nil, freed)
   end)
+  if not settled then
+    -- If the error lasts, the next waiter gets it as the reply to its own request.
+    pcall(function()
+      local head = first()
+      if head then tell(head, 'N', 500) end
+    end)
+  end
   local code = found and (settled and told or -1) or -2
   return own == '' and code or { code, us, own }
 end
