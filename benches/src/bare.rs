@@ -228,7 +228,7 @@ impl BareFair {
             format!("redisson_lock_queue:{{{name}}}"),
             format!("redisson_lock_timeout:{{{name}}}"),
             format!("stanchion_fair_waiters:{{{name}}}"),
-            format!("stanchion_fair_heard:{{{name}}}"),
+            format!("stanchion_fair_wake:{{{name}}}"),
             format!("stanchion_fence:{{{name}}}"),
         ];
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -241,14 +241,14 @@ impl BareFair {
         };
         for nth in 0..owners {
             let (from, to) = (owner(nth), owner((nth + owners - 1) % owners));
-            let args = [&common[..], &[&from, &to, LEASE, NOT_AFTER]].concat();
+            let args = [&common[..], &[&from, &to, LEASE, NOT_AFTER, "1"]].concat();
             let turn = Invocation::new(FAIR_RELEASE_AND_ACQUIRE, &keys, &args);
             turn.load(&mut fair.connection).await?;
             fair.turns.push(turn);
         }
         for nth in 0..owners - 1 {
             let owner = owner(nth);
-            let args = [&common[..], &[&owner, LEASE, NOT_AFTER, "new"]].concat();
+            let args = [&common[..], &[&owner, LEASE, NOT_AFTER, "0", "1"]].concat();
             let acquire = Invocation::new(FAIR_ACQUIRE, &keys, &args);
             acquire.load(&mut fair.connection).await?;
             let asked: Value = acquire.command().query_async(&mut fair.connection).await?;

@@ -274,15 +274,14 @@ macro_rules! with_queue {
     };
 }
 
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 2] = [
     (
         "acquire",
         stanchion_client::minting!(with_queue!("acquire", "stand", "after_acquire")),
     ),
     ("release", with_queue!("release", "after_release")),
-    ("beat", with_queue!("beat", "after_beat")),
 ];
-const GIVE_UP: &str = with_queue!("abandon", "after_release");
+const GIVE_UP: &str = with_queue!("abandon", "after_abandon");
 const FEW: usize = 10;
 
 /// Server time of the scripts with very many waiters, against few.
@@ -352,7 +351,5 @@ async fn observe(
             Ok(guard) => guard.release().await?,
         }
     }
-    // A heartbeat comes every half second.
-    tokio::time::sleep(Duration::from_millis(1100)).await;
     Ok(slowlog::stop(server, name))
 }

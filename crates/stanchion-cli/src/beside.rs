@@ -16,8 +16,8 @@ pub(crate) enum Part {
     Ledger,
     /// The permits that are held: those with leases.
     Leases,
-    /// The last heartbeats of the processes in a fair queue.
-    Heard,
+    /// The waiters of a fair lock, as long as their processes poll.
+    Live,
     /// Shows the kind of the name, and has no other use for an operator.
     Mark,
     /// A counter or a note that stays when the name is at rest.
@@ -28,8 +28,8 @@ pub(crate) enum Part {
 const PREFIXES: [(&str, Option<Kind>, Part); 33] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
-    ("stanchion_fair_waiters", Some(Kind::Fair), Part::Mark),
-    ("stanchion_fair_heard", Some(Kind::Fair), Part::Heard),
+    ("stanchion_fair_waiters", Some(Kind::Fair), Part::Live),
+    ("stanchion_fair_wake", Some(Kind::Fair), Part::Mark),
     ("redisson_lock_token", None, Part::Rest),
     ("stanchion_job_last", Some(Kind::Job), Part::Mark),
     ("stanchion_leader", Some(Kind::Election), Part::Mark),
@@ -174,7 +174,7 @@ pub(crate) fn stays(key: &[u8]) -> &'static str {
             "counters of fencing tokens, which must not start again"
         }
         b"stanchion_origin" => "numbers that tell keyspaces apart",
-        b"redisson_lock_queue" | b"redisson_lock_timeout" | b"stanchion_fair_waiters" => {
+        b"redisson_lock_queue" | b"redisson_lock_timeout" => {
             "queues of fair locks, until their last waiter has left"
         }
         b"stanchion_permits" => "ledgers of permits, until the last is given back",

@@ -194,7 +194,7 @@ impl Entry {
                 entry.trouble.push(Trouble::ManyFields(hold.fields));
             }
             entry.holder = Some(holder);
-        } else if queue > 0 && members(Part::Heard) == 0 {
+        } else if queue > 0 && members(Part::Live) == 0 {
             entry.trouble.push(Trouble::OrphanQueue(queue));
         }
         // These kinds share no key with another kind.

@@ -1,1 +1,2 @@
-return unless_unfinished(settle())
+settle()
+return unless_unfinished(-1)

@@ -11,7 +11,7 @@
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
 -- ARGV[3]  wait      milliseconds
 --
--- Returns  the number of subscribers reached
+-- Returns  -1
 -- Replay   harmless
 -- Wakes    as a release does, when it finds the lock free
 -- Cost     O(log n) for n waiters

@@ -26,22 +26,19 @@ const LOOKED_AT: u64 = 1000;
 /// * P2: [fencing tokens](FairLockGuard::fencing_token) grow.
 /// * P3: an acquire that returns no guard leaves nothing behind: no hold, no place in the queue.
 /// * P4: a release is a grant: the script that frees the lock makes the head of the queue the next holder, in any
-///   process, and notifies it. A lost message costs half a second.
-/// * P7: grants follow the order in which requests reached the server, across all processes. A live waiter keeps its place. All
-///   dead processes together delay the others by at most [`FairLock::GRACE`], as long as one stanchion process waits or releases.
-///   A process counts as dead when it has been silent for that long *while the server received requests of others*: if it is
-///   paused for longer, its waiter at the head loses its place, and joins again at the tail when the process resumes. After a
-///   time in which the server received no requests (a restart, a stall, a cut network) the grace starts again for all processes.
-///   While waiters return from a cut one after the other, those still missing get one more grace.
+///   process, and notifies it. A lost message is found by a poll, within 5 s.
+/// * P7: grants follow the order in which requests reached the server, across all processes. A process whose connections are
+///   closed delays no other. All processes that are stopped or cut off without a sign delay the others by at most
+///   [`FairLock::GRACE`] together. If the lock is granted to a stopped process, that waiter joins again at the tail when the process
+///   resumes. The other waiters of a process that was stopped or cut off take their places again when it is back.
 /// * P11: no script takes more than logarithmic time in the length of the queue. The exceptions: giving up from the middle,
-///   one `LREM`; and [`FairLock::position`].
+///   one `LREM`; taking a place there again, one `LINSERT`; and [`FairLock::position`].
 /// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use
 ///   [`FairLockGuard::reenter`] or [`AcquireOptions::owner`](stanchion_client::AcquireOptions::owner); a re-entry bypasses the queue.
 ///
 /// # What it costs
 /// Every release goes through the server, so a process with many waiters cannot keep the lock to itself. Each hand-off
-/// costs two commands, and each process that waits sends two a second. Where only exclusion matters and many tasks of one
-/// process want the lock, the plain lock is faster.
+/// costs two commands. Where only exclusion matters and many tasks of one process want the lock, the plain lock is faster.
 ///
 /// A grant by message lasts 1.5 s. The holder's watchdog extends it to the full lease within half a second, so a waiter
 /// that dies in between delays the others by no more than the grace.
@@ -49,12 +46,12 @@ const LOOKED_AT: u64 = 1000;
 /// # On the wire
 /// Redisson's `RFairLock`: the hash `name` with one field, the list `redisson_lock_queue:{name}`, the sorted set
 /// `redisson_lock_timeout:{name}`, and the channels `redisson_lock__channel:{name}:<owner>`; and two keys of stanchion's own,
-/// `stanchion_fair_waiters:{name}` and `stanchion_fair_heard:{name}`. Rust and Java wait in one queue. A Java waiter
+/// `stanchion_fair_waiters:{name}` and `stanchion_fair_wake:{name}`. Rust and Java wait in one queue. A Java waiter
 /// is woken and then sends its own request. It keeps its place by Redisson's rules: for about its wait time, by its
 /// own clock. An uncontended acquire and release are two commands.
 ///
 /// A plain lock of the same name and a fair lock exclude each other, but the plain lock neither joins the queue nor notifies it
-/// of a release: its users overtake, and the queue notices the release within half a second. Use one kind for one name.
+/// of a release: its users overtake, and the queue notices the release within 5 s. Use one kind for one name.
 #[derive(Clone, Debug)]
 pub struct FairLock {
     handle: Handle,
@@ -66,7 +63,7 @@ pub struct FairLock {
 }
 
 impl FairLock {
-    /// The longest delay that the waiters of dead processes cause the others, all of them together: 2 s.
+    /// The longest delay that processes which are stopped or cut off cause the others, all of them together: 2 s.
     pub const GRACE: Duration = GRACE;
 
     /// Creates a handle to the fair lock called `name`. Sends nothing.

@@ -6,7 +6,7 @@
 //! | link | runs on | carries |
 //! |---|---|---|
 //! | `direct` | the caller's runtime | acquires and other calls of the user's tasks |
-//! | `background` | the client's own thread | renewals, heartbeats of waiters, releases of dropped guards |
+//! | `background` | the client's own thread | renewals, releases of dropped guards |
 //! | `subscriber` | the client's own thread | subscriptions, over RESP3 |
 //!
 //! With `Background::CurrentRuntime` all links run on the caller's runtime, and `direct` and `background` are the same link.

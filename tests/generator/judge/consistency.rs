@@ -163,7 +163,7 @@ fn is_sign(key: &str) -> bool {
         "stanchion_semaphore_wake",
         "stanchion_wake",
         "stanchion_rwlock_wake",
-        "stanchion_fair_live",
+        "stanchion_fair_wake",
         "stanchion_once",
         "stanchion_fence",
         "stanchion_bucket",
