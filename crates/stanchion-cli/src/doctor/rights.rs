@@ -12,7 +12,7 @@ use crate::look::{Kind, ask_all};
 use crate::probe::Names;
 
 /// The commands of docs/operations.md, with arguments that make them whole; `K` is a key, `C` a channel.
-const COMMANDS: [&str; 45] = [
+const COMMANDS: [&str; 46] = [
     "HELLO",
     "AUTH u p",
     "SELECT 0",
@@ -45,6 +45,7 @@ const COMMANDS: [&str; 45] = [
     "HSET K f v",
     "HVALS K",
     "LINDEX K 0",
+    "LINSERT K BEFORE v v",
     "LLEN K",
     "LPOP K",
     "LRANGE K 0 1",
