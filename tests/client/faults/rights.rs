@@ -151,7 +151,7 @@ async fn a_fair_lock_needs_no_more_rights_than_the_line_gives() {
         tokio::time::sleep(ms(5)).await;
     }
     assert_eq!(second.position().await.unwrap(), Some(0));
-    // Longer than the intervals of heartbeats (500 ms) and renewals (200 ms).
+    // Longer than the interval of renewals (200 ms).
     tokio::time::sleep(ms(700)).await;
     held.reenter().await.unwrap().release().await.unwrap();
     held.release().await.unwrap();

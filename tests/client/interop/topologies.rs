@@ -47,7 +47,7 @@ impl<'a> Place<'a> {
         self.servers.iter().filter_map(calls).sum()
     }
 
-    /// Waits until a client is subscribed to a channel with this prefix, and only heartbeats are sent.
+    /// Waits until a client is subscribed to a channel with this prefix, and only polls are sent.
     async fn listening(&self, channel: &str) {
         eventually("a client subscribes", || {
             let listening = |server: &&RedisServer| {
@@ -59,11 +59,11 @@ impl<'a> Place<'a> {
             self.servers.iter().any(listening)
         })
         .await;
-        eventually_async("only heartbeats are sent", async || {
+        eventually_async("only polls are sent", async || {
             let scripts = || self.calls("evalsha") + self.calls("eval");
             let before = scripts();
             tokio::time::sleep(ms(100)).await;
-            // A waiter in the fair queue sends a heartbeat twice a second.
+            // Behind a client of Redisson's, a waiter in the fair queue polls every second.
             scripts() <= before + 1
         })
         .await;
