@@ -305,10 +305,12 @@ impl LockEntry {
 
     /// Records that `hold` has ended. The next waiter sends a request, unless the release has notified it.
     pub(crate) fn freed(&self, core: &Core, hold: &HoldState, end: End) {
-        let retired = self.state().uses.retired;
-        if !retired {
-            return self.event(core, |queue, cx| queue.freed(cx, hold, end));
+        let mut state = self.state();
+        if !state.uses.retired {
+            state.queue.freed(core, hold, end);
+            return self.carry_out(core, state);
         }
+        drop(state);
         // A reader or a permit does not keep its queue, so the waiters may have a new one.
         let current = core.entries.table.get(&self.subject);
         // Outside the shard.

@@ -201,15 +201,16 @@ impl<P: Parts> Queue<P> {
             }
             None => self.granted(sharing, asked_before),
         }
+        self.keep_polling(cx);
+        let turn = self.out.removed.as_mut().and_then(|it| it.turn.take());
+        if let Some(Turn::Take(other)) = turn {
+            return Some(other);
+        }
         if refused && sharing == Sharing::Queued {
             // No message has granted. If it was lost, or sent while this process was cut off, entries of others may be gone, too.
             self.admit(Reason::Turn);
         }
-        self.keep_polling(cx);
-        match self.out.removed.as_mut()?.turn.take() {
-            Some(Turn::Take(other)) => Some(other),
-            _ => None,
-        }
+        None
     }
 
     /// Removes the waiter at `place`, which gives up. Returns the entry of this process, if no waiter is left that can take a grant to it.
