@@ -178,8 +178,10 @@ impl Synchronizer for Description {
         }
         let [base, publish, wait] = self.common();
         let approach = &request.approach;
-        let arrived = request.waits.then(|| approach.arrived.to_string());
-        let arrived = arrived.unwrap_or_default();
+        let arrived = match request.waits {
+            true => approach.arrived.into(),
+            false => "".into(),
+        };
         ACQUIRE.call(
             self.keys(),
             [
@@ -189,7 +191,7 @@ impl Synchronizer for Description {
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
-                arrived.as_str().into(),
+                arrived,
                 u64::from(approach.hears).into(),
             ],
         )

@@ -3,13 +3,14 @@
 use stanchion_transport::Moment;
 
 use super::entries::LockEntries;
+use super::shared::Host as _;
 
 impl LockEntries {
     /// The number of waiters by kind, and the start of the oldest of their calls. Locks each queue under its shard.
     pub(crate) fn census(&self) -> (Vec<(&'static str, u64)>, Option<Moment>) {
         let mut numbers: Vec<(&'static str, u64)> = Vec::new();
         let mut first: Option<Moment> = None;
-        for entry in &self.table {
+        for entry in &self.table.entries {
             let state = entry.state();
             for waiter in state.queue.waiters() {
                 let kind = waiter.want.kind().name();

@@ -4,10 +4,10 @@
 //! while the subscription lasts, and needs no request. If the subscription is not confirmed yet, or is lost, the first waiter sends a
 //! request, and all waiters get its reply.
 
-use std::sync::MutexGuard;
-
-use super::lock_entry::{LockEntry, State};
+use super::lock_entry::LockEntry;
 use super::queue::Turn;
+use super::shared::{Host as _, State};
+use super::sync::MutexGuard;
 use crate::description::{Synchronizer, rest_of};
 use crate::fact::Told;
 use crate::line::Reason;
@@ -23,7 +23,7 @@ impl LockEntry {
     }
 
     /// Passes a fact to all waiters, and unlocks the queue.
-    pub(super) fn tell(&self, core: &Core, mut state: MutexGuard<'_, State>, fact: &[u8]) {
+    pub(super) fn tell(&self, core: &Core, mut state: MutexGuard<'_, State<Self>>, fact: &[u8]) {
         state.queue.tell_all(|sync| match sync.facts()?.told(fact) {
             Told::Over => Some(Turn::Seen),
             Told::Ask => Some(Turn::Try(Reason::Turn)),

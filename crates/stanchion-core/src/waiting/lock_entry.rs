@@ -24,13 +24,15 @@
 //! 5. A hold that its waiter never takes moves on. Until the waiter takes it, it is not renewed beyond its first lease, and one without
 //!    a lease ends after that time, too; then that waiter loses its place.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use super::piggyback::Piggyback;
-use super::queue::{self, Begin, Context, End, Stay};
+use super::queue::{self, Begin, Context, Effects, End};
+use super::shared::{Host, State};
 use super::shell::{LocalQueue, Shell};
 use super::subscriptions::Ear;
-use super::ticket::Applicant;
+use super::sync::{Mutex, MutexGuard};
 use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item};
 use crate::description::{Heard, Subject, Synchronizer};
@@ -38,42 +40,18 @@ use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
 use crate::line::Reason;
 use crate::name::Name;
-use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
-/// The uses that keep a queue in the table of queues.
+/// What the mutex of a queue protects besides.
 #[derive(Debug, Default)]
-pub(super) struct Uses {
-    /// True once the queue is about to leave the table: no waiter may join. Never reset.
-    pub(super) retired: bool,
-    /// True while the queue is in `LockEntries::warm`.
-    pub(super) warm: bool,
-    /// True while a channel is subscribed for this queue, waiters or not.
-    pub(super) subscribed: bool,
-    /// The number of attempts under way without a place in the queue.
-    pub(super) visitors: u32,
-}
-
-/// A queue, and what its mutex protects besides.
-#[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) queue: LocalQueue,
-    pub(super) uses: Uses,
-    /// The poll in the timetable: that of `queue` at the last event.
+pub(super) struct More {
+    /// The poll in the timetable: that of the queue at the last event.
     slot: Option<(Moment, Slot)>,
     /// The first request of a waiter, which a release may make. Here for one turn of the tasks.
     pub(super) piggyback: Option<Piggyback>,
-}
-
-impl State {
-    /// Returns whether nothing refers to this queue, so that its entry may leave the table.
-    pub(super) fn is_idle(&self) -> bool {
-        // A visitor returns to the entry.
-        self.uses.visitors == 0 && !self.uses.subscribed && self.queue.is_idle()
-    }
 }
 
 /// The queue of one subject.
@@ -85,11 +63,40 @@ pub(crate) struct LockEntry {
     pub(super) subject: Subject,
     channel: Vec<u8>,
     /// Locked for one event, never across an await. See the lock order in [`super`].
-    state: Mutex<State>,
+    state: Mutex<State<Self>>,
     /// Weak, because the core owns the table of entries. Every ticket and visit holds it strongly, so an upgrade succeeds while
     /// there are waiters.
     pub(super) core: Weak<Core>,
     timetable: Arc<Agenda>,
+}
+
+impl Host for LockEntry {
+    type Parts = Shell;
+    type Key = Subject;
+    type More = More;
+
+    fn key(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn mutex(&self) -> &Mutex<State<Self>> {
+        &self.state
+    }
+
+    fn this(&self) -> Option<Arc<Self>> {
+        self.this.upgrade()
+    }
+
+    fn ended(&self, state: &mut State<Self>, effects: Option<&Effects<Shell>>) {
+        if let Some(waiter) = effects.and_then(|it| it.removed.as_ref()) {
+            self.unsubscribe(&*waiter.want, &waiter.owner, state.queue.is_empty());
+        }
+        self.set_timer(state);
+    }
+
+    fn wake(waker: Waker) {
+        waker.wake();
+    }
 }
 
 impl LockEntry {
@@ -104,64 +111,38 @@ impl LockEntry {
         })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Passes an event to the queue, and carries out its effects.
     pub(super) fn event<R>(
         &self,
         core: &Core,
         event: impl FnOnce(&mut LocalQueue, &dyn Context) -> R,
     ) -> R {
-        let mut state = self.state();
-        let result = event(&mut state.queue, core);
-        self.carry_out(core, state);
-        result
+        core.entries.table.event(self, |queue| event(queue, core))
     }
 
     /// Carries out the effects of the events so far, and unlocks the queue.
-    pub(super) fn carry_out(&self, core: &Core, mut state: MutexGuard<'_, State>) {
-        let was_last = state.queue.is_empty();
-        if was_last {
-            state.queue.rest();
-        }
-        let mut effects = state.queue.take_effects();
-        if let Some(waiter) = effects.as_ref().and_then(|it| it.removed.as_ref()) {
-            self.unsubscribe(core, &*waiter.want, &waiter.owner, was_last);
-        }
-        // The queue is reset when no user refers to it. It leaves the table when 256 others have become idle after it.
-        let idle = was_last && state.is_idle();
-        let newly = idle && !state.uses.warm && !state.uses.retired;
-        if idle {
-            state.queue.reset();
-            state.uses.warm |= newly;
-        }
-        self.set_timer(&mut state);
-        drop(state);
-        if newly && let Some(this) = self.this.upgrade() {
-            core.entries.keep_warm(this);
-        }
-        for waker in effects.iter_mut().flat_map(|it| it.wakers.drain(..)) {
-            waker.wake();
-        }
-        // Invariant 4: the rest of the effects is dropped here, after the queue is unlocked.
+    pub(super) fn carry_out(&self, core: &Core, state: MutexGuard<'_, State<Self>>) {
+        core.entries.table.carry_out(self, state);
     }
 
     /// Moves the poll in the timetable to that of the queue.
-    fn set_timer(&self, state: &mut State) {
+    fn set_timer(&self, state: &mut State<Self>) {
         let at = state.queue.next_poll();
-        if state.slot.as_ref().map(|(at, _)| *at) == at {
+        if state.more.slot.as_ref().map(|(at, _)| *at) == at {
             return;
         }
-        if let Some((_, slot)) = state.slot.take() {
+        if let Some((_, slot)) = state.more.slot.take() {
             self.timetable.remove(slot);
         }
-        state.slot = at.map(|at| (at, self.timetable.insert(at, Item::Poll(self.this.clone()))));
+        state.more.slot =
+            at.map(|at| (at, self.timetable.insert(at, Item::Poll(self.this.clone()))));
     }
 
     /// Ends the subscriptions of a waiter that has left.
-    fn unsubscribe(&self, core: &Core, sync: &dyn Synchronizer, owner: &WireOwner, was_last: bool) {
+    fn unsubscribe(&self, sync: &dyn Synchronizer, owner: &WireOwner, was_last: bool) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
         if let Some(server_queue) = sync.server_queue() {
             let own = server_queue.channel_of(owner);
             let whom = Ear::Waiter(owner.clone());
@@ -173,23 +154,6 @@ impl LockEntry {
                 core.subscriptions.forget_for(self, &Ear::Line, channel);
             }
         }
-    }
-
-    /// Adds a waiter. `None`: the entry is leaving the table.
-    pub(super) fn join(
-        &self,
-        core: &Core,
-        applicant: &Applicant,
-        stay: Stay,
-        terms: &HoldTerms,
-    ) -> Option<u64> {
-        let mut state = self.state();
-        // Under the mutex of the mark: a waiter that joins before it keeps the entry in the table.
-        if state.uses.retired {
-            return None;
-        }
-        let (sync, owner) = (Arc::clone(&applicant.sync), applicant.owner.clone());
-        Some(state.queue.join(core, sync, owner, *terms, stay))
     }
 
     /// Returns whether `actor` has the exclusive hold and has taken it, as far as this process knows.
@@ -222,7 +186,7 @@ impl LockEntry {
         waits
     }
 
-    fn heard(&self, mut state: MutexGuard<'_, State>, whom: &Ear, payload: &[u8]) {
+    fn heard(&self, mut state: MutexGuard<'_, State<Self>>, whom: &Ear, payload: &[u8]) {
         // The first waiter's kind applies to the whole queue: if the server keeps the queue, the family has one kind only.
         let sync = state.queue.first().map(|first| Arc::clone(&first.want));
         let (Some(sync), Some(core)) = (sync, self.core.upgrade()) else {
@@ -305,19 +269,10 @@ impl LockEntry {
 
     /// Records that `hold` has ended. The next waiter sends a request, unless the release has notified it.
     pub(crate) fn freed(&self, core: &Core, hold: &HoldState, end: End) {
-        let mut state = self.state();
-        if !state.uses.retired {
+        let _: Option<()> = core.entries.table.present(self, |entry, mut state| {
             state.queue.freed(core, hold, end);
-            return self.carry_out(core, state);
-        }
-        drop(state);
-        // A reader or a permit does not keep its queue, so the waiters may have a new one.
-        let current = core.entries.table.get(&self.subject);
-        // Outside the shard.
-        let current = current.map(|it| Arc::clone(&it));
-        if let Some(current) = current {
-            current.event(core, |queue, cx| queue.freed(cx, hold, end));
-        }
+            entry.carry_out(core, state);
+        });
     }
 
     pub(crate) fn name(&self) -> &Name {

@@ -1,16 +1,16 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
 //! `queue` is the state machine that decides which waiter sends a request, and when. It does no I/O. `lock_entry` puts a queue behind a mutex, with
-//! its timer and its messages, and carries out its effects; `shell` has the types that the queue stores for the client. `entries` is the table
-//! of queues, `ticket` one waiter's place, `facts` passes final events to all waiters, `successor` hands a hold to a waiter, `relay` receives
+//! its timer and its messages; `shell` has the types that the queue stores for the client. `shared` is the table of queues, carries out the effects
+//! of events, and names the mutex by `sync`; `entries` is the table of a client, `ticket` one waiter's place, `facts` passes final events to all waiters, `successor` hands a hold to a waiter, `relay` receives
 //! Redisson's releases for a queue on the server, `piggyback` sends a waiter's request with a release, `subscriptions` turns messages into wake-ups, `survey` lists the waiters, and `census` counts them.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
-//! * A shard of the table `LockEntries`: `LockEntry::state`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the reverse:
-//!   `LockEntries::keep_warm` unlocks the queue first.
-//! * `LockEntries::warm`: none.
+//! * A shard of the table `Table::entries`: `LockEntry::state`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the reverse:
+//!   `Table::keep_warm` unlocks the queue first.
+//! * `Table::warm`: none.
 //! * `LockEntry::state`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
 //!   `Timetable::table`, `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.
@@ -34,10 +34,12 @@ mod lock_entry;
 mod piggyback;
 pub mod queue;
 mod relay;
+mod shared;
 mod shell;
 mod subscriptions;
 mod successor;
 mod survey;
+mod sync;
 mod ticket;
 
 pub(crate) use entries::LockEntries;

@@ -10,6 +10,7 @@ use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use super::lock_entry::LockEntry;
+use super::shared::Host as _;
 use crate::description::{Request, Synchronizer};
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
@@ -116,14 +117,14 @@ impl LockEntry {
     /// Takes the stored request, or stores another.
     fn take_or_put(&self, other: impl FnOnce() -> Piggyback) -> Option<Piggyback> {
         let mut state = self.state();
-        let ahead = state.piggyback.take();
+        let ahead = state.more.piggyback.take();
         if ahead.is_none() {
-            state.piggyback = Some(other());
+            state.more.piggyback = Some(other());
         }
         ahead
     }
 
     fn take_piggyback(&self, fits: impl Fn(&Piggyback) -> bool) -> Option<Piggyback> {
-        self.state().piggyback.take_if(|it| fits(it))
+        self.state().more.piggyback.take_if(|it| fits(it))
     }
 }

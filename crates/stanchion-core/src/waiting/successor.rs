@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::lock_entry::LockEntry;
 use super::queue::End;
+use super::shared::Host as _;
 use crate::description::{ServerLine, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
@@ -45,19 +46,10 @@ impl LockEntry {
     pub(crate) fn successor(&self, core: &Core, hold: &HoldState) -> Option<Successor> {
         let sync = &hold.sync;
         sync.hand_off()?;
-        let state = self.state();
-        if state.uses.retired {
-            drop(state);
-            // A permit does not keep its queue, so the waiters may have a new one.
-            let current = core
-                .entries
-                .table
-                .get(self.subject())
-                .map(|it| Arc::clone(&it));
-            return current?.successor(core, hold);
-        }
-        let (handed, stands) = state.queue.hand_offs();
-        drop(state);
+        let table = &core.entries.table;
+        let (this, (handed, stands)) =
+            table.present(self, |entry, state| (entry.this(), state.queue.hand_offs()))?;
+        let this = this?;
         // `handed` bounds the time for which other processes wait. Without a queue on the server, or with an entry in it, a release serves
         // the others and, in its turn, this process.
         let permits = matches!(sync.sharing(), Sharing::Permits(_));
@@ -65,17 +57,21 @@ impl LockEntry {
         if handed >= TURN && !joins {
             return None;
         }
-        let own = self.reserve(core, sync, handed, false);
+        let own = this.reserve(core, sync, handed, false);
         if own.is_some() || !sync.in_parts() {
             return own;
         }
         let names = sync.names();
         let others = |past| {
             names.iter().find_map(|name| {
-                let entry = core.entries.table.get(&Subject::queue_of(&**sync, name));
+                let entry = core
+                    .entries
+                    .table
+                    .entries
+                    .get(&Subject::queue_of(&**sync, name));
                 // Outside the shard, which stays unlocked while synchronizers are called.
                 let entry = entry.map(|entry| Arc::clone(&entry))?;
-                let is_other = !std::ptr::eq(&*entry, self);
+                let is_other = !Arc::ptr_eq(&entry, &this);
                 is_other
                     .then(|| entry.reserve(core, sync, handed, past))
                     .flatten()
@@ -85,7 +81,7 @@ impl LockEntry {
             // Requests for overlapping locks are refused so often that one hand-off past others is worth more than the order.
             let may_pass = handed == 0;
             may_pass.then(|| {
-                self.reserve(core, sync, handed, true)
+                this.reserve(core, sync, handed, true)
                     .or_else(|| others(true))
             })?
         })

@@ -6,6 +6,7 @@ use dashmap::mapref::multiple::RefMulti;
 
 use super::entries::LockEntries;
 use super::lock_entry::LockEntry;
+use super::shared::Host as _;
 use crate::actor::ActorId;
 use crate::description::{Subject, Synchronizer};
 use crate::name::Name;
@@ -36,7 +37,12 @@ impl LockEntries {
     /// number of further waiters. No mutex is held during the call.
     pub(crate) fn survey(&self, most: usize, mut see: impl FnMut(&Name, Vec<Waiting>, usize)) {
         // The shards are unlocked before the first queue is locked, so a survey does not delay look-ups.
-        let entries: Vec<_> = self.table.iter().map(|it| Arc::clone(&it)).collect();
+        let entries: Vec<_> = self
+            .table
+            .entries
+            .iter()
+            .map(|it| Arc::clone(&it))
+            .collect();
         for entry in entries {
             let state = entry.state();
             if state.queue.is_empty() {
@@ -61,6 +67,6 @@ impl LockEntries {
         let first = |it: RefMulti<'_, Subject, Arc<LockEntry>>| {
             it.state().queue.first().map(|waiter| waiter.stay.began)
         };
-        self.table.iter().filter_map(first).min()
+        self.table.entries.iter().filter_map(first).min()
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::lock_entry::LockEntry;
 use super::queue::{Context, Refused, Turn, after_expiry};
+use super::shared::Host as _;
 use super::shell::{LocalQueue, LocalTurn};
 use super::subscriptions::Ear;
 use crate::description::Synchronizer;

@@ -372,7 +372,7 @@ impl<P: Parts> Queue<P> {
 
 impl<P: Parts> Queue<P> {
     /// Takes the holds that were given to waiters which have not been polled since.
-    pub(crate) fn take_unclaimed(&mut self) -> Vec<P::Hold> {
+    pub fn take_unclaimed(&mut self) -> Vec<P::Hold> {
         let mut holds = Vec::new();
         let mut parked = 0;
         for waiter in self.waiters.values_mut() {

@@ -1,0 +1,164 @@
+//! Thread models: the table of local queues, and their mutexes, under many orders of threads.
+//!
+//! `shared.rs` of the core is compiled here with the mutex of `shuttle`, which lets the tasks of a model run in a random order, one step at a
+//! time. A model has tasks that join one queue, take their turns, leave, hand their hold over, release it, or come without a place. Time does
+//! not pass, so no poll repairs a lost wake-up: if all tasks sleep, shuttle reports a deadlock.
+//!
+//! Judged: one holder at a time (P1), no task that sleeps while the name is free (P4), nothing left at the end (P3), and no hold that is
+//! dropped under a queue's mutex (invariant 4 of `lock_entry.rs`), which would lock the mutex twice.
+
+#[path = "../../../stanchion-core/src/waiting/shared.rs"]
+#[expect(dead_code, reason = "the core also keeps its timer under the mutex")]
+mod shared;
+
+/// The queue of the core.
+mod queue {
+    pub(crate) use stanchion_client::local_queue::*;
+}
+
+/// The mutex of the models, for `shared.rs`.
+mod sync {
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+    pub(crate) use std::sync::PoisonError;
+}
+
+mod model;
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use queue::{Refused, Turn};
+use shared::Host as _;
+use shuttle::rand::{Rng as _, thread_rng};
+use shuttle::thread;
+
+use model::{Entry, Hold, Now, Owner, World};
+
+/// Acquires, and returns the hold. `None`: the task gave up.
+fn acquire(world: &Arc<World>, gives_up: bool) -> Option<Hold> {
+    let (entry, place) = world.join();
+    loop {
+        if gives_up && thread_rng().gen_bool(0.3) {
+            world.table.event(&entry, |queue| queue.leave(&Now, place));
+            return None;
+        }
+        let waker = thread::current();
+        let turn = world
+            .table
+            .event(&entry, |queue| queue.take_turn(&Now, place, waker));
+        match turn {
+            Poll::Pending => thread::park(),
+            Poll::Ready(Turn::Take(hold)) => return Some(hold),
+            Poll::Ready(Turn::Try(reason)) => {
+                let own = world.owner();
+                world
+                    .table
+                    .event(&entry, |queue| queue.request(place, &own, reason));
+                if world.server.acquire(&own.0) {
+                    let hold = world.begin(&entry, own);
+                    world.table.event(&entry, |queue| {
+                        queue.acquired(&Now, place, &hold, None, false)
+                    });
+                    return Some(hold);
+                }
+                let refused = Refused {
+                    ttl: None,
+                    placed: None,
+                    debt: own,
+                    has_entry: false,
+                    granted: None,
+                    forgotten: false,
+                    subscribed: true,
+                };
+                world
+                    .table
+                    .event(&entry, |queue| queue.refused(&Now, place, refused));
+            }
+            Poll::Ready(_) => unreachable!("no lease ends"),
+        }
+    }
+}
+
+/// Acquires without a place, as a call that does not wait.
+fn try_acquire(world: &Arc<World>) -> Option<Hold> {
+    let entry = world.visit();
+    let own: Owner = world.owner();
+    let hold = world
+        .server
+        .acquire(&own.0)
+        .then(|| world.begin(&entry, own));
+    if let Some(hold) = &hold {
+        world
+            .table
+            .event(&entry, |queue| queue.acquired_beside(hold));
+    }
+    world.leave(&entry);
+    hold
+}
+
+/// A task of the model: it acquires twice, and holds for a few steps.
+fn task(world: &Arc<World>, gives_up: bool) {
+    for _ in 0..2 {
+        if let Some(hold) = acquire(world, gives_up) {
+            world.server.is_held_by(&hold);
+            thread::yield_now();
+            world.server.is_held_by(&hold);
+            drop(hold);
+        }
+    }
+}
+
+type Task = fn(&Arc<World>);
+
+const ACQUIRES: Task = |world| task(world, false);
+const GIVES_UP: Task = |world| task(world, true);
+const TRIES: Task = |world| drop((try_acquire(world), try_acquire(world)));
+const SHUTS_DOWN: Task = |world| {
+    let entries: Vec<Arc<Entry>> = world
+        .table
+        .entries
+        .iter()
+        .map(|it| Arc::clone(&it))
+        .collect();
+    for entry in entries {
+        let holds = entry.state().queue.take_unclaimed();
+        drop(holds);
+    }
+};
+
+fn explore(tasks: [Task; 3]) {
+    shuttle::check_random(move || run(tasks), 3_000);
+    shuttle::check_pct(move || run(tasks), 1_000, 3);
+}
+
+fn run(tasks: [Task; 3]) {
+    let world = World::new();
+    let running = tasks.map(|task| {
+        let world = Arc::clone(&world);
+        thread::spawn(move || task(&world))
+    });
+    for task in running {
+        task.join().unwrap_or_default();
+    }
+    world.is_at_rest();
+}
+
+#[test]
+fn tasks_that_take_turns() {
+    explore([ACQUIRES; 3]);
+}
+
+#[test]
+fn tasks_that_give_up() {
+    explore([ACQUIRES, GIVES_UP, GIVES_UP]);
+}
+
+#[test]
+fn calls_that_do_not_wait() {
+    explore([ACQUIRES, GIVES_UP, TRIES]);
+}
+
+#[test]
+fn a_shutdown_takes_the_holds_that_no_task_has_taken() {
+    explore([ACQUIRES, GIVES_UP, SHUTS_DOWN]);
+}

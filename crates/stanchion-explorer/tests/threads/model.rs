@@ -1,0 +1,334 @@
+//! The world of a thread model: a server with one name, and the parts of its local queue.
+
+use std::fmt::{self, Debug};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use shuttle::thread::Thread;
+use stanchion_client::Moment;
+use stanchion_client::primitive::Sharing;
+
+use crate::queue::{self, Context, Effects, End, Held, Holder, Owed, Parts, Stay, Want};
+use crate::shared::{Host, State, Table};
+use crate::sync::{Mutex, PoisonError};
+
+/// Hand-offs in a row before a release.
+const HAND_OFFS: u32 = 2;
+
+/// The clock and the configuration: time does not pass.
+pub(crate) struct Now;
+
+impl Context for Now {
+    fn now(&self) -> Moment {
+        Moment::ZERO + Duration::from_secs(1)
+    }
+
+    fn poll_interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn polls(&self) -> bool {
+        false
+    }
+
+    fn jitter(&self, most: Duration) -> Duration {
+        most
+    }
+}
+
+/// A server with one name.
+#[derive(Debug, Default)]
+pub(crate) struct Server(Mutex<Option<String>>);
+
+impl Server {
+    /// Returns whether `owner` got the name.
+    pub(crate) fn acquire(&self, owner: &str) -> bool {
+        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = holder.is_none();
+        if free {
+            *holder = Some(owner.to_owned());
+        }
+        free
+    }
+
+    /// P1: fails if `hold` is not the hold of the name.
+    pub(crate) fn is_held_by(&self, hold: &Hold) {
+        let holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(holder.as_deref(), Some(&*hold.state.owner), "P1");
+    }
+
+    fn pass(&self, from: &str, to: Option<&str>) {
+        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(holder.as_deref(), Some(from), "P5");
+        *holder = to.map(str::to_owned);
+    }
+}
+
+/// All that the tasks of a model share.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) table: Table<Entry>,
+    pub(crate) server: Server,
+    owners: AtomicU64,
+}
+
+impl World {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            // No idle entry is kept, so that entries retire often.
+            table: Table::new(0),
+            server: Server::default(),
+            owners: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(self.owners.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+
+    fn new_entry() -> Arc<Entry> {
+        Arc::new_cyclic(|this| Entry {
+            this: Weak::clone(this),
+            state: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn join(self: &Arc<Self>) -> (Arc<Entry>, u64) {
+        let stay = Stay {
+            began: Moment::ZERO,
+            deadline: Moment::FAR,
+        };
+        let owner = self.owner().0;
+        let joins = |state: &mut State<Entry>| state.queue.join(&Now, Name, owner, (), stay);
+        self.table.enter(&(), Self::new_entry, joins)
+    }
+
+    pub(crate) fn visit(self: &Arc<Self>) -> Arc<Entry> {
+        let comes = |state: &mut State<Entry>| state.uses.visitors += 1;
+        self.table.enter(&(), Self::new_entry, comes).0
+    }
+
+    /// Ends a visit.
+    pub(crate) fn leave(&self, entry: &Entry) {
+        let mut state = entry.state();
+        state.uses.visitors -= 1;
+        self.table.carry_out(entry, state);
+    }
+
+    pub(crate) fn begin(self: &Arc<Self>, entry: &Arc<Entry>, owner: Owner) -> Hold {
+        Hold {
+            world: Arc::clone(self),
+            entry: Arc::clone(entry),
+            state: Arc::new(HoldState {
+                owner: owner.0,
+                held: AtomicBool::new(true),
+            }),
+        }
+    }
+
+    /// P3: fails if something is left when all tasks have ended.
+    pub(crate) fn is_at_rest(&self) {
+        let holder = self.server.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(*holder, None, "P3: the name is held");
+        assert_eq!(self.table.entries.len(), 0, "an idle queue is left");
+    }
+}
+
+/// A queue in the table.
+pub(crate) struct Entry {
+    this: Weak<Self>,
+    state: Mutex<State<Self>>,
+}
+
+impl Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entry")
+    }
+}
+
+impl Host for Entry {
+    type Parts = Model;
+    type Key = ();
+    type More = ();
+
+    fn key(&self) -> &() {
+        &()
+    }
+
+    fn mutex(&self) -> &Mutex<State<Self>> {
+        &self.state
+    }
+
+    fn this(&self) -> Option<Arc<Self>> {
+        self.this.upgrade()
+    }
+
+    fn ended(&self, _: &mut State<Self>, _: Option<&Effects<Model>>) {}
+
+    fn wake(waker: Thread) {
+        waker.unpark();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Model {}
+
+impl Parts for Model {
+    type Want = Name;
+    type Owner = String;
+    type Terms = ();
+    type Debt = Owner;
+    type Hold = Hold;
+    type Holder = Weak<HoldState>;
+    type Ended = HoldState;
+    type Waker = Thread;
+    type Outage = ();
+}
+
+/// The one name, a lock without a queue on the server.
+#[derive(Debug)]
+pub(crate) struct Name;
+
+impl Want for Name {
+    fn sharing(&self) -> Sharing {
+        Sharing::Exclusive
+    }
+
+    fn is_in_line(&self) -> bool {
+        false
+    }
+
+    fn is_fact(&self) -> bool {
+        false
+    }
+
+    fn is_handed_off(&self) -> bool {
+        true
+    }
+
+    fn fence(&self) -> &[u8] {
+        b"-"
+    }
+
+    fn is_handed(&self, _: &Self) -> bool {
+        true
+    }
+
+    fn shares_entry(&self, _: &Self) -> bool {
+        true
+    }
+
+    fn continues_entry(&self, _: &Self) -> bool {
+        false
+    }
+}
+
+/// An owner. It leaves nothing on the server but its hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner(pub(crate) String);
+
+impl Owed<Model> for Owner {
+    fn want(&self) -> &Name {
+        &Name
+    }
+
+    fn owner(&self) -> &String {
+        &self.0
+    }
+
+    fn is_unanswered(&self) -> bool {
+        false
+    }
+
+    fn pass_to(&self, _: &Self) -> Self {
+        self.clone()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct HoldState {
+    owner: String,
+    held: AtomicBool,
+}
+
+impl queue::Ended<Model> for HoldState {
+    fn want(&self) -> &Name {
+        &Name
+    }
+
+    fn owner(&self) -> &String {
+        &self.owner
+    }
+
+    fn is_unclaimed(&self) -> bool {
+        false
+    }
+}
+
+impl Holder<Model> for Weak<HoldState> {
+    fn is_held(&self, _: Moment) -> bool {
+        self.upgrade()
+            .is_some_and(|it| it.held.load(Ordering::Acquire))
+    }
+
+    fn exists(&self) -> bool {
+        self.strong_count() > 0
+    }
+
+    fn is(&self, ended: &HoldState) -> bool {
+        std::ptr::eq(self.as_ptr(), ended)
+    }
+}
+
+/// A hold. Its drop hands it to a waiter, or releases it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    world: Arc<World>,
+    entry: Arc<Entry>,
+    state: Arc<HoldState>,
+}
+
+impl Held<Model> for Hold {
+    fn sharing(&self) -> Sharing {
+        Sharing::Exclusive
+    }
+
+    fn is_held(&self, _: Moment) -> bool {
+        self.state.held.load(Ordering::Acquire)
+    }
+
+    fn holder(&self) -> Weak<HoldState> {
+        Arc::downgrade(&self.state)
+    }
+
+    fn is(&self, ended: &HoldState) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.state), ended)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let (world, entry, state) = (&self.world, &self.entry, &self.state);
+        state.held.store(false, Ordering::Release);
+        let reserved = world.table.event(entry, |queue| {
+            let (handed, _) = queue.hand_offs();
+            let place = (handed < HAND_OFFS).then(|| queue.reserve(&Now, &Name, false));
+            Some((place.flatten()?, handed))
+        });
+        let Some((place, handed)) = reserved else {
+            world.server.pass(&state.owner, None);
+            let _: Option<()> = world.table.present(entry, |entry, mut locked| {
+                locked.queue.freed(&Now, state, End::Released);
+                world.table.carry_out(entry, locked);
+            });
+            return;
+        };
+        let to = world.owner();
+        world.server.pass(&state.owner, Some(&to.0));
+        let hold = world.begin(entry, to);
+        world.table.event(entry, |queue| {
+            queue.hand_over(&Now, place, hold, handed + 1);
+        });
+    }
+}
