@@ -32,11 +32,11 @@ use shared::Host as _;
 use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread;
 
-use model::{Entry, Hold, Now, Owner, World};
+use model::{Entry, Hold, Name, Now, READ, WRITE, World};
 
 /// Acquires, and returns the hold. `None`: the task gave up.
-fn acquire(world: &Arc<World>, gives_up: bool) -> Option<Hold> {
-    let (entry, place) = world.join();
+fn acquire(world: &Arc<World>, name: Name, gives_up: bool) -> Option<Hold> {
+    let (entry, place) = world.join(name);
     loop {
         if gives_up && thread_rng().gen_bool(0.3) {
             world.table.event(&entry, |queue| queue.leave(&Now, place));
@@ -50,11 +50,11 @@ fn acquire(world: &Arc<World>, gives_up: bool) -> Option<Hold> {
             Poll::Pending => thread::park(),
             Poll::Ready(Turn::Take(hold)) => return Some(hold),
             Poll::Ready(Turn::Try(reason)) => {
-                let own = world.owner();
+                let own = world.owner(name);
                 world
                     .table
                     .event(&entry, |queue| queue.request(place, &own, reason));
-                if world.server.acquire(&own.0) {
+                if world.server.acquire(&own) {
                     let hold = world.begin(&entry, own);
                     world.table.event(&entry, |queue| {
                         queue.acquired(&Now, place, &hold, None, false)
@@ -82,11 +82,8 @@ fn acquire(world: &Arc<World>, gives_up: bool) -> Option<Hold> {
 /// Acquires without a place, as a call that does not wait.
 fn try_acquire(world: &Arc<World>) -> Option<Hold> {
     let entry = world.visit();
-    let own: Owner = world.owner();
-    let hold = world
-        .server
-        .acquire(&own.0)
-        .then(|| world.begin(&entry, own));
+    let own = world.owner(WRITE);
+    let hold = world.server.acquire(&own).then(|| world.begin(&entry, own));
     if let Some(hold) = &hold {
         world
             .table
@@ -97,9 +94,9 @@ fn try_acquire(world: &Arc<World>) -> Option<Hold> {
 }
 
 /// A task of the model: it acquires twice, and holds for a few steps.
-fn task(world: &Arc<World>, gives_up: bool) {
+fn task(world: &Arc<World>, name: Name, gives_up: bool) {
     for _ in 0..2 {
-        if let Some(hold) = acquire(world, gives_up) {
+        if let Some(hold) = acquire(world, name, gives_up) {
             world.server.is_held_by(&hold);
             thread::yield_now();
             world.server.is_held_by(&hold);
@@ -110,8 +107,9 @@ fn task(world: &Arc<World>, gives_up: bool) {
 
 type Task = fn(&Arc<World>);
 
-const ACQUIRES: Task = |world| task(world, false);
-const GIVES_UP: Task = |world| task(world, true);
+const ACQUIRES: Task = |world| task(world, WRITE, false);
+const GIVES_UP: Task = |world| task(world, WRITE, true);
+const READS: Task = |world| task(world, READ, false);
 const TRIES: Task = |world| drop((try_acquire(world), try_acquire(world)));
 const SHUTS_DOWN: Task = |world| {
     let entries: Vec<Arc<Entry>> = world
@@ -127,8 +125,8 @@ const SHUTS_DOWN: Task = |world| {
 };
 
 fn explore(tasks: [Task; 3]) {
-    shuttle::check_random(move || run(tasks), 3_000);
-    shuttle::check_pct(move || run(tasks), 1_000, 3);
+    shuttle::check_random(move || run(tasks), 20_000);
+    shuttle::check_pct(move || run(tasks), 5_000, 3);
 }
 
 fn run(tasks: [Task; 3]) {
@@ -151,6 +149,12 @@ fn tasks_that_take_turns() {
 #[test]
 fn tasks_that_give_up() {
     explore([ACQUIRES, GIVES_UP, GIVES_UP]);
+}
+
+/// A reader does not keep its queue in the table.
+#[test]
+fn readers_and_a_writer() {
+    explore([ACQUIRES, READS, READS]);
 }
 
 #[test]

@@ -37,31 +37,47 @@ impl Context for Now {
     }
 }
 
-/// A server with one name.
+/// A server with one name: a writer, or readers.
 #[derive(Debug, Default)]
-pub(crate) struct Server(Mutex<Option<String>>);
+pub(crate) struct Server(Mutex<Holders>);
+
+#[derive(Debug, Default)]
+struct Holders {
+    writer: Option<String>,
+    readers: Vec<String>,
+}
 
 impl Server {
     /// Returns whether `owner` got the name.
-    pub(crate) fn acquire(&self, owner: &str) -> bool {
-        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = holder.is_none();
-        if free {
-            *holder = Some(owner.to_owned());
+    pub(crate) fn acquire(&self, owner: &Owner) -> bool {
+        let mut holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reads = owner.name == READ;
+        let fits = holders.writer.is_none() && (reads || holders.readers.is_empty());
+        match (fits, reads) {
+            (true, true) => holders.readers.push(owner.id.clone()),
+            (true, false) => holders.writer = Some(owner.id.clone()),
+            (false, _) => {}
         }
-        free
+        fits
     }
 
     /// P1: fails if `hold` is not the hold of the name.
     pub(crate) fn is_held_by(&self, hold: &Hold) {
-        let holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        assert_eq!(holder.as_deref(), Some(&*hold.state.owner), "P1");
+        let holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = &hold.state.owner.id;
+        let writes = holders.writer.as_ref() == Some(id);
+        assert!(writes || holders.readers.contains(id), "P1: {holders:?}");
     }
 
-    fn pass(&self, from: &str, to: Option<&str>) {
-        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        assert_eq!(holder.as_deref(), Some(from), "P5");
-        *holder = to.map(str::to_owned);
+    /// Releases for `from`, and gives a writer's hold to `to`.
+    fn pass(&self, from: &Owner, to: Option<&Owner>) {
+        let mut holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if from.name == READ {
+            holders.readers.retain(|it| *it != from.id);
+            return;
+        }
+        assert_eq!(holders.writer.as_ref(), Some(&from.id), "P5");
+        holders.writer = to.map(|to| to.id.clone());
     }
 }
 
@@ -83,8 +99,9 @@ impl World {
         })
     }
 
-    pub(crate) fn owner(&self) -> Owner {
-        Owner(self.owners.fetch_add(1, Ordering::Relaxed).to_string())
+    pub(crate) fn owner(&self, name: Name) -> Owner {
+        let id = self.owners.fetch_add(1, Ordering::Relaxed).to_string();
+        Owner { name, id }
     }
 
     fn new_entry() -> Arc<Entry> {
@@ -94,13 +111,13 @@ impl World {
         })
     }
 
-    pub(crate) fn join(self: &Arc<Self>) -> (Arc<Entry>, u64) {
+    pub(crate) fn join(self: &Arc<Self>, name: Name) -> (Arc<Entry>, u64) {
         let stay = Stay {
             began: Moment::ZERO,
             deadline: Moment::FAR,
         };
-        let owner = self.owner().0;
-        let joins = |state: &mut State<Entry>| state.queue.join(&Now, Name, owner, (), stay);
+        let owner = self.owner(name).id;
+        let joins = |state: &mut State<Entry>| state.queue.join(&Now, name, owner, (), stay);
         self.table.enter(&(), Self::new_entry, joins)
     }
 
@@ -121,7 +138,7 @@ impl World {
             world: Arc::clone(self),
             entry: Arc::clone(entry),
             state: Arc::new(HoldState {
-                owner: owner.0,
+                owner,
                 held: AtomicBool::new(true),
             }),
         }
@@ -129,8 +146,9 @@ impl World {
 
     /// P3: fails if something is left when all tasks have ended.
     pub(crate) fn is_at_rest(&self) {
-        let holder = self.server.0.lock().unwrap_or_else(PoisonError::into_inner);
-        assert_eq!(*holder, None, "P3: the name is held");
+        let holders = self.server.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = holders.writer.is_none() && holders.readers.is_empty();
+        assert!(free, "P3: {holders:?}");
         assert_eq!(self.table.entries.len(), 0, "an idle queue is left");
     }
 }
@@ -186,13 +204,16 @@ impl Parts for Model {
     type Outage = ();
 }
 
-/// The one name, a lock without a queue on the server.
-#[derive(Debug)]
-pub(crate) struct Name;
+/// A side of the one name, a lock without a queue on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name(Sharing);
+
+pub(crate) const WRITE: Name = Name(Sharing::Exclusive);
+pub(crate) const READ: Name = Name(Sharing::Together);
 
 impl Want for Name {
     fn sharing(&self) -> Sharing {
-        Sharing::Exclusive
+        self.0
     }
 
     fn is_in_line(&self) -> bool {
@@ -204,19 +225,19 @@ impl Want for Name {
     }
 
     fn is_handed_off(&self) -> bool {
-        true
+        *self == WRITE
     }
 
     fn fence(&self) -> &[u8] {
         b"-"
     }
 
-    fn is_handed(&self, _: &Self) -> bool {
-        true
+    fn is_handed(&self, held: &Self) -> bool {
+        self == held
     }
 
-    fn shares_entry(&self, _: &Self) -> bool {
-        true
+    fn shares_entry(&self, other: &Self) -> bool {
+        self == other
     }
 
     fn continues_entry(&self, _: &Self) -> bool {
@@ -226,15 +247,18 @@ impl Want for Name {
 
 /// An owner. It leaves nothing on the server but its hold.
 #[derive(Clone, Debug)]
-pub(crate) struct Owner(pub(crate) String);
+pub(crate) struct Owner {
+    name: Name,
+    id: String,
+}
 
 impl Owed<Model> for Owner {
     fn want(&self) -> &Name {
-        &Name
+        &self.name
     }
 
     fn owner(&self) -> &String {
-        &self.0
+        &self.id
     }
 
     fn is_unanswered(&self) -> bool {
@@ -248,17 +272,17 @@ impl Owed<Model> for Owner {
 
 #[derive(Debug)]
 pub(crate) struct HoldState {
-    owner: String,
+    owner: Owner,
     held: AtomicBool,
 }
 
 impl queue::Ended<Model> for HoldState {
     fn want(&self) -> &Name {
-        &Name
+        &self.owner.name
     }
 
     fn owner(&self) -> &String {
-        &self.owner
+        &self.owner.id
     }
 
     fn is_unclaimed(&self) -> bool {
@@ -291,7 +315,7 @@ pub(crate) struct Hold {
 
 impl Held<Model> for Hold {
     fn sharing(&self) -> Sharing {
-        Sharing::Exclusive
+        self.state.owner.name.0
     }
 
     fn is_held(&self, _: Moment) -> bool {
@@ -313,19 +337,21 @@ impl Drop for Hold {
         state.held.store(false, Ordering::Release);
         let reserved = world.table.event(entry, |queue| {
             let (handed, _) = queue.hand_offs();
-            let place = (handed < HAND_OFFS).then(|| queue.reserve(&Now, &Name, false));
+            let may = handed < HAND_OFFS && state.owner.name == WRITE;
+            let place = may.then(|| queue.reserve(&Now, &WRITE, false));
             Some((place.flatten()?, handed))
         });
         let Some((place, handed)) = reserved else {
             world.server.pass(&state.owner, None);
             let _: Option<()> = world.table.present(entry, |entry, mut locked| {
-                locked.queue.freed(&Now, state, End::Released);
+                // Without a message: the next waiter sends a request.
+                locked.queue.freed(&Now, state, End::Unknown);
                 world.table.carry_out(entry, locked);
             });
             return;
         };
-        let to = world.owner();
-        world.server.pass(&state.owner, Some(&to.0));
+        let to = world.owner(WRITE);
+        world.server.pass(&state.owner, Some(&to));
         let hold = world.begin(entry, to);
         world.table.event(entry, |queue| {
             queue.hand_over(&Now, place, hold, handed + 1);
