@@ -2,10 +2,10 @@
 //!
 //! A waiter is *parked* (no turn, no request), *woken* (it has a [`Turn`] that it has not taken yet) or *requesting* (it took
 //! [`Turn::Try`] and awaits the reply). A refusal parks it again; a grant, a hand-off or a failure removes it. A woken or requesting
-//! waiter that leaves passes its wake-up on (invariant 2 of [`super::lock_entry`]).
+//! waiter that leaves passes its wake-up on (invariant 2 of `waiting/lock_entry.rs`).
 //!
 //! Each method handles one event and collects its [`Effects`]. Nothing here sends, waits, locks or calls a waker, and the clock is an argument: the shell
-//! ([`super::lock_entry`]) does, and the explorer runs the same machine over a model of the network. [`Parts`] names the things that
+//! (`waiting/lock_entry.rs`) does, and the explorer runs the same machine over a model of the network. [`Parts`] names the things that
 //! a queue stores and does not look into.
 //!
 //! `waiters` is the life of a waiter, `entry` the entry of this process in the queue on the server, `holders` the effect of holds of this
