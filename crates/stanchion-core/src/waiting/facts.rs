@@ -1,7 +1,7 @@
 //! Facts: final events that a message, or the reply to one waiter, reports to all waiters of a queue.
 //!
-//! A waiter for a fact joins the queue *before* the event can occur ([`Ticket::stand_by`](super::Ticket::stand_by)), and is parked. Therefore it misses no message
-//! while the subscription lasts, and needs no request. If the subscription is not confirmed yet, or is lost, the first waiter sends a
+//! A waiter for a fact joins the queue *before* the event can occur ([`Ticket::stand_by`](super::Ticket::stand_by)), and is parked. Therefore it
+//! misses no message while the subscription lasts, and needs no request. If the subscription is not confirmed yet, or is lost, the first waiter sends a
 //! request, and all waiters get its reply.
 
 use super::lock_entry::LockEntry;
@@ -24,11 +24,13 @@ impl LockEntry {
 
     /// Passes a fact to all waiters, and unlocks the queue.
     pub(super) fn tell(&self, core: &Core, mut state: MutexGuard<'_, State<Self>>, fact: &[u8]) {
-        state.queue.tell_all(|sync| match sync.facts()?.told(fact) {
-            Told::Over => Some(Turn::Seen),
-            Told::Ask => Some(Turn::Try(Reason::Turn)),
-            Told::Nothing => None,
-        });
+        state
+            .queue
+            .pass_fact(|sync| match sync.facts()?.told(fact) {
+                Told::Over => Some(Turn::Seen),
+                Told::Ask => Some(Turn::Try(Reason::Turn)),
+                Told::Nothing => None,
+            });
         self.carry_out(core, state);
     }
 }

@@ -45,7 +45,7 @@ use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
-/// What the mutex of a queue protects besides.
+/// The other data under the mutex of a queue.
 #[derive(Debug, Default)]
 pub(super) struct More {
     /// The poll in the timetable: that of the queue at the last event.
@@ -264,7 +264,7 @@ impl LockEntry {
 
     /// Records a hold that was acquired without a place in the queue.
     pub(crate) fn acquired(&self, core: &Core, hold: &Hold) {
-        self.event(core, |queue, _| queue.acquired_beside(hold));
+        self.event(core, |queue, _| queue.acquired_without_place(hold));
     }
 
     /// Records that `hold` has ended. The next waiter sends a request, unless the release has notified it.

@@ -1,9 +1,16 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
-//! `queue` is the state machine that decides which waiter sends a request, and when. It does no I/O. `lock_entry` puts a queue behind a mutex, with
-//! its timer and its messages; `shell` has the types that the queue stores for the client. `shared` is the table of queues, carries out the effects
-//! of events, and names the mutex by `sync`; `entries` is the table of a client, `ticket` one waiter's place, `facts` passes final events to all waiters, `successor` hands a hold to a waiter, `relay` receives
-//! Redisson's releases for a queue on the server, `piggyback` sends a waiter's request with a release, `subscriptions` turns messages into wake-ups, `survey` lists the waiters, and `census` counts them.
+//! | file | content |
+//! |---|---|
+//! | `queue` | the state machine that decides which waiter sends a request, and when; it does no I/O |
+//! | `lock_entry` | a queue with its timer and its messages |
+//! | `shared`, `sync` | the table of queues and their mutexes; carries out the effects of events |
+//! | `shell` | the types that a queue stores for the client |
+//! | `entries`, `ticket` | the table of a client; one waiter's place |
+//! | `facts` | passes final events to all waiters |
+//! | `successor`, `piggyback` | hands a hold to a waiter; sends a waiter's request with a release |
+//! | `relay`, `subscriptions` | receives Redisson's releases for a queue on the server; turns messages into wake-ups |
+//! | `survey`, `census` | lists the waiters; counts them |
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.

@@ -1,10 +1,10 @@
-//! What threads share: each queue behind its mutex, and the table of all queues.
+//! The state that threads share: each queue behind its mutex, and the table of all queues.
 //!
 //! The first waiter or visitor of a subject creates its entry in the table. When the last one has left and no holder of this process is
 //! alive, the entry is idle, and kept for a while. Then it is marked `retired` and removed from the table. A caller that looked it up in
 //! between sees the mark and looks it up again.
 //!
-//! Generic over the [`Host`], so that `tests/thread_models` runs this file with a mutex that tries all orders of threads.
+//! Generic over the [`Host`]: `crates/stanchion-explorer/tests/threads` runs this file with a mutex that tries many orders of threads.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;

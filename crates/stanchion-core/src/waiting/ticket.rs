@@ -161,12 +161,12 @@ impl Ticket {
         self.event(|queue, cx| queue.unanswered(cx, place, tolerance, outage))
     }
 
-    /// Leaves the queue with `hold`, and wakes the waiters that may hold concurrently. `refused`: an earlier request was refused.
-    pub(crate) fn acquired(&mut self, hold: &Hold, refused: bool) {
+    /// Leaves the queue with `hold`, and wakes the waiters that may hold concurrently. `waited`: the call has waited before.
+    pub(crate) fn acquired(&mut self, hold: &Hold, waited: bool) {
         let Some(place) = self.place.take() else {
             return;
         };
-        let other = self.event(|queue, cx| queue.acquired(cx, place, hold, hold.next(), refused));
+        let other = self.event(|queue, cx| queue.acquired(cx, place, hold, hold.next(), waited));
         // A grant by message crossed this reply. If both are of one owner, the release of one would free the other. A second permit is
         // released.
         if let Some(other) = other

@@ -1,6 +1,6 @@
 //! Thread models: the table of local queues, and their mutexes, under many orders of threads.
 //!
-//! `shared.rs` of the core is compiled here with the mutex of `shuttle`, which lets the tasks of a model run in a random order, one step at a
+//! `waiting/shared.rs` of the core is compiled here with the mutex of `shuttle`, which lets the tasks of a model run in a random order, one step at a
 //! time. A model has tasks that join one queue, take their turns, leave, hand their hold over, release it, or come without a place. Time does
 //! not pass, so no poll repairs a lost wake-up: if all tasks sleep, shuttle reports a deadlock.
 //!
@@ -87,7 +87,7 @@ fn try_acquire(world: &Arc<World>) -> Option<Hold> {
     if let Some(hold) = &hold {
         world
             .table
-            .event(&entry, |queue| queue.acquired_beside(hold));
+            .event(&entry, |queue| queue.acquired_without_place(hold));
     }
     world.leave(&entry);
     hold

@@ -35,7 +35,7 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Records a hold that was acquired without a place in the queue.
-    pub fn acquired_beside(&mut self, hold: &P::Hold) {
+    pub fn acquired_without_place(&mut self, hold: &P::Hold) {
         let sharing = hold.sharing();
         // A reader or a permit may leave room for others, so these do not stop requests.
         if sharing.has_one_holder() {

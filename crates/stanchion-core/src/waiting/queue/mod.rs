@@ -126,7 +126,7 @@ struct Entry<P: Parts> {
     off: bool,
 }
 
-/// What the shell does after an event, once the queue is unlocked: wakers and dropped values may own anything (invariant 4). One event removes
+/// The actions of the shell after an event, once the queue is unlocked: wakers and dropped values may own anything (invariant 4). One event removes
 /// at most one waiter, and ends at most one entry and one hold.
 #[derive(Debug)]
 #[must_use]
@@ -229,7 +229,7 @@ impl<P: Parts> Default for Queue<P> {
     }
 }
 
-/// The state without the counters that grow for ever: two queues that behave alike have the same text.
+/// The state without the counters that only grow: two queues that behave alike have the same text.
 impl<P: Parts> fmt::Debug for Queue<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let index = |place: u64| self.waiters.range(..place).count();

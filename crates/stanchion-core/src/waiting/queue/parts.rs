@@ -1,4 +1,4 @@
-//! What the queue needs to know of the things that it stores, but does not look into.
+//! The interface of a queue to the things that it stores and does not look into.
 
 use std::borrow::Borrow;
 use std::fmt::Debug;

@@ -89,7 +89,7 @@ impl<P: Parts> Queue<P> {
                 self.parked == 0 && self.first_sharing().is_none_or(together)
             }
         };
-        // During a local hold or a hand-off a request would only be refused: `freed` or `not_handed` gives the turn.
+        // During a local hold or a hand-off a request would only be refused: `freed` or the end of the hand-off gives the turn.
         asks && self.handing.is_none() && !self.holder.is_held(cx.now())
     }
 
@@ -177,7 +177,7 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Removes the waiter at `place`, which has got `hold` in a reply, and wakes the waiters that may hold concurrently. `next`: the moment
-    /// at which the next waiter can be granted, if the reply contained it. `refused`: an earlier request was refused. Returns a hold that a message
+    /// at which the next waiter can be granted, if the reply contained it. `waited`: the waiter has waited before. Returns a hold that a message
     /// gave to the waiter at the same time.
     pub fn acquired(
         &mut self,
@@ -185,7 +185,7 @@ impl<P: Parts> Queue<P> {
         place: u64,
         hold: &P::Hold,
         next: Option<Moment>,
-        refused: bool,
+        waited: bool,
     ) -> Option<P::Hold> {
         let sharing = hold.sharing();
         if sharing.has_one_holder() {
@@ -206,7 +206,7 @@ impl<P: Parts> Queue<P> {
         if let Some(Turn::Take(other)) = turn {
             return Some(other);
         }
-        if refused && sharing == Sharing::Queued {
+        if waited && sharing == Sharing::Queued {
             // No message has granted. If it was lost, or sent while this process was cut off, entries of others may be gone, too.
             self.admit(Reason::Turn);
         }
@@ -389,11 +389,11 @@ impl<P: Parts> Queue<P> {
         holds
     }
 
-    /// Passes a fact to all waiters. `told` returns the turn that the fact gives to a waiter.
-    pub(crate) fn tell_all(&mut self, told: impl Fn(&P::Want) -> Option<Turn<P>>) {
+    /// Passes a fact to all waiters. `turn_for` returns the turn that the fact gives to a waiter.
+    pub(crate) fn pass_fact(&mut self, turn_for: impl Fn(&P::Want) -> Option<Turn<P>>) {
         let mut turns = Vec::new();
         for (&place, waiter) in &self.waiters {
-            match (told(&waiter.want), &waiter.turn) {
+            match (turn_for(&waiter.want), &waiter.turn) {
                 // Also during its request: the waiter takes this turn after the reply.
                 (Some(Turn::Seen), None | Some(Turn::Try(_))) => turns.push((place, Turn::Seen)),
                 (Some(turn), None) => turns.push((place, turn)),

@@ -26,7 +26,7 @@ impl<K: Kind> Client<K> {
         }
     }
 
-    /// Ends a hold that nobody has taken, or the user's.
+    /// Ends a hold: that of the user, or one that its waiter has not taken.
     pub(super) fn release_hold(&mut self, step: &mut Step, owner: u64) {
         let kind = self.kind;
         let Some(hold) = self.hold_of(owner).filter(|it| it.valid_until > 0) else {

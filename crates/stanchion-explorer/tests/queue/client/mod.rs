@@ -236,7 +236,7 @@ impl<K: Kind> Client<K> {
         number.and_then(|it| it.parse().ok()).unwrap_or_default()
     }
 
-    /// Tells the queue which holds exist.
+    /// Sets the holds that exist, for the queue.
     fn set_holds(&self) {
         let end = |it: &Hold| (self.wire(it.owner), it.valid_until);
         set_holds(self.holds.iter().map(end).collect());
