@@ -53,7 +53,6 @@ impl<P: Copied> Clone for Queue<P> {
         Self {
             waiters: self.waiters.clone(),
             holder: self.holder.clone(),
-            grants: self.grants.clone(),
             entry,
             kept,
             out: Effects::default(),

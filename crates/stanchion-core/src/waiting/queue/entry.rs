@@ -338,7 +338,8 @@ impl<P: Parts> Queue<P> {
     /// Handles a grant by message. The hold begins here, not when its waiter is polled, so that the watchdog extends the short
     /// lease of a grant at once.
     ///
-    /// A grant to an owner that has left is given back by the sweep of its debt (P3, F6). A second copy is dropped (L10).
+    /// A grant to an owner that has left is given back by the sweep of its debt (P3, F6). P1: a second copy finds neither the entry nor the request
+    /// of its owner, because an owner has one hold only.
     fn granted_by_message(
         &mut self,
         cx: &dyn Context,
@@ -346,10 +347,6 @@ impl<P: Parts> Queue<P> {
         subscribed: bool,
         begin: impl FnOnce(Begin<'_, P>) -> Option<P::Hold>,
     ) {
-        // P1: the first copy has made a hold, or has been given back.
-        if self.grants.is_copy(granted, cx.now()) {
-            return;
-        }
         let place = self.taker(granted.owner);
         let is_entry = |entry: &mut Entry<P>| entry.debt.owner().borrow() == granted.owner;
         let debt = self.entry.take_if(is_entry).map(|entry| entry.debt);

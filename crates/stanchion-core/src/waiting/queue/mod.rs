@@ -9,11 +9,10 @@
 //! a queue stores and does not look into.
 //!
 //! `waiters` is the life of a waiter, `entry` the entry of this process in the queue on the server, `holders` the effect of holds of this
-//! process, `messages` reads messages, `grants` recognises second copies of grants.
+//! process, `messages` reads messages.
 
 mod clone;
 mod entry;
-mod grants;
 mod holders;
 mod messages;
 mod parts;
@@ -25,7 +24,6 @@ use std::time::Duration;
 
 use crate::description::Sharing;
 use crate::line::Reason;
-use grants::Grants;
 use stanchion_transport::Moment;
 
 pub use clone::Copied;
@@ -189,8 +187,6 @@ pub struct Queue<P: Parts> {
     due: Option<(Moment, Reason)>,
     /// The planned poll, and its reason.
     poll: Option<(Moment, Reason)>,
-    /// The grants by message of the last seconds.
-    grants: Grants,
     /// The number of refusals in a row, for the pauses of a client that polls.
     refused: u32,
     /// The moment since which no request of this queue was answered.
@@ -215,7 +211,6 @@ impl<P: Parts> Default for Queue<P> {
             entry: None,
             due: None,
             poll: None,
-            grants: Grants::default(),
             refused: 0,
             outage_since: None,
             facts: false,
@@ -257,7 +252,6 @@ impl<P: Parts> fmt::Debug for Queue<P> {
             .field("entry", &self.entry)
             .field("due", &self.due.as_ref().map(moment))
             .field("poll", &self.poll.as_ref().map(moment))
-            .field("grants", &self.grants)
             .field("refused", &self.refused)
             .field("outage_since", &self.outage_since.map(Moment::micros))
             .finish_non_exhaustive()

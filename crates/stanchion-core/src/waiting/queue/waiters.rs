@@ -363,8 +363,6 @@ impl<P: Parts> Queue<P> {
         *self = Self {
             next: self.next,
             waiters: std::mem::take(&mut self.waiters),
-            // A second copy may still arrive.
-            grants: std::mem::take(&mut self.grants),
             ..Self::default()
         };
     }
