@@ -17,7 +17,8 @@ use crate::hold::sweep::Leftover;
 use crate::observe::{Counts, beat, sink};
 use crate::primitive::Handle;
 use crate::shared::Core;
-use crate::waiting::{LockEntries, Subscriptions};
+use crate::subscriptions::Subscriptions;
+use crate::waiting::LockEntries;
 use crate::wire::Wire;
 use stanchion_transport::{
     BootClock, ClientConfig, Clock, ConnectError, Destination, Messages, Observer, OnPush, Runner,

@@ -33,6 +33,7 @@ mod query;
 mod reading;
 mod seat;
 mod shared;
+mod subscriptions;
 mod timetable;
 mod token;
 mod waiting;

@@ -12,7 +12,8 @@ use crate::extension::Extensions;
 use crate::hold::losses::Losses;
 use crate::hold::releases::Releases;
 use crate::observe::Counts;
-use crate::waiting::{LockEntries, Subscriptions};
+use crate::subscriptions::Subscriptions;
+use crate::waiting::LockEntries;
 use crate::wire::Wire;
 
 /// The state that the parts of a client share. Everything below holds and queues is in [`Wire`].

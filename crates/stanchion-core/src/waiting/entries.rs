@@ -8,7 +8,6 @@ use super::lock_entry::LockEntry;
 use super::queue::{Asked, Stay};
 use super::shared::{Host as _, State, Table};
 use super::shell::LocalWaiter;
-use super::subscriptions::Ear;
 use super::ticket::{Applicant, Ticket, Visit};
 use crate::description::{Subject, Synchronizer};
 use crate::hold::handle::Hold;
@@ -16,6 +15,7 @@ use crate::hold::sweep::{Debt, Leftover};
 use crate::name::Name;
 use crate::options::HoldTerms;
 use crate::shared::Core;
+use crate::subscriptions::{Ear, Listen as _};
 use stanchion_transport::Moment;
 
 /// The number of idle queues that a client keeps: one that is made and forgotten in every cycle costs three allocations and two changes of

@@ -31,7 +31,6 @@ use super::piggyback::Piggyback;
 use super::queue::{self, Begin, Context, Effects, End};
 use super::shared::{Host, State};
 use super::shell::{LocalQueue, Shell};
-use super::subscriptions::Ear;
 use super::sync::{Mutex, MutexGuard};
 use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item};
@@ -41,6 +40,7 @@ use crate::hold::state::{Grant, HoldState};
 use crate::line::Reason;
 use crate::name::Name;
 use crate::shared::Core;
+use crate::subscriptions::{Ear, Listen};
 use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
@@ -96,6 +96,47 @@ impl Host for LockEntry {
 
     fn wake(waker: Waker) {
         waker.wake();
+    }
+}
+
+impl Listen for LockEntry {
+    fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn keep(&self) {
+        self.state().uses.subscribed = true;
+    }
+
+    fn unkept(&self) {
+        let mut state = self.state();
+        state.uses.subscribed = false;
+        if let Some(core) = self.core.upgrade() {
+            self.carry_out(&core, state);
+        }
+    }
+
+    fn woken(&self, whom: &Ear, payload: &[u8]) -> bool {
+        let state = self.state();
+        // A subscription lingers after its last waiter. The listener remembers the message for the next one (`unheard`).
+        // A later waiter does not need an earlier fact.
+        let waits = !state.queue.is_empty() || state.queue.is_for_facts();
+        self.heard(state, whom, payload);
+        waits
+    }
+
+    fn listening_changed(&self) {
+        self.ask_again(Reason::Anew);
+    }
+
+    fn listening_for(&self, owner: &WireOwner) {
+        if let Some(core) = self.core.upgrade() {
+            self.event(&core, |queue, _| queue.nudge_owner(owner.as_str()));
+        }
     }
 }
 
@@ -162,30 +203,6 @@ impl LockEntry {
         holder.is_some_and(|it| it.is_held() && it.is_claimed() && it.terms.actor == Some(actor))
     }
 
-    /// Keeps the entry in the table as long as a subscription lasts, so that its messages find the waiters that join in that time.
-    pub(super) fn keep(&self) {
-        self.state().uses.subscribed = true;
-    }
-
-    /// Ends [`LockEntry::keep`].
-    pub(super) fn unkept(&self) {
-        let mut state = self.state();
-        state.uses.subscribed = false;
-        if let Some(core) = self.core.upgrade() {
-            self.carry_out(&core, state);
-        }
-    }
-
-    /// Handles a message: a hint to try (P4), or a grant. Returns false if the message must be remembered for the next waiter.
-    pub(crate) fn woken(&self, whom: &Ear, payload: &[u8]) -> bool {
-        let state = self.state();
-        // A subscription lingers after its last waiter. The listener remembers the message for the next one (`unheard`).
-        // A later waiter does not need an earlier fact.
-        let waits = !state.queue.is_empty() || state.queue.is_for_facts();
-        self.heard(state, whom, payload);
-        waits
-    }
-
     fn heard(&self, mut state: MutexGuard<'_, State<Self>>, whom: &Ear, payload: &[u8]) {
         // The first waiter's kind applies to the whole queue: if the server keeps the queue, the family has one kind only.
         let sync = state.queue.first().map(|first| Arc::clone(&first.want));
@@ -240,11 +257,6 @@ impl LockEntry {
         self.event(core, LocalQueue::timer);
     }
 
-    /// Lets the first waiter send a request because the subscription was confirmed, or lost.
-    pub(crate) fn listening_changed(&self) {
-        self.ask_again(Reason::Anew);
-    }
-
     /// Lets the first waiter send a request for `reason`.
     pub(super) fn ask_again(&self, reason: Reason) {
         // Confirmed: a message may have been missed before. Lost: the server may be unreachable, and waiters poll more often
@@ -252,13 +264,6 @@ impl LockEntry {
         // process that was granted, and reports that the server has removed entries.
         if let Some(core) = self.core.upgrade() {
             self.event(&core, |queue, _| queue.admit(reason));
-        }
-    }
-
-    /// Lets `owner` send a request because the subscription to its own channel was confirmed.
-    pub(crate) fn listening_for(&self, owner: &WireOwner) {
-        if let Some(core) = self.core.upgrade() {
-            self.event(&core, |queue, _| queue.nudge_owner(owner.as_str()));
         }
     }
 
@@ -277,14 +282,6 @@ impl LockEntry {
 
     pub(crate) fn name(&self) -> &Name {
         self.subject.name()
-    }
-
-    pub(crate) fn channel(&self) -> &[u8] {
-        &self.channel
-    }
-
-    pub(crate) fn subject(&self) -> &Subject {
-        &self.subject
     }
 
     /// Returns whether this is the queue of `name` in the family of `sync`.

@@ -9,7 +9,7 @@
 //! | `entries`, `ticket` | the table of a client; one waiter's place |
 //! | `facts` | passes final events to all waiters |
 //! | `successor`, `piggyback` | hands a hold to a waiter; sends a waiter's request with a release |
-//! | `relay`, `subscriptions` | receives Redisson's releases for a queue on the server; turns messages into wake-ups |
+//! | `relay` | receives Redisson's releases for a queue on the server |
 //! | `survey`, `census` | lists the waiters; counts them |
 //!
 //! # Lock order
@@ -43,7 +43,6 @@ pub mod queue;
 mod relay;
 mod shared;
 mod shell;
-mod subscriptions;
 mod successor;
 mod survey;
 mod sync;
@@ -54,7 +53,6 @@ pub(crate) use lock_entry::LockEntry;
 pub(crate) use piggyback::Piggyback;
 pub(crate) use queue::{End, Stay, Turn};
 pub(crate) use shell::LocalTurn;
-pub(crate) use subscriptions::Subscriptions;
 pub(crate) use successor::Successor;
 pub use survey::Waiting;
 pub(crate) use ticket::{Applicant, Ticket};

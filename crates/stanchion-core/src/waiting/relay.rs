@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::lock_entry::LockEntry;
-use super::subscriptions::Ear;
 use crate::description::Synchronizer;
 use crate::hold::sweep::{Debt, finished};
 use crate::line::{Reason, Role};
 use crate::shared::Core;
+use crate::subscriptions::{Ear, Listen as _};
 use stanchion_transport::Path;
 
 /// Returns whether this is a release of Redisson's. Payloads of stanchion have a zero in front, which Redisson's clients read as the same.
@@ -36,7 +36,7 @@ impl LockEntry {
             // A relay stays subscribed while it waits: its subscription may be one that lingers, and the server relies on it.
             Role::Keep if !core.subscriptions.hears(channel) => {}
             Role::Keep | Role::Take => drop(core.subscriptions.want_for(self, &Ear::Line, channel)),
-            Role::Leave => core.subscriptions.forget_for(self, &Ear::Line, channel),
+            Role::Leave => core.subscriptions.forget_for(&**self, &Ear::Line, channel),
         }
     }
 

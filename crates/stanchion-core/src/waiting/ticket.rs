@@ -14,13 +14,13 @@ use super::lock_entry::LockEntry;
 use super::queue::{Context, Refused, Turn, after_expiry};
 use super::shared::Host as _;
 use super::shell::{LocalQueue, LocalTurn};
-use super::subscriptions::Ear;
 use crate::description::Synchronizer;
 use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::sweep::Debt;
 use crate::line::Reason;
 use crate::shared::Core;
+use crate::subscriptions::Ear;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Outage;
 

@@ -26,7 +26,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::LockEntry;
 use crate::description::Subject;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
@@ -101,12 +100,36 @@ pub(crate) enum Ear {
     Line,
 }
 
+/// A queue that listens to channels. No method is called under the mutex of the topics.
+pub(crate) trait Listen: Send + Sync {
+    /// The subject of the queue. A subject has one queue at a time.
+    fn subject(&self) -> &Subject;
+
+    /// The channel of the whole queue.
+    fn channel(&self) -> &[u8];
+
+    /// Keeps the queue as long as a subscription lasts, so that its messages find the waiters that join in that time.
+    fn keep(&self);
+
+    /// Ends [`Listen::keep`].
+    fn unkept(&self);
+
+    /// Handles a message: a hint to try (P4), or a grant. Returns false if the message must be remembered for the next waiter.
+    fn woken(&self, whom: &Ear, payload: &[u8]) -> bool;
+
+    /// Lets the first waiter send a request because the subscription was confirmed, or lost.
+    fn listening_changed(&self);
+
+    /// Lets `owner` send a request because the subscription to its own channel was confirmed.
+    fn listening_for(&self, owner: &WireOwner);
+}
+
 /// A queue that listens to a channel.
 struct Listener {
     subject: Subject,
     /// The subject's present queue: an idle one is removed, and a later waiter creates another. Weak, because a subscription
     /// must not keep a queue alive through its linger.
-    entry: Weak<LockEntry>,
+    queue: Weak<dyn Listen>,
     whom: Ear,
     /// True while no waiter listens.
     idle: bool,
@@ -146,45 +169,45 @@ fn mark_of(channel: &[u8]) -> Channel {
 }
 
 impl Topic {
-    /// Adds `entry` as a listener. Returns whether the subscription is confirmed, and whether `entry` has received every message
+    /// Adds `queue` as a listener. Returns whether the subscription is confirmed, and whether `queue` has received every message
     /// since the last request of a waiter.
-    fn listen(&mut self, entry: &Arc<LockEntry>, whom: &Ear) -> (bool, bool) {
+    fn listen(&mut self, queue: &Arc<dyn Listen>, whom: &Ear) -> (bool, bool) {
         self.idle_since = None;
         let confirmed = self.state.is_confirmed();
-        if let Some(listener) = self.listener(entry, whom) {
+        if let Some(listener) = self.listener(&**queue, whom) {
             // The subject's old queue was idle and has left the table.
-            if !std::ptr::eq(listener.entry.as_ptr(), Arc::as_ptr(entry)) {
-                listener.entry = Arc::downgrade(entry);
+            if !std::ptr::addr_eq(listener.queue.as_ptr(), Arc::as_ptr(queue)) {
+                listener.queue = Arc::downgrade(queue);
             }
             listener.idle = false;
             // Taken: this waiter sends a request because of the message, and its reply is recent enough for later waiters.
             return (confirmed, !std::mem::take(&mut listener.unheard));
         }
-        self.listeners.push(Listener::new(entry, whom));
+        self.listeners.push(Listener::new(queue, whom));
         // A message may have come before now, when only the other queues listened.
         (confirmed, !confirmed)
     }
 
-    fn listener(&mut self, entry: &LockEntry, whom: &Ear) -> Option<&mut Listener> {
+    fn listener(&mut self, queue: &dyn Listen, whom: &Ear) -> Option<&mut Listener> {
         self.listeners
             .iter_mut()
-            .find(|listener| listener.whom == *whom && listener.subject == *entry.subject())
+            .find(|listener| listener.whom == *whom && listener.subject == *queue.subject())
     }
 
     /// The queues, or single waiters, that a message or a confirmation is for. The caller wakes them after it has unlocked the
     /// topics: a queue may not be locked under them.
-    fn audience(&self) -> Vec<(Arc<LockEntry>, Ear)> {
+    fn audience(&self) -> Vec<(Arc<dyn Listen>, Ear)> {
         let present =
-            |listener: &Listener| Some((listener.entry.upgrade()?, listener.whom.clone()));
+            |listener: &Listener| Some((listener.queue.upgrade()?, listener.whom.clone()));
         self.listeners.iter().filter_map(present).collect()
     }
 }
 
 impl Listener {
-    fn new(entry: &Arc<LockEntry>, whom: &Ear) -> Self {
+    fn new(queue: &Arc<dyn Listen>, whom: &Ear) -> Self {
         Self {
-            subject: entry.subject().clone(),
-            entry: Arc::downgrade(entry),
+            subject: queue.subject().clone(),
+            queue: Arc::downgrade(queue),
             whom: whom.clone(),
             idle: false,
             unheard: false,
@@ -210,27 +233,33 @@ impl Subscriptions {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes for `entry` unless it is subscribed. Returns whether the server has confirmed. Not to be called under a queue's
-    /// mutex: it may lock that of `entry`.
-    pub(crate) fn want(&self, entry: &Arc<LockEntry>) -> bool {
-        self.want_for(entry, &Ear::Queue, entry.channel())
+    /// Subscribes for `queue` unless it is subscribed. Returns whether the server has confirmed. Not to be called under a queue's
+    /// mutex: it may lock that of `queue`.
+    pub(crate) fn want(&self, queue: &Arc<impl Listen + 'static>) -> bool {
+        self.want_for(queue, &Ear::Queue, queue.channel())
     }
 
-    /// As [`Subscriptions::want`], to `channel` for `whom` in `entry`.
-    pub(crate) fn want_for(&self, entry: &Arc<LockEntry>, whom: &Ear, channel: &[u8]) -> bool {
+    /// As [`Subscriptions::want`], to `channel` for `whom` in `queue`.
+    pub(crate) fn want_for(
+        &self,
+        queue: &Arc<impl Listen + 'static>,
+        whom: &Ear,
+        channel: &[u8],
+    ) -> bool {
         if self.wake == Wake::Poll {
             return false;
         }
+        let queue: &Arc<dyn Listen> = &(Arc::clone(queue) as _);
         // First, so that the end of the topic, which takes it back, comes after it.
-        entry.keep();
+        queue.keep();
         let mut topics = self.topics();
         if let Some(topic) = topics.by_channel.get_mut(channel) {
-            let (confirmed, heard_all) = topic.listen(entry, whom);
+            let (confirmed, heard_all) = topic.listen(queue, whom);
             // A queue may not be locked under the topics (lock order).
             drop(topics);
             if !heard_all {
                 // A message without a receiver may be newer than this waiter's reply: retry, as after a confirmation.
-                entry.listening_changed();
+                queue.listening_changed();
             }
             return confirmed;
         }
@@ -239,7 +268,7 @@ impl Subscriptions {
             Arc::clone(&name),
             Topic {
                 mark: (*whom == Ear::Line).then(|| mark_of(channel)),
-                listeners: vec![Listener::new(entry, whom)],
+                listeners: vec![Listener::new(queue, whom)],
                 slot: slot_of(channel),
                 notices: false,
                 state: State::Wanted,
@@ -321,13 +350,13 @@ impl Subscriptions {
         true
     }
 
-    /// Lets the subscription end after the linger, unless others listen: the last waiter of `entry` has left.
-    pub(crate) fn forget(&self, entry: &LockEntry) {
-        self.forget_for(entry, &Ear::Queue, entry.channel());
+    /// Lets the subscription end after the linger, unless others listen: the last waiter of `queue` has left.
+    pub(crate) fn forget(&self, queue: &dyn Listen) {
+        self.forget_for(queue, &Ear::Queue, queue.channel());
     }
 
-    /// As [`Subscriptions::forget`], for a channel of `whom` in `entry`.
-    pub(crate) fn forget_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8]) {
+    /// As [`Subscriptions::forget`], for a channel of `whom` in `queue`.
+    pub(crate) fn forget_for(&self, queue: &dyn Listen, whom: &Ear, channel: &[u8]) {
         let mut guard = self.topics();
         let topics = &mut *guard;
         let Some((name, _)) = topics.by_channel.get_key_value(channel) else {
@@ -337,7 +366,7 @@ impl Subscriptions {
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
         };
-        if let Some(listener) = topic.listener(entry, whom) {
+        if let Some(listener) = topic.listener(queue, whom) {
             listener.idle = true;
         }
         if topic.idle_since.is_some() || topic.listeners.iter().any(|listener| !listener.idle) {
@@ -407,21 +436,21 @@ impl Subscriptions {
         for listener in &mut topic.listeners {
             // Its queue is gone. Under the mutex that `listen` takes: a waiter that comes now is either in the audience or finds the
             // mark (P4).
-            listener.unheard |= listener.entry.strong_count() == 0;
+            listener.unheard |= listener.queue.strong_count() == 0;
         }
         let audience = topic.audience();
         drop(topics);
-        for (entry, whom) in audience {
-            if !entry.woken(&whom, payload) {
-                self.unheard(channel, &entry, &whom);
+        for (queue, whom) in audience {
+            if !queue.woken(&whom, payload) {
+                self.unheard(channel, &*queue, &whom);
             }
         }
     }
 
     /// Records that a message came while no waiter listened. A waiter that has joined since sends its request after the message.
-    fn unheard(&self, channel: &[u8], entry: &LockEntry, whom: &Ear) {
+    fn unheard(&self, channel: &[u8], queue: &dyn Listen, whom: &Ear) {
         if let Some(topic) = self.topics().by_channel.get_mut(channel)
-            && let Some(listener) = topic.listener(entry, whom)
+            && let Some(listener) = topic.listener(queue, whom)
         {
             listener.unheard |= listener.idle;
         }
@@ -510,11 +539,11 @@ impl Subscriptions {
                     topics.wanted.push_back(Arc::clone(channel));
                 }
             }
-            for (entry, whom) in deaf {
+            for (queue, whom) in deaf {
                 // The queue of a single waiter, or of a relay, listens to the client's own channel, too, and sends a request
                 // because of that.
                 if whom == Ear::Queue {
-                    entry.listening_changed();
+                    queue.listening_changed();
                 }
             }
             // The map is loaded before the next subscription, because a demoted master ends its subscriptions; and after each failed
@@ -611,10 +640,10 @@ impl Subscriptions {
         for payload in early {
             self.deliver(self.topics(), channel, &payload);
         }
-        for (entry, whom) in audience {
+        for (queue, whom) in audience {
             match whom {
-                Ear::Waiter(owner) => entry.listening_for(&owner),
-                Ear::Queue | Ear::Line => entry.listening_changed(),
+                Ear::Waiter(owner) => queue.listening_for(&owner),
+                Ear::Queue | Ear::Line => queue.listening_changed(),
             }
         }
     }
@@ -673,10 +702,10 @@ impl Subscriptions {
         let next = topics.lingering.peek();
         let next = next.map(|Reverse((end, _))| end.since(now));
         drop(guard);
-        for (entry, whom) in idle {
+        for (queue, whom) in idle {
             // A channel of one waiter, or of Redisson's, may end before the queue's own.
             if whom == Ear::Queue {
-                entry.unkept();
+                queue.unkept();
             }
         }
         for (channel, mark, slot, connection) in over {
