@@ -177,6 +177,8 @@ async fn a_writer_killed_while_it_waits_blocks_no_reader() {
         server.keys().iter().any(|key| key.contains("rwlock_line"))
     })
     .await;
+    // A writer that is not subscribed yet would count as dead.
+    listening(&server).await;
     assert!(lock.try_read().await.unwrap().is_none());
     writer.signal(Signal::Kill);
     // The server removes its entry when no subscriber is left.

@@ -8,10 +8,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::hold::holds::Base;
 use crate::hold::state::HoldState;
-use crate::shared::Core;
 use crate::timetable::{Scheduled, Timetable};
-use crate::waiting::LockEntry;
 use crate::watchdog;
 use stanchion_transport::Moment;
 
@@ -22,12 +21,18 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The timetable of a client.
 pub(crate) type Agenda = Timetable<Item>;
 
+/// A queue that polls.
+pub(crate) trait Polling: Send + Sync {
+    /// Lets the first waiter send a request because the poll timer has fired.
+    fn poll_now(&self);
+}
+
 /// A hold or a queue that is due.
 pub(crate) enum Item {
     /// A hold to renew, or to declare lost.
     Hold(Weak<HoldState>),
     /// A queue whose first waiter is to poll.
-    Poll(Weak<LockEntry>),
+    Poll(Weak<dyn Polling>),
 }
 
 impl Scheduled for Item {
@@ -55,7 +60,7 @@ impl Agenda {
 
 /// Runs the timetable until the client is closed or dropped. Keeps the core alive only while it handles items.
 pub(crate) async fn run(
-    core: Weak<Core>,
+    core: Weak<dyn Base>,
     timetable: Arc<Agenda>,
     closed: tokio_util::sync::CancellationToken,
 ) {
@@ -70,7 +75,7 @@ pub(crate) async fn run(
                 Item::Hold(hold) => holds.extend(hold.upgrade()),
                 Item::Poll(entry) => {
                     if let Some(entry) = entry.upgrade() {
-                        entry.poll_now(&strong);
+                        entry.poll_now();
                     }
                 }
             }

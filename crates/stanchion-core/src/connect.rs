@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -11,10 +11,12 @@ use uuid::Uuid;
 use crate::agenda;
 use crate::error::LostReason;
 use crate::extension::{Extension, Extensions};
+use crate::gauges;
+use crate::hold::holds::Holds;
 use crate::hold::losses::{AbandonedHold, Losses};
 use crate::hold::releases::{self, Releases};
 use crate::hold::sweep::Leftover;
-use crate::observe::{Counts, beat, sink};
+use crate::observe::{Counts, sink};
 use crate::primitive::Handle;
 use crate::shared::Core;
 use crate::subscriptions::Subscriptions;
@@ -108,24 +110,27 @@ impl Handle {
             closing: CancellationToken::new(),
             closed: guard.disarm(),
         };
-        let core = Arc::new(Core {
-            wire,
-            subscriptions,
+        let core = Arc::new_cyclic(|this: &Weak<Core>| Core {
+            holds: Holds {
+                wire,
+                client: Weak::clone(this) as _,
+                subscriptions,
+                timetable: Arc::default(),
+                losses: Losses::default(),
+                releases,
+                extensions,
+                counts: Counts::default(),
+            },
             entries: LockEntries::default(),
-            timetable: Arc::default(),
-            losses: Losses::default(),
-            releases,
-            extensions,
-            counts: Counts::default(),
         });
         core.runner.serve(agenda::run(
-            Arc::downgrade(&core),
+            Arc::downgrade(&core.base()),
             Arc::clone(&core.timetable),
             core.closed.clone(),
         ));
         if core.servers.fails_over() {
             let changes = core.servers.changes();
-            let (weak, releases) = (Arc::downgrade(&core), Arc::clone(&core.releases));
+            let (weak, releases) = (Arc::downgrade(&core.base()), Arc::clone(&core.releases));
             let repeating = releases::run(weak, releases, changes, core.closed.clone());
             core.runner.serve(repeating);
         }
@@ -139,8 +144,8 @@ impl Handle {
         core.runner
             .serve(last_as_long(core.closing.clone(), core.closed.clone()));
         if let Some(sink) = &core.sink {
-            let beat = beat::run(Arc::downgrade(&core), Arc::clone(sink), core.closed.clone());
-            core.runner.serve(beat);
+            let gauges = gauges::run(Arc::downgrade(&core), Arc::clone(sink), core.closed.clone());
+            core.runner.serve(gauges);
         }
         Ok(Self { core })
     }

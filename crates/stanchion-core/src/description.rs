@@ -441,6 +441,15 @@ pub enum Heard<'a> {
     Try(&'a str, Duration),
 }
 
+/// The end of a hold, as the server has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A release was answered: the next waiter is notified by message.
+    Released,
+    /// No reply: perhaps no message was published.
+    Unknown,
+}
+
 /// A reply of a script, read in the format of [`Synchronizer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

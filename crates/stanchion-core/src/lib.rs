@@ -15,6 +15,7 @@ mod extension;
 mod fact;
 mod field;
 mod free_by;
+mod gauges;
 mod hint;
 mod hold;
 mod holders;

@@ -2,20 +2,19 @@
 //!
 //! A client subscribes to one channel of its own once it has held something for a second. In a cluster it subscribes to one channel for each slot in
 //! which it holds for longer than a renewal interval. An acquire does not pay for this; a primitive with long holds [subscribes at
-//! once](crate::primitive::Hold::listen). The channel begins with the result of [`Core::notice`] and ends with the client's uuid, so a sender needs
+//! once](crate::primitive::Hold::listen). The channel begins with the result of [`Holds::notice`] and ends with the client's uuid, so a sender needs
 //! only the holder's owner.
 //!
 //! A message is a hint. After `gone` the holder checks with the server (P5: a hold is lost when the server says so, never because of a message).
 //! After `ask` the guard shows the request. If `gone` is not received, the next renewal finds the loss.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::description::Tenure;
 use crate::error::{QueryError, Rejection};
+use crate::hold::holds::Holds;
 use crate::hold::state::HoldState;
 use crate::name::Name;
-use crate::shared::Core;
 use crate::watchdog;
 use stanchion_transport::{Call, Moment, Placement, Script};
 
@@ -93,7 +92,7 @@ fn legible(reason: &str) -> String {
     text
 }
 
-impl Core {
+impl Holds {
     /// Returns the prefix of the channel on which each client is notified about its holds of `name`. In a cluster the channel is in the slot of the
     /// name, because a script may publish only there.
     pub(crate) fn notice(&self, name: &Name) -> Vec<u8> {
@@ -144,7 +143,7 @@ impl Core {
     }
 
     /// Handles a message to holders. Spawns the part that waits for the server.
-    pub(crate) fn noticed(self: &Arc<Self>, channel: &[u8], payload: &[u8]) {
+    pub(crate) fn noticed(&self, channel: &[u8], payload: &[u8]) {
         let Some(notice) = Notice::read(payload) else {
             return;
         };
@@ -159,7 +158,9 @@ impl Core {
                 }
                 _ => continue,
             }
-            let core = Arc::clone(self);
+            let Some(core) = self.client.upgrade() else {
+                return;
+            };
             self.runner
                 .serve(async move { watchdog::verify(&core, &hold).await });
         }

@@ -7,37 +7,40 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::agenda::Agenda;
-use crate::extension::Extensions;
-use crate::hold::losses::Losses;
-use crate::hold::releases::Releases;
-use crate::observe::Counts;
-use crate::subscriptions::Subscriptions;
+use crate::description::Synchronizer;
+use crate::hold::holds::{Base, Holds};
 use crate::waiting::LockEntries;
-use crate::wire::Wire;
 
-/// The state that the parts of a client share. Everything below holds and queues is in [`Wire`].
+/// The state that the parts of a client share. Everything below queues is in [`Holds`].
 pub(crate) struct Core {
-    pub(crate) wire: Wire,
-    /// The fields `subscriptions`, `entries` and `timetable` have mutexes of their own, in the lock order of [`crate::waiting`].
-    pub(crate) subscriptions: Arc<Subscriptions>,
+    pub(crate) holds: Holds,
+    /// Has mutexes of its own, in the lock order of [`crate::waiting`].
     pub(crate) entries: LockEntries,
-    pub(crate) timetable: Arc<Agenda>,
-    pub(crate) losses: Losses,
-    /// The releases of the last seconds, which are repeated when another master takes over.
-    pub(crate) releases: Arc<Releases>,
-    /// The parts of the client that live in other crates.
-    pub(crate) extensions: Arc<Extensions>,
-    /// The number of holds, if there is an observer.
-    pub(crate) counts: Counts,
 }
 
-/// A core is used wherever its wire is.
-impl Deref for Core {
-    type Target = Wire;
+impl Core {
+    /// This client, as its holds see it.
+    pub(crate) fn base(self: &Arc<Self>) -> Arc<dyn Base> {
+        Arc::clone(self) as _
+    }
+}
 
-    fn deref(&self) -> &Wire {
-        &self.wire
+impl Base for Core {
+    fn holds(&self) -> &Holds {
+        &self.holds
+    }
+
+    fn granted(&self, sync: &dyn Synchronizer, grant: &[u8]) {
+        self.entries.granted(sync, grant);
+    }
+}
+
+/// A core is used wherever its holds are.
+impl Deref for Core {
+    type Target = Holds;
+
+    fn deref(&self) -> &Holds {
+        &self.holds
     }
 }
 

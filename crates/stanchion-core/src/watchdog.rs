@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
+use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::shared::Core;
 use stanchion_transport::{Failure, Item, Moment, Outage, Path, Reply};
 
 /// The most renewals in one script: large enough to amortise the call, small enough not to block the server (about 1 µs each).
 const BATCH: usize = 256;
 
 /// Renews the holds that are due, or declares them lost. Spawns the requests without waiting for them.
-pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
+pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
     let now = core.clock.now();
     // One script touches one slot of a cluster; without a cluster slots do not matter.
     // Ordered, so that one seed gives one history in the simulation.
@@ -87,7 +87,7 @@ impl Due {
     }
 }
 
-async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
+async fn renew_batch(core: &Holds, batch: Vec<Due>) {
     // P5: read before the request, and the same for the whole batch.
     let sent = core.clock.now();
     let items: Vec<&Item> = batch.iter().flat_map(|due| &due.items).collect();
@@ -129,7 +129,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
 
 /// Renews one hold at its caller's request. Returns as [`together`].
 pub(crate) async fn renew(
-    core: &Core,
+    core: &Holds,
     hold: &HoldState,
     lease: Lease,
 ) -> Result<Option<bool>, Failure> {
@@ -142,7 +142,7 @@ pub(crate) async fn renew(
 }
 
 /// Checks with the server whether it still has the hold, after a message that says otherwise.
-pub(crate) async fn verify(core: &Core, hold: &Arc<HoldState>) {
+pub(crate) async fn verify(core: &Holds, hold: &Arc<HoldState>) {
     // The check is a renewal for the shortest lease, which lengthens nothing (R3), because the hold may be one that is not renewed.
     let items = hold.sync.renewals(&hold.owner, Lease::MIN);
     let items: Vec<&Item> = items.iter().collect();
@@ -163,7 +163,7 @@ type Answer = Result<Reply, Failure>;
 /// The items are sent together. If that is refused, they are sent one by one, so that one key does not make the
 /// others fail. During the migration of a cluster's slot its keys are on two nodes, and a request with keys on both
 /// is refused (`TRYAGAIN`). A request with a key for which the user has no right is also refused.
-async fn ask(core: &Core, path: Path, name: &Name, items: &[&Item]) -> Vec<Answer> {
+async fn ask(core: &Holds, path: Path, name: &Name, items: &[&Item]) -> Vec<Answer> {
     match ask_once(core, path, name, items).await {
         Ok(replies) => replies.into_iter().map(Ok).collect(),
         Err(failure) if !is_of_one_key(&failure) => vec![Err(failure); items.len()],
@@ -188,7 +188,7 @@ async fn ask(core: &Core, path: Path, name: &Name, items: &[&Item]) -> Vec<Answe
 
 /// Renews an item of several keys key by key, up to the first key that is not renewed.
 async fn ask_in_parts(
-    core: &Core,
+    core: &Holds,
     path: Path,
     name: &Name,
     item: &Item,
@@ -210,7 +210,7 @@ async fn ask_in_parts(
 
 /// Sends one request for all `items`. Returns a reply for each: [`Reply::Nil`] when the request came too late.
 async fn ask_once(
-    core: &Core,
+    core: &Holds,
     path: Path,
     name: &Name,
     items: &[&Item],

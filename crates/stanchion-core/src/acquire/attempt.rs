@@ -11,10 +11,10 @@ use crate::error::{AcquireError, Rejection};
 use crate::hint::Hint;
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
+use crate::hold::holds::{Base, Holds};
 use crate::hold::state::Grant;
 use crate::hold::sweep::{Debt, finished};
 use crate::line::{Approach, Reason};
-use crate::shared::Core;
 use crate::waiting::{Applicant, LockEntry, Stay, Ticket};
 use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, Wake, micros};
 
@@ -48,7 +48,7 @@ pub(super) struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    pub(super) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, plan: &'a Plan) -> Self {
+    pub(super) fn new(core: Arc<dyn Base>, sync: &Arc<dyn Synchronizer>, plan: &'a Plan) -> Self {
         let lease = plan.terms.first_asked(core.clock.now());
         Self::of(Arc::new(Debt::new(core, sync, lease)), plan)
     }
@@ -87,7 +87,7 @@ impl<'a> Asking<'a> {
 
     /// Makes the same acquire again, with a fresh owner.
     pub(super) fn anew(&self) -> Self {
-        Self::new(&self.debt.core, &self.debt.sync, self.plan)
+        Self::new(Arc::clone(&self.debt.core), &self.debt.sync, self.plan)
     }
 
     /// Records that the outcome of the last request is handled.
@@ -107,7 +107,8 @@ impl<'a> Asking<'a> {
             due: Moment::ZERO,
             next: None,
         };
-        Hold::begin(&self.debt.core, &self.debt.sync, entry, grant)
+        let core = Arc::clone(&self.debt.core);
+        Hold::begin(core, &self.debt.sync, Arc::clone(entry) as _, grant)
     }
 
     pub(super) fn applicant(&self) -> Applicant {
@@ -160,7 +161,7 @@ impl<'a> Asking<'a> {
             // R1: a release of this owner is under way, so the next request needs a fresh owner.
             Attempt::Stale => {
                 let lease = self.plan.terms.first_asked(core.clock.now());
-                self.debt = Arc::new(Debt::new(core, &self.debt.sync, lease));
+                self.debt = Arc::new(Debt::new(Arc::clone(core), &self.debt.sync, lease));
             }
             Attempt::Granted(_)
             | Attempt::Busy(..)
@@ -207,7 +208,7 @@ impl<'a> Asking<'a> {
 }
 
 /// Returns the moments of a dated grant that was answered just now; zero and `None` for any other grant.
-fn dates(core: &Core, Dated { due, next }: Dated) -> (Moment, Option<Moment>) {
+fn dates(core: &Holds, Dated { due, next }: Dated) -> (Moment, Option<Moment>) {
     if due.is_zero() && next.is_none() {
         return (Moment::ZERO, None);
     }
@@ -256,7 +257,7 @@ async fn ask(
         core.observe(sync.name(), now, sent);
     }
     if let Ok(reply) = &answer {
-        entry.answered(core, &**sync, reply);
+        entry.answered(&**sync, reply);
     }
     match answer {
         Ok(reply) => match Verdict::read(&reply) {
@@ -273,7 +274,8 @@ async fn ask(
                     due,
                     next,
                 };
-                let hold = Hold::begin(core, sync, entry, grant);
+                let (core, queue) = (Arc::clone(core), Arc::clone(entry) as _);
+                let hold = Hold::begin(core, sync, queue, grant);
                 if hold.is_held() || sync.keeps_late_grants() {
                     Attempt::Granted(hold)
                 } else {

@@ -28,6 +28,7 @@ use crate::description::{Subject, Synchronizer};
 use crate::error::AcquireError;
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
+use crate::hold::holds::Holds;
 use crate::lease::Lease;
 use crate::millis::whole_millis;
 use crate::options::AcquireOptions;
@@ -219,7 +220,7 @@ fn deadline_of_try(core: &Core, options: &AcquireOptions) -> Moment {
 
 /// Runs `work`; `None` when `deadline` passes first. The caller pins `work`: if passed by value, every waiter would carry it twice.
 async fn timeout_at<T>(
-    core: &Core,
+    core: &Holds,
     deadline: Moment,
     work: impl Future<Output = T> + Unpin,
 ) -> Option<T> {

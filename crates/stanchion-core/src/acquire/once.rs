@@ -8,6 +8,7 @@ use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
+use crate::hold::queue::HoldQueue as _;
 use crate::millis::Brief;
 use crate::shared::Core;
 use crate::waiting::LockEntries;
@@ -28,12 +29,12 @@ pub(super) async fn once(
         deadline: asked,
         ..plan.clone()
     };
-    let mut asking = Asking::new(core, sync, &plan);
+    let mut asking = Asking::new(core.base(), sync, &plan);
     loop {
         let outage = match asking.attempt(visit.entry(), deadline).await {
             Some(Attempt::Granted(hold)) => {
                 // Also when the client is closing: the hold is then dropped, and released through this queue.
-                visit.entry().acquired(core, &hold);
+                visit.entry().acquired(&hold);
                 return asking.unless_closing(Ok(hold));
             }
             // The debt of an earlier unanswered try remains, and its drop sweeps (P3).

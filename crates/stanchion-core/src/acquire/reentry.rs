@@ -71,7 +71,7 @@ pub(super) async fn as_owner(
                 "holds it already, and re-entry was refused",
             ));
         }
-        match timeout_at(core, deadline, pin!(reenter(&state, core))).await {
+        match timeout_at(core, deadline, pin!(reenter(&state, core.base()))).await {
             // The re-entry ends in the background, where its guard is dropped and the count is set back (P3).
             None => return Ok(None),
             Some(Ok(hold)) if hold.is_held() => return Ok(Some(hold)),

@@ -30,7 +30,7 @@ impl StandingBy {
         sync: &Arc<dyn Synchronizer>,
     ) -> Result<Self, AcquireError> {
         let plan = Plan::of_wait(core, &**sync, &AcquireOptions::new(), Lease::default())?;
-        let asking = Asking::new(core, sync, &plan);
+        let asking = Asking::new(core.base(), sync, &plan);
         let ticket = LockEntries::join(core, asking.applicant(), asking.stay(), &plan.terms);
         ticket.stand_by();
         let begun = Box::new(Begun {

@@ -77,7 +77,7 @@ pub(super) fn wait(
                 (Asking::of(debt, plan), ticket)
             }
             None => {
-                let asking = Asking::new(core, sync, plan);
+                let asking = Asking::new(core.base(), sync, plan);
                 let stay = asking.stay();
                 let ticket = LockEntries::join(core, asking.applicant(), stay, terms);
                 (asking, ticket)

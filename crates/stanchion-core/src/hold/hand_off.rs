@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use super::release::{Freed, Sent, ambiguous, end, gone, publicly, was_sent};
 use super::sweep::{Debt, finished, is_divided};
-use crate::description::{Request, Sharing, Synchronizer, Tenure, Verdict, rest_of};
+use crate::description::{End, Request, Sharing, Synchronizer, Tenure, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
+use crate::hold::queue::{HoldQueue, Successor};
 use crate::hold::state::{Grant, HoldState};
 use crate::line::Placed;
 use crate::options::HoldTerms;
 use crate::owner::Owner;
-use crate::waiting::{End, LockEntry, Successor};
 use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
 /// The transfer of a hold from one owner to the next in one script: one round trip, no message.
@@ -24,7 +24,7 @@ struct Passing<'a> {
     from: &'a Arc<HoldState>,
     terms: HoldTerms,
     /// The queue of the new hold.
-    entry: &'a Arc<LockEntry>,
+    queue: &'a Arc<dyn HoldQueue>,
     /// The debt of the new owner: a run whose answer was lost may have granted to it (P3).
     to: Arc<Debt>,
     /// True for permits: one try only. Other permits may be free, so a waiter must not wait longer than for a request of its own.
@@ -49,14 +49,14 @@ impl<'a> Passing<'a> {
         from: &'a Arc<HoldState>,
         to: &'a Arc<dyn Synchronizer>,
         terms: HoldTerms,
-        entry: &'a Arc<LockEntry>,
+        queue: &'a Arc<dyn HoldQueue>,
     ) -> Self {
         Self {
             from,
             terms,
-            entry,
+            queue,
             to: Arc::new(Debt::new(
-                &from.core,
+                Arc::clone(&from.core),
                 to,
                 terms.first_asked(from.core.clock.now()),
             )),
@@ -91,7 +91,8 @@ impl<'a> Passing<'a> {
                         due: Moment::ZERO,
                         next: None,
                     };
-                    return Passed::To(Hold::begin(core, &self.to.sync, self.entry, grant));
+                    let (core, queue) = (Arc::clone(core), Arc::clone(self.queue));
+                    return Passed::To(Hold::begin(core, &self.to.sync, queue, grant));
                 }
                 Ok(Some(Verdict::Late)) => {
                     core.synchronise(path, self.from.sync.name()).await;
@@ -134,8 +135,8 @@ pub(super) async fn hand_off(
     successor: Successor,
     path: Path,
 ) -> Result<(), ReleaseError> {
-    let (to, queue) = (&successor.sync, &successor.entry);
-    let moves = state.sync.in_parts() && !Arc::ptr_eq(queue, &state.entry);
+    let (to, queue) = (&successor.sync, &successor.queue);
+    let moves = state.sync.in_parts() && !Arc::ptr_eq(queue, &state.queue);
     let passing = Passing::new(state, to, successor.terms, queue);
     // P2: the successor's token comes from the successor's counter.
     let script = |request: &Request<'_>| match successor.turn_is_over() {
@@ -147,10 +148,10 @@ pub(super) async fn hand_off(
         Passed::To(hold) if hold.is_held() => {
             let kind = state.sync.kind().name();
             state.core.tell(|sink| sink.handed(kind));
-            queue.hand_over(&state.core, &successor, hold);
+            queue.hand_over(&successor, hold);
             if moves {
                 // Invariant 3 of the queue that the hold leaves: its next waiter sends a request, or has a place in line.
-                state.entry.freed(&state.core, state, End::Released);
+                state.queue.freed(state, End::Released);
             }
             return Ok(());
         }
@@ -163,22 +164,22 @@ pub(super) async fn hand_off(
         Passed::To(hold) => {
             // The answer took longer than the lease, so there is no hold to pass on.
             drop(hold);
-            queue.not_handed(&state.core, &successor);
+            queue.not_handed(&successor);
             if moves {
-                state.entry.freed(&state.core, state, End::Unknown);
+                state.queue.freed(state, End::Unknown);
             }
             return Ok(());
         }
         Passed::Divided if !passing.was_resent() => {
             // A plain release has one key, so it works during the migration.
-            queue.not_handed(&state.core, &successor);
+            queue.not_handed(&successor);
             return publicly(state, path, Freed::No).await;
         }
         Passed::Unanswered if !passing.once => (End::Unknown, Err(ambiguous(state))),
         Passed::Rejected | Passed::Divided | Passed::Unanswered => {
             // The script freed the lock before it failed, or did nothing. A plain release is right in both cases.
             drop(passing);
-            queue.not_handed(&state.core, &successor);
+            queue.not_handed(&successor);
             return publicly(state, path, Freed::Perhaps).await;
         }
         Passed::Released => (End::Released, Ok(())),
@@ -189,10 +190,10 @@ pub(super) async fn hand_off(
     // The sweep begins before the next waiter's request: a grant to the unused owner would make the server refuse that request.
     drop(passing);
     if moves {
-        queue.not_handed(&state.core, &successor);
-        state.entry.freed(&state.core, state, end);
+        queue.not_handed(&successor);
+        state.queue.freed(state, end);
     } else {
-        queue.freed_unhanded(&successor, &state.core, state, end);
+        queue.freed_unhanded(&successor, state, end);
     }
     outcome
 }
@@ -222,7 +223,7 @@ pub(crate) async fn downgrade(
     end(&state)?;
     let sent = Sent::now(&state);
     // P10: the downgrade does not restart `max_hold`.
-    let passing = Passing::new(&state, &to, state.terms_left(), &state.entry);
+    let passing = Passing::new(&state, &to, state.terms_left(), &state.queue);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
     if matches!(passed, Passed::Released) {
@@ -239,8 +240,8 @@ pub(crate) async fn downgrade(
     let error = match passed {
         Passed::To(hold) => {
             // The script's message wakes the waiters of other processes; the local ones are woken here.
-            state.entry.freed(&state.core, &state, End::Unknown);
-            state.entry.acquired(&state.core, &hold);
+            state.queue.freed(&state, End::Unknown);
+            state.queue.acquired(&hold);
             if let (Some(owner), Some(seated)) = (owner, &mut seated) {
                 hold.adopt(&owner);
                 seated.shared = hold.weak();
@@ -258,7 +259,7 @@ pub(crate) async fn downgrade(
         Passed::Divided | Passed::Unanswered => ambiguous(&state),
     };
     drop(passing);
-    state.entry.freed(&state.core, &state, End::Unknown);
+    state.queue.freed(&state, End::Unknown);
     Err(error)
 }
 

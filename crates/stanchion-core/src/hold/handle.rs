@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
-use crate::description::{Sharing, Synchronizer};
+use crate::description::{End, Sharing, Synchronizer};
 use crate::error::{Rejection, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, Watch};
 use crate::hold::guarded::Guarded;
+use crate::hold::holds::Base;
+use crate::hold::queue::HoldQueue;
 use crate::hold::renew::{bounded, reenter, renew};
 use crate::hold::spent::Spent;
 use crate::hold::state::{Grant, HoldState};
@@ -20,9 +22,7 @@ use crate::notice::ReleaseRequest;
 use crate::observe::{span, spans};
 use crate::owner::Owner;
 use crate::query::unanswered_in;
-use crate::shared::Core;
 use crate::token::FencingToken;
-use crate::waiting::{End, LockEntry};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Moment, Path, Persistent};
 
@@ -35,13 +35,13 @@ pub struct Hold {
 impl Hold {
     /// Begins a hold with `grant` and returns its first count. From then on the watchdog tends the hold.
     pub(crate) fn begin(
-        core: &Arc<Core>,
+        core: Arc<dyn Base>,
         sync: &Arc<dyn Synchronizer>,
-        entry: &Arc<LockEntry>,
+        queue: Arc<dyn HoldQueue>,
         grant: Grant,
     ) -> Self {
         Self {
-            state: Some(HoldState::begin(core, sync, entry, grant)),
+            state: Some(HoldState::begin(core, sync, queue, grant)),
         }
     }
 
@@ -196,7 +196,7 @@ impl Hold {
     /// # Errors
     /// [`RenewError`].
     pub async fn reenter(&self) -> Result<Self, RenewError> {
-        reenter(self.state(), &self.state().core).await
+        reenter(self.state(), Arc::clone(&self.state().core)).await
     }
 
     /// Turns an exclusive hold into a shared hold in one step: see [`Synchronizer::downgraded`].
@@ -248,7 +248,7 @@ impl Hold {
         if last && state.end().is_ok() {
             state.unschedule();
             // The server keeps the hold. The waiters send a request now, and the refusal says when the lease ends.
-            state.entry.freed(&state.core, &state, End::Unknown);
+            state.queue.freed(&state, End::Unknown);
         }
     }
 

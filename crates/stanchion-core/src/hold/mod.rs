@@ -1,5 +1,6 @@
 //! A hold, from its grant to its end.
 //!
+//! * [`holds`]: the state that the holds of a client share; [`queue`]: the local queue of a hold's name, as the hold uses it.
 //! * [`state`]: the state that the guards, the watchdog and the releaser of one hold share.
 //! * [`handle`]: one count of a hold; [`set`]: several holds that count as one; [`guarded`]: what a guard needs of either.
 //! * [`losses`]: lost holds that the server may still have.
@@ -12,8 +13,10 @@ pub(crate) mod ended;
 pub(crate) mod guarded;
 pub(crate) mod hand_off;
 pub(crate) mod handle;
+pub(crate) mod holds;
 pub(crate) mod losses;
 mod parked;
+pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod releases;
 pub(crate) mod renew;

@@ -2,7 +2,7 @@
 //!
 //! [`one`] runs for each guard, under the mutex of the hold's `count`. While other guards are left, it only sends the smaller count to the
 //! server. The last guard's release first ends the hold locally, so that `is_held` is false before the server can grant to another owner
-//! (P5). Then it hands the hold to the first local waiter, if the queue allows it ([`LockEntry::successor`](crate::waiting::LockEntry)), or
+//! (P5). Then it hands the hold to the first local waiter, if the queue allows it ([`HoldQueue::successor`](super::queue::HoldQueue::successor)), or
 //! releases publicly, which publishes a message. Both are sent again until they are answered or the lease has ended the hold.
 //!
 //! [`super::sweep`] undoes the requests that were not answered.
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use super::hand_off::hand_off;
 use super::sweep::{Leftover, finished, is_divided, persist, served, tend_soon};
-use crate::description::{Tenure, code_of};
+use crate::description::{End, Tenure, code_of};
 use crate::error::{LeaseLost, LostReason, ReleaseError};
+use crate::hold::queue::Piggyback;
 use crate::hold::state::HoldState;
-use crate::waiting::{End, Piggyback};
 use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
 /// The reply to a release whose owner holds nothing.
@@ -72,12 +72,12 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     }
     // The waiters of a closing client leave, so none of them would take the hold.
     let passes_on = !state.core.closing.is_cancelled();
-    let successor = passes_on.then(|| state.entry.successor(&state.core, state));
+    let successor = passes_on.then(|| state.queue.successor(state));
     let sent = Sent::now(state);
     let outcome = match successor.flatten() {
         // Boxed: the future is large, and most releases have no successor.
         Some(successor) => Box::pin(hand_off(state, successor, path)).await,
-        None => match passes_on.then(|| state.entry.piggyback(state)).flatten() {
+        None => match passes_on.then(|| state.queue.piggyback(state)).flatten() {
             Some(asks) => Box::pin(with_request(state, path, asks)).await,
             None => publicly(state, path, Freed::No).await,
         },
@@ -163,7 +163,7 @@ pub(super) async fn publicly(
 async fn with_request(
     state: &Arc<HoldState>,
     path: Path,
-    asks: Piggyback,
+    asks: Box<dyn Piggyback>,
 ) -> Result<(), ReleaseError> {
     let core = &state.core;
     let Some(call) = asks.call(&state.owner) else {
@@ -218,7 +218,7 @@ fn released(
         Err(failure) => (End::Unknown, Err(unreleased(state, failure))),
     };
     // Called after a failure, too: this process no longer holds, and its waiters learn the server's state from their own requests.
-    state.entry.freed(core, state, end);
+    state.queue.freed(state, end);
     outcome
 }
 

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::sweep::{LONGEST_OUTAGE, persist, served};
 use crate::description::{Synchronizer, Tenure};
+use crate::hold::holds::{Base, Holds};
 use crate::lease::Lease;
-use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{ClientConfig, Moment, Path, Servers};
 
@@ -69,7 +69,7 @@ impl Releases {
     /// never newer than the server that received the request.
     pub(crate) fn note(
         &self,
-        core: &Core,
+        core: &Holds,
         master: u64,
         sync: &Arc<dyn Synchronizer>,
         owner: &WireOwner,
@@ -105,7 +105,7 @@ impl Releases {
 
     /// Returns the releases that were sent to a former master, the last one first, and assigns them to the present
     /// master. The flag is true if the master of any release is out of reach.
-    fn due(&self, core: &Core) -> (Vec<Released>, bool) {
+    fn due(&self, core: &Holds) -> (Vec<Released>, bool) {
         let now = core.clock.now();
         let (mut due, mut out_of_reach) = (Vec::new(), false);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl Released {
     }
 
     /// Sends the release to the present master until the master has answered.
-    async fn repeat(&self, core: &Arc<Core>) {
+    async fn repeat(&self, core: &Holds) {
         let Some(call) = self.sync.abandon(&self.owner, self.lease) else {
             return;
         };
@@ -147,7 +147,7 @@ impl Released {
 /// Sends releases again after each change of a master, until the client is closed. `changes` fires on every change of a connection and
 /// of the masters.
 pub(crate) async fn run(
-    core: Weak<Core>,
+    core: Weak<dyn Base>,
     releases: Arc<Releases>,
     mut changes: watch::Receiver<u64>,
     closed: CancellationToken,

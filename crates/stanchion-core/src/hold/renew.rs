@@ -12,12 +12,12 @@ use crate::description::Verdict;
 use crate::error::{AcquireError, LostReason, Rejection, RenewError};
 use crate::free_by::FreeBy;
 use crate::hold::handle::Hold;
+use crate::hold::holds::{Base, Holds};
 use crate::hold::parked::Parked;
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::observe::{span, spans};
 use crate::query::unanswered_in;
-use crate::shared::Core;
 use crate::watchdog;
 use stanchion_transport::{Failure, Outage, Path, Persistent, Sleep, sleep};
 
@@ -27,7 +27,7 @@ use stanchion_transport::{Failure, Outage, Path, Persistent, Sleep, sleep};
 /// the link wakes every such call four times in each response timeout. A timer for each release would be the
 /// runtime's earliest one, and would cost a system call to re-arm the runtime's driver.
 pub(crate) async fn bounded<T: Send + 'static>(
-    core: &Core,
+    core: &Holds,
     timeout: Duration,
     mut work: Persistent<T>,
 ) -> Option<T> {
@@ -86,7 +86,7 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
     }
 }
 
-impl Core {
+impl Holds {
     /// Fails once the client is closed, because a closed client does not reconnect.
     fn unless_closed(&self, state: &HoldState, outage: Outage) -> Result<(), RenewError> {
         if !self.closed.is_cancelled() {
@@ -98,14 +98,17 @@ impl Core {
 }
 
 /// Adds one count to `state`, on the server that `via` is connected to.
-pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<Hold, RenewError> {
+pub(crate) async fn reenter(
+    state: &Arc<HoldState>,
+    via: Arc<dyn Base>,
+) -> Result<Hold, RenewError> {
     let timeout = state.core.config.operation_timeout;
     let unavailable = RenewError::Unavailable {
         name: state.sync.name().clone(),
         outage: unanswered_in(timeout),
     };
     let span = span!("reenter", state.sync);
-    let (recorded, hold, via) = (span.clone(), Arc::clone(state), Arc::clone(via));
+    let (recorded, hold) = (span.clone(), Arc::clone(state));
     let work = async move {
         let result = reenter_persistently(Arc::clone(&hold), via).await;
         spans::renewed(&recorded, &hold, &result);
@@ -123,7 +126,10 @@ pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<H
 ///
 /// If the caller drops the future, the work finishes in the background and drops the new guard there. So the local
 /// count and the server's count stay equal.
-async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<Hold, RenewError> {
+async fn reenter_persistently(
+    state: Arc<HoldState>,
+    core: Arc<dyn Base>,
+) -> Result<Hold, RenewError> {
     // Locked until the answer: the next request of this owner must carry the resulting count (R4).
     let mut count = state.turn().await;
     loop {

@@ -21,21 +21,21 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, Notify, watch};
 
 use crate::agenda::Item;
-use crate::description::{Subject, Synchronizer, Tenure};
+use crate::description::{End, Subject, Synchronizer, Tenure};
 use crate::error::{LeaseLost, LostReason};
 use crate::free_by::FreeBy;
 use crate::hold::ended::Ended;
+use crate::hold::holds::Base;
 use crate::hold::parked::Parked;
+use crate::hold::queue::HoldQueue;
 use crate::lease::Lease;
 use crate::notice::ReleaseRequest;
 use crate::observe;
 use crate::options::{HoldTerms, Renewal};
 use crate::owner::Owner;
 use crate::seat::Seat;
-use crate::shared::Core;
 use crate::timetable::Slot;
 use crate::token::FencingToken;
-use crate::waiting::{End, LockEntry};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
@@ -46,9 +46,10 @@ pub(crate) struct HoldState {
     /// This state itself, for the list of lost holds. Weak, because only guards keep a hold alive.
     this: Weak<Self>,
     /// Set at the grant and never changed, like all fields that are neither atomic nor locked.
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<dyn Base>,
     pub(crate) sync: Arc<dyn Synchronizer>,
-    pub(crate) entry: Arc<LockEntry>,
+    /// The local queue of its name.
+    pub(crate) queue: Arc<dyn HoldQueue>,
     pub(crate) owner: WireOwner,
     pub(crate) terms: HoldTerms,
     pub(super) token: Option<FencingToken>,
@@ -133,9 +134,9 @@ pub(crate) struct Grant {
 impl HoldState {
     /// Begins a hold, and hands it to the watchdog. The hold may have expired already: check [`HoldState::is_held`].
     pub(crate) fn begin(
-        core: &Arc<Core>,
+        core: Arc<dyn Base>,
         sync: &Arc<dyn Synchronizer>,
-        entry: &Arc<LockEntry>,
+        queue: Arc<dyn HoldQueue>,
         grant: Grant,
     ) -> Arc<Self> {
         let Grant {
@@ -160,9 +161,9 @@ impl HoldState {
         };
         let state = Arc::new_cyclic(|this| Self {
             this: this.clone(),
-            core: Arc::clone(core),
+            core,
             sync: Arc::clone(sync),
-            entry: Arc::clone(entry),
+            queue,
             owner,
             terms,
             token,
@@ -185,8 +186,8 @@ impl HoldState {
             requests: OnceLock::new(),
         });
         if state.sync.tenure() != Tenure::Nothing {
-            if core.sink.is_some() {
-                core.counts.begun(state.sync.kind().name());
+            if state.core.sink.is_some() {
+                state.core.counts.begun(state.sync.kind().name());
             }
             // A long first lease does not change the interval of renewals, because a renewal also detects a loss.
             let renewal = lease.map_or(sent, |lease| {
@@ -425,7 +426,7 @@ impl HoldState {
                 self.ring();
                 self.may_be_there(reason);
                 // P4: the first task that notices the loss wakes the waiters, because no other task may do so.
-                self.entry.freed(&self.core, self, End::Unknown);
+                self.queue.freed(self, End::Unknown);
                 Some(reason)
             }
             Err(phase) => lost_reason_of(phase),

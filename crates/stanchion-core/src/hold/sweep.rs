@@ -3,7 +3,7 @@
 //! A request without an answer may still run (P3). A sweep therefore runs at once, and again after the last moment at
 //! which such a request may run. Only a release that is sent after that moment is final (rule R2).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use crate::description::{Sharing, Synchronizer, Tenure, code_of, rest_of};
 use crate::free_by::FreeBy;
+use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
-use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
@@ -31,7 +31,7 @@ pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
 /// follows the request that it undoes. A hold takes the debt over when the hold begins, see [`Debt::settle`].
 #[derive(Debug)]
 pub(crate) struct Debt {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<dyn Base>,
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) owner: WireOwner,
     lease: Lease,
@@ -51,19 +51,19 @@ struct Owed {
 
 impl Debt {
     /// Creates the debt of an owner that was never used. `lease`: the longest lease that its requests contain.
-    pub(crate) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
+    pub(crate) fn new(core: Arc<dyn Base>, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
         Self::of(core.next_wire_owner(), core, sync, lease)
     }
 
     /// As [`Debt::new`], for `owner`.
     pub(crate) fn of(
         owner: WireOwner,
-        core: &Arc<Core>,
+        core: Arc<dyn Base>,
         sync: &Arc<dyn Synchronizer>,
         lease: Lease,
     ) -> Self {
         Self {
-            core: Arc::clone(core),
+            core,
             sync: Arc::clone(sync),
             owner,
             lease,
@@ -73,7 +73,12 @@ impl Debt {
 
     /// Passes the queue entry of this owner, which has nothing else on the server, to the acquire of `own`.
     pub(crate) fn pass_to(&self, own: &Self) -> Arc<Self> {
-        let next = Self::of(self.owner.clone(), &own.core, &own.sync, own.lease);
+        let next = Self::of(
+            self.owner.clone(),
+            Arc::clone(&own.core),
+            &own.sync,
+            own.lease,
+        );
         *next.owed() = std::mem::take(&mut *self.owed());
         Arc::new(next)
     }
@@ -200,30 +205,33 @@ impl Leftover {
     }
 
     /// Removes the leftovers in the background: at once, and again when no request can run any more. A shutdown waits for this work.
-    pub(crate) fn sweep(self, core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
+    pub(crate) fn sweep(self, core: &Holds, sync: &Arc<dyn Synchronizer>) {
         self.sweep_and_tell(core, sync, None);
     }
 
     /// As [`Leftover::sweep`]. Sends to `done` if the first release is confirmed and no earlier request can run any more.
     fn sweep_and_tell(
         self,
-        core: &Arc<Core>,
+        core: &Holds,
         sync: &Arc<dyn Synchronizer>,
         done: Option<oneshot::Sender<()>>,
     ) {
-        let Some(call) = sync.abandon(&self.owner, self.lease) else {
+        // The caller keeps the client alive.
+        let (Some(call), Some(client)) =
+            (sync.abandon(&self.owner, self.lease), core.client.upgrade())
+        else {
             return;
         };
         let master = core.servers.master(core.slot_of(sync.name()));
         core.releases
             .note(core, master, sync, &self.owner, self.lease);
-        let work = sweep(Arc::clone(core), Arc::clone(sync), call, self, done);
+        let work = sweep(client, Arc::clone(sync), call, self, done);
         core.runner.finish(work);
     }
 }
 
 async fn sweep(
-    core: Arc<Core>,
+    core: Arc<dyn Base>,
     sync: Arc<dyn Synchronizer>,
     call: Call,
     leftover: Leftover,
@@ -268,7 +276,7 @@ pub(super) fn is_divided(failure: &Failure) -> bool {
 /// Sends `call` until it is answered or `until` has passed. The flag in the result is true if an earlier try went
 /// unanswered. `undivided`: fail when the keys are on two nodes and no try went unanswered.
 pub(super) async fn persist(
-    core: &Arc<Core>,
+    core: &Holds,
     sync: &dyn Synchronizer,
     path: Path,
     call: &Call,
@@ -296,17 +304,19 @@ pub(super) async fn persist(
 }
 
 /// Forwards a grant to a waiter of this process in the reply to a release.
-pub(super) fn served(core: &Core, sync: &dyn Synchronizer, reply: &Reply) {
+pub(super) fn served(core: &Holds, sync: &dyn Synchronizer, reply: &Reply) {
     if let [Reply::Bulk(grant), ..] = rest_of(reply)
         && sync.server_queue().is_some()
     {
-        core.entries.granted(sync, grant);
+        if let Some(client) = core.client.upgrade() {
+            client.granted(sync, grant);
+        }
     }
 }
 
 /// Reads the reply of a script that may have freed something for the queue of `sync`. If the script has
 /// not finished, the rest of its work on the queue is scheduled.
-pub(crate) fn finished(core: &Arc<Core>, sync: &dyn Synchronizer, reply: Reply) -> Reply {
+pub(crate) fn finished(core: &Holds, sync: &dyn Synchronizer, reply: Reply) -> Reply {
     finished_by(core, reply, || match sync.server_queue() {
         Some(queue) => Some(queue.tend()),
         None => sync.line()?.tend(false),
@@ -315,7 +325,7 @@ pub(crate) fn finished(core: &Arc<Core>, sync: &dyn Synchronizer, reply: Reply) 
 
 /// As [`finished`], for a queue whose call to finish the work is made by `tend`.
 pub(crate) fn finished_by(
-    core: &Arc<Core>,
+    core: &Holds,
     reply: Reply,
     tend: impl FnOnce() -> Option<Call>,
 ) -> Reply {
@@ -345,7 +355,7 @@ fn is_unfinished(items: &[Reply]) -> bool {
 }
 
 /// Tends a line at once, or as soon as the server can be reached.
-pub(super) fn tend_soon(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
+pub(super) fn tend_soon(core: &Holds, sync: &Arc<dyn Synchronizer>) {
     if let Some(tend) = sync.line().and_then(|line| line.tend(false)) {
         tend_in(core, tend, Duration::ZERO);
     }
@@ -354,13 +364,13 @@ pub(super) fn tend_soon(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
 /// Sends `call` after `pause`, and again as long as its replies request it: no other process may have a waiter left to do it.
 ///
 /// Keeps the client alive only while a request is in flight, so the loop ends with the client.
-fn tend_in(core: &Arc<Core>, call: Call, mut pause: Duration) {
-    let (strong, core) = (core, Arc::downgrade(core));
-    strong.runner.serve(async move {
+fn tend_in(core: &Holds, call: Call, mut pause: Duration) {
+    let client = Weak::clone(&core.client);
+    core.runner.serve(async move {
         loop {
             // The server counts whole milliseconds. One more millisecond keeps the request from arriving before the due time.
             tokio::time::sleep(pause + Duration::from_millis(1)).await;
-            let Some(core) = core.upgrade() else { return };
+            let Some(core) = client.upgrade() else { return };
             match core.call(Path::Background, &call).await {
                 Ok(reply) => match next_look(reply) {
                     Some(next) => pause = next,

@@ -16,16 +16,15 @@ use super::release::{Sent, end, was_sent};
 use super::renew::bounded;
 use super::state::HoldState;
 use super::sweep::{Debt, Leftover};
-use crate::description::Verdict;
+use crate::description::{End, Verdict};
 use crate::error::{AdoptError, InvalidTicket, LostReason, Rejection, RenewError};
 use crate::field::detach_field;
+use crate::hold::holds::Holds;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe::{span, spans};
 use crate::query::unanswered_in;
-use crate::shared::Core;
 use crate::token::FencingToken;
-use crate::waiting::End;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Failure, Moment, Path, Persistent};
 
@@ -112,7 +111,7 @@ impl HoldTicket {
     }
 
     /// The end that the `max_hold` of the detached hold sets (P10).
-    pub(crate) fn until(&self, core: &Core, name: &Name) -> Moment {
+    pub(crate) fn until(&self, core: &Holds, name: &Name) -> Moment {
         match self.until {
             0 => Moment::FAR,
             until => core.moment_of(name, until),
@@ -289,7 +288,7 @@ impl Detached {
             was_sent(state, sent);
         }
         // The server keeps the hold. The waiters send a request now, and the refusal says when the lease ends.
-        state.entry.freed(core, state, End::Unknown);
+        state.queue.freed(state, End::Unknown);
         passed
     }
 
@@ -299,7 +298,7 @@ impl Detached {
         let secret = core.secret();
         let owner = WireOwner::sealed(&core.id, &secret);
         let longest = state.terms.asked_for(lease);
-        let debt = Debt::of(owner.clone(), core, &state.sync, longest);
+        let debt = Debt::of(owner.clone(), Arc::clone(core), &state.sync, longest);
         loop {
             let sent = core.clock.now();
             if sent >= state.valid_until() {

@@ -4,7 +4,6 @@
 //! client. Without an observer nothing is counted or timed. `spans` has the spans of operations, `counts` the numbers of holds. `beat` sets the
 //! gauges once a second.
 
-pub(crate) mod beat;
 mod counts;
 mod sink;
 pub(crate) mod spans;

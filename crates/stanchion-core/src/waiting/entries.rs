@@ -60,7 +60,7 @@ impl LockEntries {
         let subject = Subject::queue_of(&*applicant.sync, name);
         let new = || LockEntry::new(&subject, channel, core);
         let (sync, owner) = (Arc::clone(&applicant.sync), applicant.owner.clone());
-        let joins = |state: &mut State<_>| state.queue.join(&**core, sync, owner, *terms, stay);
+        let joins = |state: &mut State<_>| state.queue.join(&core.holds, sync, owner, *terms, stay);
         let (entry, place) = core.entries.table.enter(&subject, new, joins);
         Ticket {
             core: Arc::clone(core),

@@ -16,9 +16,11 @@ use stanchion_transport::Reply;
 
 impl LockEntry {
     /// Passes the fact in the reply to one waiter on to all waiters.
-    pub(crate) fn answered(&self, core: &Core, sync: &dyn Synchronizer, reply: &Reply) {
-        if let (Some(_), Some(Reply::Bulk(fact))) = (sync.facts(), rest_of(reply).first()) {
-            self.tell(core, self.state(), fact);
+    pub(crate) fn answered(&self, sync: &dyn Synchronizer, reply: &Reply) {
+        if let (Some(_), Some(Reply::Bulk(fact))) = (sync.facts(), rest_of(reply).first())
+            && let Some(core) = self.core.upgrade()
+        {
+            self.tell(&core, self.state(), fact);
         }
     }
 

@@ -27,16 +27,16 @@
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use super::piggyback::Piggyback;
-use super::queue::{self, Begin, Context, Effects, End};
+use super::piggyback::FirstRequest;
+use super::queue::{self, Begin, Context, Effects};
 use super::shared::{Host, State};
 use super::shell::{LocalQueue, Shell};
 use super::sync::{Mutex, MutexGuard};
 use crate::actor::ActorId;
-use crate::agenda::{Agenda, Item};
+use crate::agenda::{Agenda, Item, Polling};
 use crate::description::{Heard, Subject, Synchronizer};
 use crate::hold::handle::Hold;
-use crate::hold::state::{Grant, HoldState};
+use crate::hold::state::Grant;
 use crate::line::Reason;
 use crate::name::Name;
 use crate::shared::Core;
@@ -51,7 +51,7 @@ pub(super) struct More {
     /// The poll in the timetable: that of the queue at the last event.
     slot: Option<(Moment, Slot)>,
     /// The first request of a waiter, which a release may make. Here for one turn of the tasks.
-    pub(super) piggyback: Option<Piggyback>,
+    pub(super) piggyback: Option<FirstRequest>,
 }
 
 /// The queue of one subject.
@@ -96,6 +96,14 @@ impl Host for LockEntry {
 
     fn wake(waker: Waker) {
         waker.wake();
+    }
+}
+
+impl Polling for LockEntry {
+    fn poll_now(&self) {
+        if let Some(core) = self.core.upgrade() {
+            self.event(&core, LocalQueue::timer);
+        }
     }
 }
 
@@ -158,7 +166,9 @@ impl LockEntry {
         core: &Core,
         event: impl FnOnce(&mut LocalQueue, &dyn Context) -> R,
     ) -> R {
-        core.entries.table.event(self, |queue| event(queue, core))
+        core.entries
+            .table
+            .event(self, |queue| event(queue, &core.holds))
     }
 
     /// Carries out the effects of the events so far, and unlocks the queue.
@@ -175,8 +185,13 @@ impl LockEntry {
         if let Some((_, slot)) = state.more.slot.take() {
             self.timetable.remove(slot);
         }
-        state.more.slot =
-            at.map(|at| (at, self.timetable.insert(at, Item::Poll(self.this.clone()))));
+        state.more.slot = at.map(|at| {
+            (
+                at,
+                self.timetable
+                    .insert(at, Item::Poll(Weak::clone(&self.this) as _)),
+            )
+        });
     }
 
     /// Ends the subscriptions of a waiter that has left.
@@ -223,7 +238,9 @@ impl LockEntry {
         };
         let begin = |it: Begin<'_, Shell>| self.begin(&core, &heard, it);
         let subscribed = sync.server_queue().is_some() && core.subscriptions.hears(&self.channel);
-        state.queue.message(&*core, to, subscribed, heard, begin);
+        state
+            .queue
+            .message(&core.holds, to, subscribed, heard, begin);
         self.carry_out(&core, state);
     }
 
@@ -249,12 +266,7 @@ impl LockEntry {
             due: Moment::ZERO,
             next: None,
         };
-        Some(Hold::begin(core, sync, &entry, grant).unclaimed())
-    }
-
-    /// Lets the first waiter send a request because the poll timer has fired.
-    pub(crate) fn poll_now(&self, core: &Core) {
-        self.event(core, LocalQueue::timer);
+        Some(Hold::begin(core.base(), sync, entry, grant).unclaimed())
     }
 
     /// Lets the first waiter send a request for `reason`.
@@ -265,19 +277,6 @@ impl LockEntry {
         if let Some(core) = self.core.upgrade() {
             self.event(&core, |queue, _| queue.admit(reason));
         }
-    }
-
-    /// Records a hold that was acquired without a place in the queue.
-    pub(crate) fn acquired(&self, core: &Core, hold: &Hold) {
-        self.event(core, |queue, _| queue.acquired_without_place(hold));
-    }
-
-    /// Records that `hold` has ended. The next waiter sends a request, unless the release has notified it.
-    pub(crate) fn freed(&self, core: &Core, hold: &HoldState, end: End) {
-        let _: Option<()> = core.entries.table.present(self, |entry, mut state| {
-            state.queue.freed(core, hold, end);
-            entry.carry_out(core, state);
-        });
     }
 
     pub(crate) fn name(&self) -> &Name {

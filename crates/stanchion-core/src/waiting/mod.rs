@@ -19,10 +19,10 @@
 //!   `Table::keep_warm` unlocks the queue first.
 //! * `Table::warm`: none.
 //! * `LockEntry::state`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
-//!   `Timetable::table`, `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
+//!   `Timetable::table`, `Wire::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
-//! * `Timetable::table`, `Core::rng`, an owner's `seats`, a debt's `owed`: none.
+//! * `Timetable::table`, `Wire::rng`, an owner's `seats`, a debt's `owed`: none.
 //!
 //! Therefore a message's audience is copied out of `topics` before its queues are locked, and a hold is declared lost
 //! ([`HoldState::lose`](crate::hold::state::HoldState::lose)) with none of these mutexes held, because that locks its queue.
@@ -50,9 +50,7 @@ mod ticket;
 
 pub(crate) use entries::LockEntries;
 pub(crate) use lock_entry::LockEntry;
-pub(crate) use piggyback::Piggyback;
-pub(crate) use queue::{End, Stay, Turn};
+pub(crate) use queue::{Stay, Turn};
 pub(crate) use shell::LocalTurn;
-pub(crate) use successor::Successor;
 pub use survey::Waiting;
 pub(crate) use ticket::{Applicant, Ticket};

@@ -12,18 +12,19 @@ use tokio::sync::oneshot;
 use super::lock_entry::LockEntry;
 use super::shared::Host as _;
 use crate::description::{Request, Synchronizer};
+use crate::hold::holds::Holds;
+use crate::hold::queue::Piggyback;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
 use crate::lease::Lease;
 use crate::line::Approach;
-use crate::shared::Core;
 use crate::wire::Limit;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Outage, Path, Reply};
 
 /// The first request of a waiter, until it is sent.
 #[derive(Debug)]
-pub(crate) struct Piggyback {
+pub(crate) struct FirstRequest {
     sync: Arc<dyn Synchronizer>,
     owner: WireOwner,
     lease: Lease,
@@ -32,21 +33,27 @@ pub(crate) struct Piggyback {
     answer: oneshot::Sender<Option<Result<Reply, Failure>>>,
 }
 
-impl Piggyback {
-    /// Returns the script that releases for `from` and makes this request. Its reply contains both replies.
-    pub(crate) fn call(&self, from: &WireOwner) -> Option<Call> {
+impl Piggyback for FirstRequest {
+    fn call(&self, from: &WireOwner) -> Option<Call> {
         let queue = self.sync.server_queue()?;
         Some(queue.release_and_acquire(from, &self.request()))
     }
 
+    fn answered(self: Box<Self>, answer: Option<Result<Reply, Failure>>) {
+        // An error: the waiter was dropped with its runtime.
+        let _: Result<(), _> = self.answer.send(answer);
+    }
+}
+
+impl FirstRequest {
     /// Sends the request alone.
-    async fn ask(self, core: &Core) {
+    async fn ask(self, core: &Holds) {
         let call = {
             let request = self.request();
             self.sync.acquire(&request)
         };
         let answer = core.call(Path::Direct, &call).await;
-        self.answered(Some(answer));
+        Box::new(self).answered(Some(answer));
     }
 
     fn request(&self) -> Request<'_> {
@@ -56,17 +63,11 @@ impl Piggyback {
             ..self.limit.request(&self.owner, self.lease)
         }
     }
-
-    /// Passes the answer to the waiter. `None`: the request was not made, and the waiter sends its own.
-    pub(crate) fn answered(self, answer: Option<Result<Reply, Failure>>) {
-        // An error: the waiter was dropped with its runtime.
-        let _: Result<(), _> = self.answer.send(answer);
-    }
 }
 
 impl LockEntry {
     /// Returns whether the holder may be in this process, so that its release can make the request of a new waiter for `sync`.
-    pub(crate) fn may_release(&self, core: &Core, sync: &dyn Synchronizer) -> bool {
+    pub(crate) fn may_release(&self, core: &Holds, sync: &dyn Synchronizer) -> bool {
         sync.server_queue().is_some() && self.state().queue.may_have_holder(core)
     }
 
@@ -80,7 +81,7 @@ impl LockEntry {
     ) -> Result<Reply, Failure> {
         let core = &debt.core;
         let (answer, answered) = oneshot::channel();
-        let ahead = self.take_or_put(|| Piggyback {
+        let ahead = self.take_or_put(|| FirstRequest {
             sync: Arc::clone(&debt.sync),
             owner: debt.owner.clone(),
             lease: request.lease,
@@ -108,14 +109,14 @@ impl LockEntry {
     }
 
     /// Takes a request that can go with the release of `hold`.
-    pub(crate) fn piggyback(&self, hold: &HoldState) -> Option<Piggyback> {
+    pub(super) fn with_release_of(&self, hold: &HoldState) -> Option<FirstRequest> {
         hold.sync.server_queue()?;
         // P2: the tokens of both come from one counter. A request without a waiter is not made, because no task would undo it.
         self.take_piggyback(|it| it.sync.fence() == hold.sync.fence() && !it.answer.is_closed())
     }
 
     /// Takes the stored request, or stores another.
-    fn take_or_put(&self, other: impl FnOnce() -> Piggyback) -> Option<Piggyback> {
+    fn take_or_put(&self, other: impl FnOnce() -> FirstRequest) -> Option<FirstRequest> {
         let mut state = self.state();
         let ahead = state.more.piggyback.take();
         if ahead.is_none() {
@@ -124,7 +125,7 @@ impl LockEntry {
         ahead
     }
 
-    fn take_piggyback(&self, fits: impl Fn(&Piggyback) -> bool) -> Option<Piggyback> {
+    fn take_piggyback(&self, fits: impl Fn(&FirstRequest) -> bool) -> Option<FirstRequest> {
         self.state().more.piggyback.take_if(|it| fits(it))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::lock_entry::LockEntry;
 use crate::description::Synchronizer;
+use crate::hold::holds::Holds;
 use crate::hold::sweep::{Debt, finished};
 use crate::line::{Reason, Role};
 use crate::shared::Core;
@@ -18,7 +19,7 @@ fn is_redissons(payload: &[u8]) -> bool {
 impl LockEntry {
     /// Returns whether this client is subscribed to the releases of Redisson's clients; in a queue with an entry for each waiter, to its own
     /// channel.
-    pub(crate) fn hears(&self, core: &Core, debt: &Debt) -> bool {
+    pub(crate) fn hears(&self, core: &Holds, debt: &Debt) -> bool {
         if debt.sync.server_queue().is_some() {
             return core.subscriptions.hears(self.channel());
         }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::queue::{self, Context, Held, Holder, Owed, Parts, Queue, Turn, Waiter, Want};
 use crate::description::{ServerLine, Sharing, Synchronizer};
 use crate::hold::handle::Hold;
+use crate::hold::holds::Holds;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
 use crate::options::HoldTerms;
-use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage, Wake};
 
@@ -135,7 +135,7 @@ impl queue::Ended<Shell> for HoldState {
     }
 }
 
-impl Context for Core {
+impl Context for Holds {
     fn now(&self) -> Moment {
         self.clock.now()
     }

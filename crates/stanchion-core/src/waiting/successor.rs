@@ -1,4 +1,4 @@
-//! The hand-off of a hold to a waiter of the same process: the choice of the waiter, and the effect on the queues.
+//! The queue as holds use it: their ends, and the hand-off of a hold to a waiter of the same process.
 //!
 //! The hold of several names may go to a waiter in the queue of any of the names; the hold then belongs to that queue. The queue chooses
 //! among its waiters: see `queue/holders.rs`.
@@ -7,43 +7,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_entry::LockEntry;
-use super::queue::End;
+use super::queue::Context;
 use super::shared::Host as _;
-use crate::description::{ServerLine, Sharing, Subject, Synchronizer};
+use super::shell::LocalQueue;
+use crate::description::{End, ServerLine, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
+use crate::hold::queue::{HoldQueue, Piggyback, Successor, TURN};
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
 use crate::line::{Placed, Reason};
-use crate::options::HoldTerms;
 use crate::shared::Core;
 
-/// Hand-offs in a row before a process joins the end of the server's queue. If no other process waits, the same script hands off again.
-const TURN: u32 = 8;
-
-/// The waiter a hold is about to be passed to.
-#[derive(Clone, Debug)]
-pub(crate) struct Successor {
-    /// The queue that it waits in: that of the hold, or of another of its names.
-    pub(crate) entry: Arc<LockEntry>,
-    place: u64,
-    /// The synchronizer that it waits for: of the same name, but perhaps with another counter for tokens.
-    pub(crate) sync: Arc<dyn Synchronizer>,
-    pub(crate) terms: HoldTerms,
-    /// The hand-offs in a row before this one.
-    handed: u32,
-}
-
-impl Successor {
-    /// Returns whether this process has had its turn. Then the successor joins the server's queue, if there is one.
-    pub(crate) const fn turn_is_over(&self) -> bool {
-        self.handed >= TURN
+impl HoldQueue for LockEntry {
+    fn freed(&self, hold: &HoldState, end: End) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        let _: Option<()> = core.entries.table.present(self, |entry, mut state| {
+            state.queue.freed(&core.holds, hold, end);
+            entry.carry_out(&core, state);
+        });
     }
-}
 
-impl LockEntry {
-    /// Reserves the waiter to hand `hold` to, if a hand-off is allowed now: the first of this queue, or of that of another name of the
-    /// hold. That waiter sends no request until [`LockEntry::hand_over`] or [`LockEntry::not_handed`].
-    pub(crate) fn successor(&self, core: &Core, hold: &HoldState) -> Option<Successor> {
+    fn acquired(&self, hold: &Hold) {
+        if let Some(core) = self.core.upgrade() {
+            self.event(&core, |queue, _| queue.acquired_without_place(hold));
+        }
+    }
+
+    fn successor(&self, hold: &HoldState) -> Option<Successor> {
+        let core = &*self.core.upgrade()?;
         let sync = &hold.sync;
         sync.hand_off()?;
         let table = &core.entries.table;
@@ -87,6 +80,42 @@ impl LockEntry {
         })
     }
 
+    fn hand_over(&self, successor: &Successor, hold: Hold) {
+        let handed = match successor.turn_is_over() {
+            true => 0,
+            false => successor.handed + 1,
+        };
+        let place = successor.place;
+        self.at_hand_off(|queue, cx| queue.hand_over(cx, place, hold.unclaimed(), handed));
+    }
+
+    fn not_handed(&self, successor: &Successor) {
+        self.at_hand_off(|queue, cx| {
+            queue.end_hand_off(cx, successor.place, None);
+            queue.admit(Reason::Turn);
+        });
+    }
+
+    fn freed_unhanded(&self, successor: &Successor, hold: &HoldState, end: End) {
+        self.at_hand_off(|queue, cx| {
+            queue.end_hand_off(cx, successor.place, None);
+            queue.freed(cx, hold, end);
+        });
+    }
+
+    fn passed_on(&self, hold: &HoldState, debt: &Arc<Debt>, ttl: Option<Duration>, placed: Placed) {
+        self.at_hand_off(|queue, cx| {
+            queue.passed_on(cx, Arc::clone(debt), ttl, placed);
+            queue.freed(cx, hold, End::Released);
+        });
+    }
+
+    fn piggyback(&self, hold: &HoldState) -> Option<Box<dyn Piggyback>> {
+        Some(Box::new(self.with_release_of(hold)?))
+    }
+}
+
+impl LockEntry {
     /// Reserves the first waiter for a hold of `sync`, after `handed` hand-offs in a row. `past`: it may be behind others.
     fn reserve(
         &self,
@@ -97,12 +126,12 @@ impl LockEntry {
     ) -> Option<Successor> {
         let entry = self.this.upgrade()?;
         let mut state = self.state();
-        let place = state.queue.reserve(core, sync, past)?;
+        let place = state.queue.reserve(&core.holds, sync, past)?;
         let waiter = state.queue.waiter(place)?;
         let (sync, terms) = (Arc::clone(&waiter.want), waiter.terms);
         drop(state);
         Some(Successor {
-            entry,
+            queue: entry,
             place,
             sync,
             terms,
@@ -110,52 +139,10 @@ impl LockEntry {
         })
     }
 
-    /// Hands `hold` to the successor, which waits here. If it has left, the hold is dropped, and its release serves the next one.
-    pub(crate) fn hand_over(&self, core: &Core, successor: &Successor, hold: Hold) {
-        let handed = match successor.turn_is_over() {
-            true => 0,
-            false => successor.handed + 1,
-        };
-        let place = successor.place;
-        self.event(core, |queue, cx| {
-            queue.hand_over(cx, place, hold.unclaimed(), handed);
-        });
-    }
-
-    /// Ends a hand-off without a new holder.
-    pub(crate) fn not_handed(&self, core: &Core, successor: &Successor) {
-        self.event(core, |queue, cx| {
-            queue.end_hand_off(cx, successor.place, None);
-            queue.admit(Reason::Turn);
-        });
-    }
-
-    /// Records that `hold` has ended and was not handed over. [`LockEntry::not_handed`] would let the next waiter send a request
-    /// at once, even if another process is next.
-    pub(crate) fn freed_unhanded(
-        &self,
-        successor: &Successor,
-        core: &Core,
-        hold: &HoldState,
-        end: End,
-    ) {
-        self.event(core, |queue, cx| {
-            queue.end_hand_off(cx, successor.place, None);
-            queue.freed(cx, hold, end);
-        });
-    }
-
-    /// Ends a hand-off of `hold` in which another process was ahead: the successor's `debt` becomes the entry of this process.
-    pub(crate) fn passed_on(
-        &self,
-        hold: &HoldState,
-        debt: &Arc<Debt>,
-        ttl: Option<Duration>,
-        placed: Placed,
-    ) {
-        self.event(&hold.core, |queue, cx| {
-            queue.passed_on(cx, Arc::clone(debt), ttl, placed);
-            queue.freed(cx, hold, End::Released);
-        });
+    /// Passes an event of a hand-off to the queue. The hold keeps the client alive.
+    fn at_hand_off(&self, event: impl FnOnce(&mut LocalQueue, &dyn Context)) {
+        if let Some(core) = self.core.upgrade() {
+            self.event(&core, event);
+        }
     }
 }

@@ -11,18 +11,9 @@ use super::{
     Asked, Context, Ended as _, Entry, Held as _, Holder as _, Parts, Queue, Turn, Waiter,
     Want as _,
 };
-use crate::description::Sharing;
+use crate::description::{End, Sharing};
 use crate::line::{Placed, Reason};
 use stanchion_transport::Moment;
-
-/// The end of a hold, as the server has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// A release was answered: the next waiter is notified by message.
-    Released,
-    /// No reply: perhaps no message was published.
-    Unknown,
-}
 
 /// The number of waiters that are searched for one that wants the same locks.
 const LOOKED_AT: usize = 16;

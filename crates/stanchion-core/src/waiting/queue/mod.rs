@@ -26,9 +26,9 @@ use crate::description::Sharing;
 use crate::line::Reason;
 use stanchion_transport::Moment;
 
+pub use crate::description::End;
 pub use clone::Copied;
 pub use entry::{Begin, Refused};
-pub use holders::End;
 pub use messages::hear;
 pub use parts::{Context, Ended, Held, Holder, Owed, Parts, Want};
 pub(crate) use waiters::after_expiry;
