@@ -320,7 +320,7 @@ async fn a_full_server_rejects_arrivals_and_allows_departures() {
     full(false);
 }
 
-/// As the ACL user of `docs/operations.md`.
+/// As the ACL user of `docs/running/rights.md`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_barrier_needs_only_the_documented_rights() {
     let Some(server) = RedisServer::or_skip("a_barrier_needs_only_the_documented_rights") else {

@@ -1,4 +1,4 @@
-//! `OnDeadlock::Fail` with the minimal rights of `docs/operations.md`, on a real server.
+//! `OnDeadlock::Fail` with the minimal rights of `docs/running/rights.md`, on a real server.
 
 use std::time::Duration;
 

@@ -272,7 +272,7 @@ async fn all_operations_work_on_a_real_server() {
     all_operations(&world).await;
 }
 
-/// As the ACL user of `docs/operations.md`.
+/// As the ACL user of `docs/running/rights.md`.
 #[tokio::test]
 async fn an_election_needs_only_the_documented_rights() {
     let Some(server) = RedisServer::or_skip("an_election_needs_only_the_documented_rights") else {

@@ -157,7 +157,7 @@ async fn a_migrated_slot_keeps_its_ticks() {
     assert!(matches!(next, Begun::Running(_)), "{next:?}");
 }
 
-/// The rights in docs/operations.md suffice. Without rights to the record no run begins, and no lock is left.
+/// The rights in docs/running/rights.md suffice. Without rights to the record no run begins, and no lock is left.
 #[tokio::test]
 async fn a_user_without_the_right_to_the_record_begins_nothing() {
     let Some(server) = RedisServer::or_skip("a_user_without_the_right_to_the_record") else {

@@ -1,4 +1,4 @@
-//! The user with the fewest rights, from the ACL command in `docs/operations.md`.
+//! The user with the fewest rights, from the ACL command in `docs/running/rights.md`.
 
 use stanchion::{ClientConfig, Secret};
 use stanchion_testkit::RedisServer;
@@ -6,7 +6,7 @@ use stanchion_testkit::RedisServer;
 /// The words of the ACL command, read from the page.
 #[must_use]
 pub fn the_line() -> Vec<&'static str> {
-    let page = include_str!("../../docs/operations.md");
+    let page = include_str!("../../docs/running/rights.md");
     let (_, rest) = page.split_once("```text\nACL SETUSER").unwrap();
     let (line, _) = rest.split_once("```").unwrap();
     let words = line.split_whitespace();

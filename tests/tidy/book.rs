@@ -201,7 +201,7 @@ fn book_documents_every_metric() {
                 "counter!(\"stanchion_lost_total\"); counter!(\"stanchion_new_total\")",
             ),
             (
-                "docs/operations.md",
+                "docs/running/monitoring.md",
                 "| `stanchion_lost_total` | counter | |\n",
             ),
         ],
@@ -212,7 +212,7 @@ fn book_documents_every_metric() {
         &[
             (OBSERVED, ""),
             (
-                "docs/operations.md",
+                "docs/running/monitoring.md",
                 "| `stanchion_lost_total` | counter | |\n",
             ),
         ],
@@ -223,7 +223,7 @@ fn book_documents_every_metric() {
         &[
             (OBSERVED, "counter!(\"stanchion_lost_total\")"),
             (
-                "docs/operations.md",
+                "docs/running/monitoring.md",
                 "| `stanchion_lost_total` | counter | |\n",
             ),
             (

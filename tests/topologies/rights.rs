@@ -1,4 +1,4 @@
-//! The rights in `docs/topologies.md` and `docs/operations.md` suffice for all operations.
+//! The rights in `docs/topologies.md` and `docs/running/rights.md` suffice for all operations.
 
 use stanchion::{Client, ClientConfig, Secret};
 use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
@@ -21,7 +21,7 @@ fn line(page: &str, number: usize) -> Vec<&str> {
         .collect()
 }
 
-const OPERATIONS: &str = include_str!("../../docs/operations.md");
+const RIGHTS: &str = include_str!("../../docs/running/rights.md");
 const TOPOLOGIES: &str = include_str!("../../docs/topologies.md");
 
 fn give(server: &RedisServer, line: &[&str]) {
@@ -51,7 +51,7 @@ async fn the_documented_rights_suffice_on_a_cluster() {
         return;
     };
     for node in cluster.nodes() {
-        give(node, &line(OPERATIONS, 0));
+        give(node, &line(RIGHTS, 0));
         give(node, &line(TOPOLOGIES, 2));
     }
     let clients = two(login(cluster.url())).await;
@@ -78,7 +78,7 @@ async fn the_documented_rights_suffice_with_sentinels() {
         return;
     };
     for number in 0..3 {
-        give(set.server(number), &line(OPERATIONS, 0));
+        give(set.server(number), &line(RIGHTS, 0));
         give(set.server(number), &line(TOPOLOGIES, 0));
         give(set.sentinel(number), &line(TOPOLOGIES, 1));
     }

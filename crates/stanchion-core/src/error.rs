@@ -41,7 +41,7 @@ pub enum Rejection {
         /// The server's message.
         detail: String,
     },
-    /// `NOPERM`: the user lacks a right. `docs/operations.md` lists the rights that are needed.
+    /// `NOPERM`: the user lacks a right. `docs/running/rights.md` lists the rights that are needed.
     #[error("not permitted: {}", Printable::new(detail))]
     NotPermitted {
         /// The server's message.

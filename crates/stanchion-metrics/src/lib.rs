@@ -1,6 +1,7 @@
 //! The events of stanchion's clients as metrics of the [`metrics`] facade.
 //!
-//! The feature `metrics` of the client's crates installs a [`Recorder`] in each client. The names of the metrics are in `docs/operations.md`.
+//! The feature `metrics` of the client's crates installs a [`Recorder`] in each client. The names of the metrics are in
+//! `docs/running/monitoring.md`.
 
 mod names;
 

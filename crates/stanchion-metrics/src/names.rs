@@ -1,4 +1,4 @@
-//! The table of metrics: names, units and meanings. Every metric is named here, and `docs/operations.md` has the same names
+//! The table of metrics: names, units and meanings. Every metric is named here, and `docs/running/monitoring.md` has the same names
 //! (`tests/tidy`).
 
 /// The type of a metric.

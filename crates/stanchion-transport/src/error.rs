@@ -57,7 +57,7 @@ pub enum ServerRejection {
         /// The server's message.
         detail: String,
     },
-    /// `NOPERM`: the user lacks a permission. `docs/operations.md` lists the permissions that are needed.
+    /// `NOPERM`: the user lacks a permission. `docs/running/rights.md` lists the permissions that are needed.
     #[error("not permitted: {}", Printable::new(detail))]
     NotPermitted {
         /// The server's message.

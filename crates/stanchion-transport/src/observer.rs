@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Receives the events of a client, from which metrics are made, for programs that do not use the `metrics` facade. Passed
 /// to [`ClientConfig::observer`](crate::ClientConfig::observer).
 ///
-/// `kind` is a kind of synchronizer, such as `lock`. The other texts are the labels of the metrics in `docs/operations.md`.
+/// `kind` is a kind of synchronizer, such as `lock`. The other texts are the labels of the metrics in `docs/running/monitoring.md`.
 /// No event contains the name of a synchronizer, because the number of names is unbounded.
 ///
 /// # Rules

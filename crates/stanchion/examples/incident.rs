@@ -1,4 +1,4 @@
-//! One service of the incident in `docs/ops.md`: eight tasks that take one lock in turns, and metrics of it.
+//! One service of the incident in `docs/running/monitoring.md`: eight tasks that take one lock in turns, and metrics of it.
 //!
 //! `cargo run -p stanchion --features metrics --example incident -- URL NAME ADDRESS [SECONDS]`: after so many seconds one of its tasks does not
 //! come back from its work, and holds the lock for as long as its lease is renewed. `scripts/incident` runs it, and draws what Prometheus saw.

@@ -254,6 +254,8 @@ mod book {
         Barrier: "../../../docs/primitives/barrier.md",
         Jobs: "../../../docs/primitives/jobs.md",
         Events: "../../../docs/events.md",
-        Operations: "../../../docs/operations.md",
+        Rights: "../../../docs/running/rights.md",
+        Monitoring: "../../../docs/running/monitoring.md",
+        Deadlocks: "../../../docs/running/deadlocks.md",
     }
 }

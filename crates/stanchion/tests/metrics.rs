@@ -107,7 +107,7 @@ async fn every_metric_is_described_and_the_gauges_are_those_of_all_clients() {
         ),
         Some(1.0)
     );
-    let page = include_str!("../../../docs/operations.md");
+    let page = include_str!("../../../docs/running/monitoring.md");
     let rows = page.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("| `stanchion_")?.split_once("` | ")?;
         Some((format!("stanchion_{name}"), rest.split(' ').next()?))

@@ -1,4 +1,4 @@
-//! Tests that the ACL line of `docs/operations.md` gives a client the rights that it needs, and no others.
+//! Tests that the ACL line of `docs/running/rights.md` gives a client the rights that it needs, and no others.
 
 use std::collections::BTreeSet;
 use std::path::Path;

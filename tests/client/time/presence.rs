@@ -405,7 +405,7 @@ async fn a_local_survey_sends_no_command() {
 #[tokio::test(start_paused = true)]
 #[expect(
     clippy::print_stdout,
-    reason = "the figures that stand in docs/operations.md"
+    reason = "the figures of docs/running/monitoring.md"
 )]
 async fn a_client_with_holds_sends_two_commands_in_ten_seconds() {
     let world = World::engine();

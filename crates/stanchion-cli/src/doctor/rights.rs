@@ -11,7 +11,7 @@ use crate::beside;
 use crate::look::{Kind, ask_all};
 use crate::probe::Names;
 
-/// The commands of docs/operations.md, with arguments that make them whole; `K` is a key, `C` a channel.
+/// The commands of docs/running/rights.md, with arguments that make them whole; `K` is a key, `C` a channel.
 const COMMANDS: [&str; 46] = [
     "HELLO",
     "AUTH u p",
@@ -306,7 +306,7 @@ fn derived(pattern: &str) -> String {
     }
 }
 
-/// `+get` for `GET K`, `+client|setname` for `CLIENT SETNAME x`; `+pubsub` as a whole, as the page on operations has it.
+/// `+get` for `GET K`, `+client|setname` for `CLIENT SETNAME x`; `+pubsub` as a whole, as the page on rights has it.
 fn right_of(template: &str) -> String {
     let mut words = template.split(' ').map(str::to_lowercase);
     let command = words.next().unwrap_or_default();
@@ -346,7 +346,7 @@ async fn dry_run(
 mod tests {
     use super::*;
 
-    /// The rights of the page on operations, by its `+` words.
+    /// The rights of the page on rights, by its `+` words.
     fn of_the_book(page: &str, user: &str) -> BTreeSet<String> {
         let at = page.find(user).unwrap();
         let block = page[at..].split("```").next().unwrap();
@@ -359,14 +359,14 @@ mod tests {
 
     #[test]
     fn what_is_checked_is_what_the_book_lists() {
-        let operations = include_str!("../../../../docs/operations.md");
+        let rights = include_str!("../../../../docs/running/rights.md");
         let of = |templates: &[&str]| -> BTreeSet<String> {
             templates
                 .iter()
                 .map(|template| right_of(template))
                 .collect()
         };
-        let book = of_the_book(operations, "ACL SETUSER app on >password resetkeys");
+        let book = of_the_book(rights, "ACL SETUSER app on >password resetkeys");
         let (needed, nice) = (of(&COMMANDS), of(&NICE));
         assert!(needed.is_subset(&book), "{:?}", needed.difference(&book));
         let unchecked: Vec<_> = book
@@ -388,13 +388,13 @@ mod tests {
     #[test]
     fn patterns_are_those_of_the_book() {
         assert_eq!(derived("app:*"), "*{app:*");
-        let operations = include_str!("../../../../docs/operations.md");
+        let rights = include_str!("../../../../docs/running/rights.md");
         for pattern in [derived("app:*")]
             .iter()
             .map(String::as_str)
             .chain(["app:*", "stanchion_fence:*"])
         {
-            assert!(operations.contains(&format!("~{pattern} ")), "{pattern}");
+            assert!(rights.contains(&format!("~{pattern} ")), "{pattern}");
         }
     }
 }

@@ -93,7 +93,7 @@ fn version(info: &Info) -> Finding {
         let what = format!("the engine of stanchion serve, which behaves as redis {version}");
         return Finding::ok("version", what);
     }
-    // docs/operations.md: the clock of these versions can freeze, and leases do not end while it does.
+    // docs/running/server.md: the clock of these versions can freeze, and leases do not end while it does.
     if product == "valkey" && ["9.1.0", "9.1.1"].contains(&version) {
         return Finding::fail(
             "version",

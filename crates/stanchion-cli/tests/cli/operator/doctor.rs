@@ -7,9 +7,9 @@ use super::{JAVA, at, done, hold_as_java, lines};
 use crate::home::Home;
 use crate::support::{code, output, text, with};
 
-/// Makes the user of the page on operations.
+/// Makes the user of the page on rights.
 fn make_user_of_the_book(server: &RedisServer) {
-    let page = include_str!("../../../../../docs/operations.md");
+    let page = include_str!("../../../../../docs/running/rights.md");
     let from = page.find("ACL SETUSER app on >password").unwrap();
     let block = page[from..].split("```").next().unwrap();
     done(server, &block.split_whitespace().collect::<Vec<_>>());

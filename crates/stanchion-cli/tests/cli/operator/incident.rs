@@ -1,5 +1,5 @@
 //! Three in the morning: 21 locks, 3 processes, 30 waiters, one holder that is dead, one deadlock. The page
-//! `docs/three-in-the-morning.md` shows what the commands print here.
+//! `docs/running/troubleshooting.md` shows what the commands print here.
 
 use std::process::Command;
 use std::time::Duration;
