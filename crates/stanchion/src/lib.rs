@@ -248,6 +248,7 @@ mod book {
         Semaphore: "../../../docs/primitives/semaphore.md",
         Latch: "../../../docs/primitives/latch.md",
         Limiter: "../../../docs/primitives/limiter.md",
+        Lost: "../../../docs/lost.md",
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
         Election: "../../../docs/primitives/election.md",
