@@ -16,7 +16,7 @@ use crate::run::acquire::{Wait, parse_wait};
 use crate::run::signals::Signals;
 use crate::wording::in_json;
 
-/// Go on when all parties are here.
+/// Run a command when all parties have arrived.
 ///
 /// Waits until N have come, on whatever machines, and then becomes COMMAND, or ends without one. The next N that come are the next round. A
 /// party that is killed counts for up to 15 s.
@@ -24,6 +24,7 @@ use crate::wording::in_json;
 #[command(after_help = "\
 Exit codes:
   0     all are here; with a command its own code
+  2     the command line is wrong
   69    the server cannot be reached
   73    the round broke: a party left, timed out or died (--on-leave break)
   75    not all have come within --wait
@@ -127,7 +128,7 @@ async fn wait(client: &Client, args: &BarrierArgs) -> Result<Passed, Failure> {
 pub(crate) fn invalid(error: InvalidBarrier) -> Failure {
     match error {
         InvalidBarrier::Name(error) => Library(error).into(),
-        error => Failure::new(exit::CONFIG, error),
+        error => Failure::new(exit::USAGE, error),
     }
 }
 

@@ -9,19 +9,21 @@ use crate::output;
 use crate::table::{self, Cell, Column, Row, Table};
 use crate::wording::{age, printable};
 
-/// List the processes that use stanchion on this server: the first part of every owner that they make, and where they are.
+/// List the processes that use stanchion on this server.
 ///
-/// Redisson's are not among them: its connections do not say whose they are.
+/// APP is the name that a program gives its client; of `run` and `lead` it is --label, or else the command's name. CLIENT is the first
+/// part of each owner that the process makes. Redisson's processes are not listed: their connections do not say whose they are.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0     listed
+  2     the command line is wrong
   69    the server cannot be reached
   78    the user may not list connections (+client|list)
 
 Examples:
   stanchion clients
-  stanchion clients --json | jq 'select(.app == \"billing\") .address'")]
+  stanchion clients --json | jq 'select(.app == \"billing\") .pid'")]
 pub(crate) struct ClientsArgs {
     /// Print a line of JSON for each process.
     #[arg(long)]
@@ -60,6 +62,10 @@ fn table(processes: &[Process]) -> Table {
     let row = |process: &Process| Row {
         cells: vec![
             printable(process.app.as_bytes()).into(),
+            process.host.as_deref().unwrap_or("?").into(),
+            process
+                .pid
+                .map_or_else(|| "?".into(), |pid| pid.to_string().into()),
             process.address.clone().into(),
             process.user.as_deref().unwrap_or("?").into(),
             age(process.connected).into(),
@@ -71,6 +77,8 @@ fn table(processes: &[Process]) -> Table {
     Table {
         columns: vec![
             column("APP", 8),
+            column("HOST", 8),
+            column("PID", 0),
             column("ADDRESS", 12),
             column("USER", 6),
             column("SINCE", 0),

@@ -119,7 +119,9 @@ fn code_of(error: &Error) -> u8 {
             QueryError::Unavailable { .. } | QueryError::Unanswered { .. } | QueryError::Shutdown,
         )
         | Error::Renew(_) => UNAVAILABLE,
-        // The server or the rules refuse all others: a name, a lease, a URL, a certificate, a right.
+        // An argument that no server takes.
+        Error::Name(_) | Error::Lease(_) | Error::Duration(_) | Error::Ticket(_) => USAGE,
+        // The server or the configuration refuses all others: a URL, a certificate, a right, a name of another kind.
         _ => CONFIG,
     }
 }

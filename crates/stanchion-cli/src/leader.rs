@@ -19,6 +19,7 @@ use crate::wording::{in_json, printable};
 Exit codes:
   0     somebody leads
   1     nobody leads
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use stanchion::Client;
 use stanchion::survey::Survey;
 
+use crate::beside;
 use crate::connect::ServerArgs;
 use crate::entry::{self, Entry};
 use crate::exit::{self, Failure, Library};
@@ -18,10 +19,10 @@ use crate::people::People;
 use crate::scan::{self, Limits};
 use crate::table;
 
-/// List names: their kind, who holds them, how long, and how many wait.
+/// List names: their kind, holder, and number of waiters.
 ///
-/// Lists the names that clients publish: names that have been held for 5 s or waited for for a second. With --scan it reads every
-/// key of the server instead, and also finds Redisson's names, names that no client publishes, and what is left of dead ones. A scan
+/// Lists the names that clients publish: names that have been held for 5 s or waited for for a second. With --scan it lists every
+/// key of the server instead, reads those whose names match, and also finds Redisson's names, names that no client publishes, and what is left of dead ones. A scan
 /// goes in small steps with pauses between them, so that other users do not notice. Ctrl-C ends it early and shows the names found.
 ///
 /// Semaphores that nobody holds and latches are plain numbers on the server, and are not listed unless more is known of them.
@@ -29,6 +30,7 @@ use crate::table;
 #[command(after_help = "\
 Exit codes:
   0     listed, also if there is nothing
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the rules refuse (a right is missing, …)
 
@@ -40,7 +42,7 @@ pub(crate) struct LsArgs {
     /// Names to show: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
-    /// Look at every key.
+    /// Search every key of the server.
     #[arg(long)]
     scan: bool,
     #[command(flatten)]
@@ -95,7 +97,12 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
         show_told(&entries, args.json)?;
         return Ok(exit::SUCCESS);
     }
-    let found = scan::scan(&client, args.limits.limits()).await?;
+    // Names are selected before their keys are read.
+    let wanted = |key: &[u8]| {
+        let matches = |name: &[u8]| glob::matches(pattern.as_bytes(), name);
+        matches(key) || beside::owner_of(key).is_some_and(|its| matches(&its.name))
+    };
+    let found = scan::scan(&client, args.limits.limits(), wanted).await?;
     let mut entries = entries_of(&client, &found, &pattern, prefix, &people).await?;
     entries.retain(|entry| args.all || !entry.is_idle());
     show(&entries, Some((found.keys, found.complete)), args.json)?;
