@@ -11,6 +11,7 @@ use stanchion::{BarrierError, Client, CyclicBarrier};
 use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
 use crate::limit::become_command;
+use crate::messages;
 use crate::output;
 use crate::run::acquire::{Wait, parse_wait};
 use crate::run::signals::Signals;
@@ -121,7 +122,10 @@ async fn wait(client: &Client, args: &BarrierArgs) -> Result<Passed, Failure> {
         Wait::AtMost(most) => options = options.timeout(most),
         Wait::No => options = options.timeout(Duration::ZERO),
     }
-    barrier.wait_with(options).await.map_err(failure)
+    barrier
+        .wait_with(options)
+        .await
+        .map_err(|error| failure(error, args))
 }
 
 /// A name or a number of parties that the library rejects.
@@ -132,18 +136,16 @@ pub(crate) fn invalid(error: InvalidBarrier) -> Failure {
     }
 }
 
-fn failure(error: BarrierError) -> Failure {
+fn failure(error: BarrierError, args: &BarrierArgs) -> Failure {
     match error {
-        BarrierError::TimedOut {
-            name,
-            waited,
-            free_by,
-        } => Library(stanchion::AcquireError::TimedOut {
-            name,
-            waited,
-            free_by,
-        })
-        .into(),
+        BarrierError::TimedOut { waited, .. } => {
+            let missing = messages::parties_missing(&args.name, args.parties);
+            let text = match args.wait {
+                Wait::No => missing,
+                _ => messages::gave_up(&missing, waited),
+            };
+            Failure::new(exit::NOT_ACQUIRED, text)
+        }
         BarrierError::Acquire(error) => Library(error).into(),
         BarrierError::Release(error) => Library(error).into(),
         BarrierError::Broken { .. } | BarrierError::Lost { .. } => Failure::new(exit::LOST, error),

@@ -1,5 +1,7 @@
 //! `stanchion leader`: shows the leader of an election, once or at each change.
 
+use std::io::IsTerminal as _;
+
 use clap::Args;
 use serde::Serialize;
 use stanchion::Election;
@@ -7,6 +9,7 @@ use stanchion::election::{Candidate, Leader, Observed};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
+use crate::messages;
 use crate::output;
 use crate::wording::{in_json, printable};
 
@@ -69,6 +72,8 @@ pub(crate) async fn leader(args: LeaderArgs) -> Result<u8, Failure> {
         })?;
     } else if let Some(leader) = &leader {
         output::line(&value(leader))?;
+    } else if std::io::stderr().is_terminal() {
+        eprintln!("stanchion: {}", messages::led_by_none(&name));
     }
     Ok(if leader.is_some() {
         exit::SUCCESS

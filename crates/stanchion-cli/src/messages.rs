@@ -75,6 +75,14 @@ pub(crate) fn led_by_another(name: &impl Display) -> String {
     format!("somebody else leads {name}")
 }
 
+pub(crate) fn led_by_none(name: &str) -> String {
+    format!("nobody leads {}", printable(name))
+}
+
+pub(crate) fn parties_missing(name: &str, parties: u32) -> String {
+    format!("not all {parties} parties of {} have come", printable(name))
+}
+
 pub(crate) fn gave_up(taken: &str, waited: Duration) -> String {
     format!("{taken}; gave up after {}", age(waited))
 }

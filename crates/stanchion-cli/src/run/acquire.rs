@@ -41,7 +41,7 @@ pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
         _ => match duration::parse(text) {
             Ok(Duration::ZERO) => Ok(Wait::No),
             Ok(most) => Ok(Wait::AtMost(most)),
-            Err(error) => Err(format!("{error}; or `forever`, or 0")),
+            Err(rule) => Err(format!("{rule}, or `forever`")),
         },
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
     let range = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
     match range.contains(&period) {
         true => Ok(period),
-        false => Err("1s to 365days".into()),
+        false => Err("a period is 1s to 365d".into()),
     }
 }
 

@@ -178,7 +178,7 @@ Examples:
 
 pub(crate) fn parse_lease(text: &str) -> Result<Lease, String> {
     let length = duration::parse(text)?;
-    Lease::new(length).map_err(|_| "it is 10ms to 30days".into())
+    Lease::new(length).map_err(|_| "a lease is 10ms to 30d".into())
 }
 
 pub(crate) async fn run(mut args: RunArgs) -> Result<u8, Failure> {

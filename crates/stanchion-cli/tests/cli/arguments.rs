@@ -71,3 +71,43 @@ fn a_candidate_waits_as_long_as_it_is_told() {
         assert!(text(&done.stderr).contains("somebody else leads indexer"));
     }
 }
+
+/// Each message says what happened and what to do, on one line.
+#[test]
+fn messages_help() {
+    let server = RedisServer::start();
+    let _ = server.cli(&["SET", "page", "text"]);
+    let user = [
+        "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-evalsha",
+    ];
+    let _ = server.cli(&user);
+    let app = server.url().replace("redis://", "redis://app:pw@");
+    let durations =
+        "a duration is a number of seconds, or a text such as 90s, 5m, 1h30m, or `forever`";
+    for (args, message) in [
+        (
+            &["status", "page"][..],
+            "stanchion: page: rejected: the key holds another kind of value and was left untouched: \
+             WRONGTYPE Operation against a key holding the wrong kind of value",
+        ),
+        (
+            &["run", "job", "--wait", "soon", "--", "true"],
+            &format!("error: invalid value 'soon' for '--wait <DURATION>': {durations}"),
+        ),
+        (
+            &["barrier", "step", "--parties", "3", "--wait", "0"],
+            "stanchion: not all 3 parties of step have come",
+        ),
+        (
+            &["run", "job", "--url", &app, "--", "true"],
+            "stanchion: rejected while acquiring job: not permitted: NOPERM this user has no permissions to \
+             run the 'evalsha' command; `stanchion doctor` shows which rights are missing, and the line that grants them",
+        ),
+    ] {
+        let told = text(&output(&server, args).stderr);
+        let told = told.lines().next().unwrap();
+        // Redis 6 and Valkey say the same in other words.
+        let same = |text: &str| text.replace(" or its subcommand", "");
+        assert_eq!(same(told), message, "{args:?}");
+    }
+}
