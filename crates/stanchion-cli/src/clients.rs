@@ -5,6 +5,7 @@ use stanchion::client::Process;
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
+use crate::messages;
 use crate::output;
 use crate::table::{self, Cell, Column, Row, Table};
 use crate::wording::{age, printable};
@@ -46,9 +47,7 @@ pub(crate) async fn clients(args: ClientsArgs) -> Result<u8, Failure> {
             output::json_line(process)?;
         }
     } else if processes.is_empty() {
-        eprintln!(
-            "No process of stanchion is connected, or none may name its connections (+client|setname)."
-        );
+        eprintln!("{}", messages::no_clients());
     } else {
         let colour = output::may_colour(&std::io::stdout());
         let lines = table(&processes).lines(table::width_of_output(), colour);

@@ -14,6 +14,7 @@ use crate::entry::{self, Entry};
 use crate::exit::{self, Failure, Library};
 use crate::glob;
 use crate::look::{Kind, ask_all, is_wait, look_by_itself};
+use crate::messages;
 use crate::output;
 use crate::people::People;
 use crate::scan::{self, Limits};
@@ -133,8 +134,10 @@ pub(crate) async fn told_of(
     people: &People,
 ) -> Result<Vec<Entry>, Failure> {
     let Some(told) = &people.survey else {
-        let rule = "this user may not read what processes tell (~stanchion_client*): use ls --scan";
-        return Err(Failure::new(exit::CONFIG, rule));
+        return Err(Failure::new(
+            exit::CONFIG,
+            messages::may_not_read_published(),
+        ));
     };
     look_at(client, heard_of(told, pattern), prefix, people).await
 }
@@ -229,9 +232,7 @@ pub(crate) async fn entries_of(
 /// Shows the names that processes have published.
 pub(crate) fn show_told(entries: &[Entry], json: bool) -> Result<(), Failure> {
     if entries.is_empty() && !json {
-        eprintln!(
-            "No process tells of such a name that it holds or waits for. ls --scan looks at every key."
-        );
+        eprintln!("{}", messages::nothing_published());
         return Ok(());
     }
     show(entries, None, json)
@@ -252,17 +253,15 @@ fn show(entries: &[Entry], scanned: Option<(u64, bool)>, json: bool) -> Result<(
         return Ok(());
     }
     if entries.is_empty() {
-        eprintln!(
-            "No names among {} keys.",
-            scanned.map_or(0, |(keys, _)| keys)
-        );
+        let keys = scanned.map_or(0, |(keys, _)| keys);
+        eprintln!("{}", messages::nothing_found(keys));
     } else {
         let colour = output::may_colour(&std::io::stdout());
         let lines = entry::table(entries).lines(table::width_of_output(), colour);
         output::line(&lines.join("\n"))?;
     }
     if let Some((keys, false)) = scanned {
-        eprintln!("Stopped after {keys} keys: there may be more. --budget sets the time.");
+        eprintln!("{}", messages::scan_stopped(keys));
     }
     Ok(())
 }

@@ -249,7 +249,39 @@ pub(crate) fn answers_again() -> &'static str {
     "the server answers again"
 }
 
+// Lists.
+
+/// A list of what processes publish is empty.
+pub(crate) fn nothing_published() -> &'static str {
+    "No process has published that it holds or waits for such a name. `stanchion ls --scan` searches every key."
+}
+
+pub(crate) fn nothing_found(keys: u64) -> String {
+    format!("No names among {keys} keys.")
+}
+
+pub(crate) fn scan_stopped(keys: u64) -> String {
+    format!("Stopped after {keys} keys: there may be more. --budget sets the time.")
+}
+
+pub(crate) fn no_clients() -> &'static str {
+    "No process of stanchion is connected, or none may name its connections (+client|setname)."
+}
+
+pub(crate) fn may_not_read_published() -> &'static str {
+    "this user may not read what processes publish (~stanchion_client*): use ls --scan"
+}
+
 // Live.
+
+/// The display is empty.
+pub(crate) fn nothing_live() -> &'static str {
+    "No process has published that it holds or waits. Names appear after 5 s of a hold, 1 s of a wait."
+}
+
+pub(crate) fn no_match() -> &'static str {
+    "No name matches the filter."
+}
 
 pub(crate) fn no_selection() -> &'static str {
     "No name is selected: up, down, j and k select one."

@@ -103,10 +103,8 @@ impl View<'_> {
         let shown = state.shown();
         if shown.is_empty() {
             let why = match state.filter.is_empty() {
-                true => {
-                    "No process tells that it holds or waits. Names appear after 5 s of a hold, 1 s of a wait."
-                }
-                false => "No name matches the filter.",
+                true => messages::nothing_live(),
+                false => messages::no_match(),
             };
             let lines = table::wrapped(why, usize::from(area.width).max(1));
             let dim = self.style(Tone::Dim);

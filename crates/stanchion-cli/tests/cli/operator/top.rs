@@ -110,7 +110,7 @@ fn without_a_terminal_it_looks_once_as_ls_does() {
     assert_eq!(once, ls);
     assert!(once.contains("nightly lock"), "{once}");
     let other = output(&server, &["top", "other*"]);
-    assert!(other.stdout.is_empty() && text(&other.stderr).contains("No process tells"));
+    assert!(other.stdout.is_empty() && text(&other.stderr).contains("No process has published"));
     let looks = lines(&output(
         &server,
         &["top", "--json", "--count", "3", "--every", "10ms"],
