@@ -20,6 +20,7 @@ use crate::wording::{in_json, printable};
 Exit codes:
   0     a holder has heard it
   1     nobody holds it, or no holder has heard it
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
 

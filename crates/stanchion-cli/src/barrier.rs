@@ -11,12 +11,13 @@ use stanchion::{BarrierError, Client, CyclicBarrier};
 use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
 use crate::limit::become_command;
+use crate::messages;
 use crate::output;
 use crate::run::acquire::{Wait, parse_wait};
 use crate::run::signals::Signals;
 use crate::wording::in_json;
 
-/// Go on when all parties are here.
+/// Run a command when all parties have arrived.
 ///
 /// Waits until N have come, on whatever machines, and then becomes COMMAND, or ends without one. The next N that come are the next round. A
 /// party that is killed counts for up to 15 s.
@@ -24,6 +25,7 @@ use crate::wording::in_json;
 #[command(after_help = "\
 Exit codes:
   0     all are here; with a command its own code
+  2     the command line is wrong
   69    the server cannot be reached
   73    the round broke: a party left, timed out or died (--on-leave break)
   75    not all have come within --wait
@@ -120,29 +122,30 @@ async fn wait(client: &Client, args: &BarrierArgs) -> Result<Passed, Failure> {
         Wait::AtMost(most) => options = options.timeout(most),
         Wait::No => options = options.timeout(Duration::ZERO),
     }
-    barrier.wait_with(options).await.map_err(failure)
+    barrier
+        .wait_with(options)
+        .await
+        .map_err(|error| failure(error, args))
 }
 
 /// A name or a number of parties that the library rejects.
 pub(crate) fn invalid(error: InvalidBarrier) -> Failure {
     match error {
         InvalidBarrier::Name(error) => Library(error).into(),
-        error => Failure::new(exit::CONFIG, error),
+        error => Failure::new(exit::USAGE, error),
     }
 }
 
-fn failure(error: BarrierError) -> Failure {
+fn failure(error: BarrierError, args: &BarrierArgs) -> Failure {
     match error {
-        BarrierError::TimedOut {
-            name,
-            waited,
-            free_by,
-        } => Library(stanchion::AcquireError::TimedOut {
-            name,
-            waited,
-            free_by,
-        })
-        .into(),
+        BarrierError::TimedOut { waited, .. } => {
+            let missing = messages::parties_missing(&args.name, args.parties);
+            let text = match args.wait {
+                Wait::No => missing,
+                _ => messages::gave_up(&missing, waited),
+            };
+            Failure::new(exit::NOT_ACQUIRED, text)
+        }
         BarrierError::Acquire(error) => Library(error).into(),
         BarrierError::Release(error) => Library(error).into(),
         BarrierError::Broken { .. } | BarrierError::Lost { .. } => Failure::new(exit::LOST, error),

@@ -5,23 +5,26 @@ use stanchion::client::Process;
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
+use crate::messages;
 use crate::output;
 use crate::table::{self, Cell, Column, Row, Table};
 use crate::wording::{age, printable};
 
-/// List the processes that use stanchion on this server: the first part of every owner that they make, and where they are.
+/// List the processes that use stanchion on this server.
 ///
-/// Redisson's are not among them: its connections do not say whose they are.
+/// APP is the name that a program gives its client; of `run` and `lead` it is --label, or else the command's name. CLIENT is the first
+/// part of each owner that the process makes. Redisson's processes are not listed: their connections do not say whose they are.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0     listed
+  2     the command line is wrong
   69    the server cannot be reached
   78    the user may not list connections (+client|list)
 
 Examples:
   stanchion clients
-  stanchion clients --json | jq 'select(.app == \"billing\") .address'")]
+  stanchion clients --json | jq 'select(.app == \"billing\") .pid'")]
 pub(crate) struct ClientsArgs {
     /// Print a line of JSON for each process.
     #[arg(long)]
@@ -44,9 +47,7 @@ pub(crate) async fn clients(args: ClientsArgs) -> Result<u8, Failure> {
             output::json_line(process)?;
         }
     } else if processes.is_empty() {
-        eprintln!(
-            "No process of stanchion is connected, or none may name its connections (+client|setname)."
-        );
+        eprintln!("{}", messages::no_clients());
     } else {
         let colour = output::may_colour(&std::io::stdout());
         let lines = table(&processes).lines(table::width_of_output(), colour);
@@ -60,6 +61,10 @@ fn table(processes: &[Process]) -> Table {
     let row = |process: &Process| Row {
         cells: vec![
             printable(process.app.as_bytes()).into(),
+            process.host.as_deref().unwrap_or("?").into(),
+            process
+                .pid
+                .map_or_else(|| "?".into(), |pid| pid.to_string().into()),
             process.address.clone().into(),
             process.user.as_deref().unwrap_or("?").into(),
             age(process.connected).into(),
@@ -71,6 +76,8 @@ fn table(processes: &[Process]) -> Table {
     Table {
         columns: vec![
             column("APP", 8),
+            column("HOST", 8),
+            column("PID", 0),
             column("ADDRESS", 12),
             column("USER", 6),
             column("SINCE", 0),

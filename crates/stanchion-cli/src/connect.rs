@@ -19,6 +19,9 @@ const LONGEST: u64 = 64 * 1024;
 /// The time for clean-up before the program ends.
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(2);
 
+/// The place of these options in `--help`.
+const HEADING: &str = "Server";
+
 /// The location of locks. Shared by the commands that work on a user's locks.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
@@ -26,16 +29,16 @@ pub(crate) struct ServerArgs {
     /// [env: STANCHION_URL] [default: this user's own on this machine, see `stanchion serve`]
     ///
     /// Other users of the machine can read a command line: put a password into STANCHION_URL or a file.
-    #[arg(long, global = true, conflicts_with = "url_file")]
+    #[arg(long, conflicts_with = "url_file", help_heading = HEADING)]
     url: Option<String>,
     /// A file with the URL, for a URL with a password. Only its owner should be able to read it
     /// [env: STANCHION_URL_FILE]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
     url_file: Option<PathBuf>,
-    /// Put in front of the name, as Redisson's NameMapper does.
+    /// Text to put in front of every name, for a server that several applications share. The same as Redisson's NameMapper.
     #[arg(
         long,
-        global = true,
+        help_heading = HEADING,
         value_name = "P",
         env = "STANCHION_PREFIX",
         default_value = "",
@@ -43,7 +46,7 @@ pub(crate) struct ServerArgs {
     )]
     prefix: String,
     /// A PEM file with the certificate authorities to trust instead of the system's (rediss:// only).
-    #[arg(long, global = true, value_name = "FILE", env = "STANCHION_TLS_CA")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE", env = "STANCHION_TLS_CA")]
     tls_ca: Option<PathBuf>,
 }
 
@@ -127,8 +130,8 @@ fn read_url(file: &Path) -> Result<String, Failure> {
         read().map_err(|error| refuse(&format_args!("cannot be read: {error}")))?;
     if mode & 0o004 != 0 {
         let mode = mode & 0o777;
-        tracing::warn!(
-            "every user of this machine can read {name} (mode {mode:o}): chmod 600 {name}"
+        eprintln!(
+            "stanchion: every user of this machine can read {name} (mode {mode:o}): chmod 600 {name}"
         );
     }
     let url = String::from_utf8(content).map_err(|_| refuse(&"is no text"))?;

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+const RULE: &str = "a duration is a number of seconds, or a text such as 90s, 5m, 1h30m";
+
 /// Parses a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let is_number = text
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'.');
     if let Some(seconds) = is_number.then(|| text.parse().ok()).flatten() {
-        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+        return Duration::try_from_secs_f64(seconds).map_err(|_| RULE.into());
     }
-    humantime::parse_duration(text).map_err(|error| error.to_string())
+    humantime::parse_duration(text).map_err(|_| RULE.into())
 }
 
 #[cfg(test)]

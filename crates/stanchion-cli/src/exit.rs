@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use stanchion::{AcquireError, ConnectError, Error, QueryError};
+use stanchion::{AcquireError, ConnectError, Error, QueryError, Rejection};
 
 use crate::wording::printable;
 
@@ -93,8 +93,12 @@ impl From<serde_json::Error> for Failure {
 impl<E: Into<Error>> From<Library<E>> for Failure {
     fn from(Library(error): Library<E>) -> Self {
         let error = error.into();
+        let code = code_of(&error);
+        if is_not_permitted(&error) {
+            return Self::new(code, format_args!("{error}; {DOCTOR}"));
+        }
         Self {
-            code: code_of(&error),
+            code,
             error: error.into(),
             told: false,
         }
@@ -104,6 +108,21 @@ impl<E: Into<Error>> From<Library<E>> for Failure {
 /// Marks an error of the library for [`Failure`]'s conversion.
 #[derive(Debug)]
 pub(crate) struct Library<E>(pub(crate) E);
+
+const DOCTOR: &str =
+    "`stanchion doctor` shows which rights are missing, and the line that grants them";
+
+fn is_not_permitted(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Acquire(AcquireError::Rejected {
+            rejection: Rejection::NotPermitted { .. },
+            ..
+        }) | Error::Query(QueryError::Rejected {
+            rejection: Rejection::NotPermitted { .. },
+        })
+    )
+}
 
 fn code_of(error: &Error) -> u8 {
     match error {
@@ -119,7 +138,9 @@ fn code_of(error: &Error) -> u8 {
             QueryError::Unavailable { .. } | QueryError::Unanswered { .. } | QueryError::Shutdown,
         )
         | Error::Renew(_) => UNAVAILABLE,
-        // The server or the rules refuse all others: a name, a lease, a URL, a certificate, a right.
+        // An argument that no server takes.
+        Error::Name(_) | Error::Lease(_) | Error::Duration(_) | Error::Ticket(_) => USAGE,
+        // The server or the configuration refuses all others: a URL, a certificate, a right, a name of another kind.
         _ => CONFIG,
     }
 }

@@ -1,7 +1,6 @@
 //! `stanchion force-release`: takes a lock away from its holder.
 
 use std::io::{self, IsTerminal, Write as _};
-use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -10,8 +9,10 @@ use stanchion::{Client, Election, FairLock, Lock, RwLock};
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
 use crate::look::{Kind, Seen, look};
+use crate::messages;
 use crate::output;
-use crate::status::{HolderLine, lease_left};
+use crate::people::People;
+use crate::status::HolderLine;
 use crate::wording::{in_json, printable};
 
 /// Free a lock or read-write lock, no matter who holds it.
@@ -60,15 +61,15 @@ struct ReleaseLine<'a> {
 pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure> {
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !args.yes && !can_ask {
-        let message = "there is no terminal to ask on: confirm with --yes. Nothing was done";
-        return Err(Failure::new(exit::USAGE, message));
+        return Err(Failure::new(exit::USAGE, messages::no_terminal()));
     }
     let client = args.server.connect().await?;
     let name = in_json(&client.name(&args.name).map_err(Library)?);
     let given = args.name.as_bytes();
     let mut holders = holders(&client, given, args.kind).await?;
+    let mut people = People::ask(&client).await.unwrap_or_default();
     while holders.is_held() && !args.yes {
-        if !confirmed(&name, &holders)? {
+        if !confirmed(&name, &holders, &people)? {
             return Err(Failure::new(exit::USAGE, "not confirmed. Nothing was done"));
         }
         // The user has confirmed only for these holders, and they may have changed since then.
@@ -78,7 +79,8 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
         if same {
             break;
         }
-        eprintln!("The holder has changed meanwhile.");
+        people = People::ask(&client).await.unwrap_or_default();
+        eprintln!("{}", messages::holder_changed());
     }
     let held = holders.is_held() || args.yes;
     let released = held && release(&client, given, &holders).await?;
@@ -93,18 +95,15 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
             holder,
         })?;
     } else if released {
-        let owners = holders.owners();
-        let from = match owners.as_slice() {
-            [] => String::new(),
-            [owner] => format!(" from {}", printable(owner)),
-            many => format!(" from {} holders", many.len()),
-        };
-        output::line(&format!("{}: released{from}", printable(&name)))?;
+        match &*describe(&holders, &people) {
+            "" => output::line(&messages::released(&name))?,
+            who => output::line(&messages::released_from(&name, who))?,
+        }
         if let Some(left) = holders.remaining() {
-            eprintln!("{}", hears_of_it(left));
+            eprintln!("{}", messages::holder_learns(left));
         }
     } else {
-        output::line(&format!("{}: was free", printable(&name)))?;
+        output::line(&messages::was_free(&name))?;
     }
     Ok(if released { exit::SUCCESS } else { exit::NO })
 }
@@ -177,48 +176,32 @@ async fn release(client: &Client, name: &[u8], holders: &Seen) -> Result<bool, F
     })
 }
 
-/// The holders, for the question.
-fn describe(holders: &Seen) -> String {
-    let left = lease_left(holders.remaining());
+/// The holders, for the question and the outcome.
+fn describe(holders: &Seen, people: &People) -> String {
     match holders {
-        Seen::Rwlock(status) => match &status.writer {
-            Some(writer) => format!("the writer {} ({left})", writer.owner),
-            None => format!("{} readers ({left})", status.reader_count),
+        Seen::Rwlock(status) => match (&status.writer, &*status.readers) {
+            (Some(writer), _) => format!("the writer {}", people.who(&writer.owner)),
+            (None, [reader]) => format!("the reader {}", people.who(&reader.owner)),
+            (None, _) => format!("{} readers", status.reader_count),
         },
-        Seen::Told(facts) => {
-            let holders = facts.holders.iter();
-            let owners: Vec<&str> = holders.map(|held| held.owner.as_str()).collect();
-            format!("{} ({left})", owners.join(" "))
+        _ => {
+            let owners = holders.owners();
+            let all: Vec<String> = owners.iter().map(|owner| people.who(owner)).collect();
+            all.join(" and ")
         }
-        _ => holders
-            .holder()
-            .map_or_else(String::new, |holder| format!("{} ({left})", holder.owner)),
     }
 }
 
-/// Describes when the holder learns of the release, if not by message. A holder renews after a third of its lease, so the rest of the lease bounds
-/// the time to its next renewal.
-fn hears_of_it(left: Duration) -> String {
-    let (soon, late) = (output::rough(left / 3), output::rough(left));
-    format!(
-        "The holder is told. If it is alive and the message does not reach it, it finds out at its next renewal, within {soon}, or \
-         if that fails when its lease has ended, within {late}. Until then it continues to work, next to the new holder."
-    )
-}
-
-fn confirmed(name: &str, holders: &Seen) -> io::Result<bool> {
-    let name = printable(name);
-    eprintln!("{name} is held by {}.", printable(&describe(holders)));
-    let soon = holders.remaining().map_or_else(String::new, |left| {
-        format!(" (within {})", output::rough(left / 3))
-    });
-    eprintln!(
-        "The holder is told. If the message does not reach it, it continues to work until its next renewal{soon},"
+fn confirmed(name: &str, holders: &Seen, people: &People) -> io::Result<bool> {
+    let left = holders.remaining();
+    let who = format!(
+        "{} ({})",
+        describe(holders, people),
+        messages::lease_left(left)
     );
-    eprintln!(
-        "next to the new holder. Only data whose store checks fencing tokens is protected from both."
-    );
-    eprint!("Release {name}? [y/N] ");
+    eprintln!("{}", messages::is_held_by(name, &who));
+    eprintln!("{}", messages::force_means(left));
+    eprint!("Release {}? [y/N] ", printable(name));
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;

@@ -18,13 +18,16 @@ use crate::people::People;
 use crate::table::{self, Cell, Column, Row, Table};
 use crate::wording::{Owner, age, in_json, lease, of_ttl, printable};
 
-/// Show everything of one name: its holders and their processes, who waits in which order, and every key it has.
+/// Show everything about one name.
+///
+/// Its holders and their processes, who waits in which order, and every key that it has on the server.
 ///
 /// This is the server's state while asked, in several requests: it may change in between.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0     shown, also if there is no such name
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
 
@@ -272,7 +275,9 @@ fn holders(seen: &Seen, people: &People) -> Vec<HolderLine> {
             let permits = status.permits.iter();
             let of = |permit: &stanchion::semaphore::HeldPermit| {
                 let id = permit.id.to_string();
-                line(&id, 1, Some("permit"), permit.remaining)
+                let mut line = line(&id, 1, Some("permit"), permit.remaining);
+                line.holder.process = people.of_permit(&permit.id);
+                line
             };
             permits.map(of).collect()
         }

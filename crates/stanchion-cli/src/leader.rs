@@ -1,5 +1,7 @@
 //! `stanchion leader`: shows the leader of an election, once or at each change.
 
+use std::io::IsTerminal as _;
+
 use clap::Args;
 use serde::Serialize;
 use stanchion::Election;
@@ -7,6 +9,7 @@ use stanchion::election::{Candidate, Leader, Observed};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
+use crate::messages;
 use crate::output;
 use crate::wording::{in_json, printable};
 
@@ -19,6 +22,7 @@ use crate::wording::{in_json, printable};
 Exit codes:
   0     somebody leads
   1     nobody leads
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
 
@@ -68,6 +72,8 @@ pub(crate) async fn leader(args: LeaderArgs) -> Result<u8, Failure> {
         })?;
     } else if let Some(leader) = &leader {
         output::line(&value(leader))?;
+    } else if std::io::stderr().is_terminal() {
+        eprintln!("stanchion: {}", messages::led_by_none(&name));
     }
     Ok(if leader.is_some() {
         exit::SUCCESS

@@ -16,7 +16,7 @@ use crate::run::acquire::{Wait, parse_wait};
 use crate::run::launch::cannot_start;
 use crate::wording::in_json;
 
-/// Go on at a limited rate, over all machines.
+/// Run a command at a limited rate, over all machines.
 ///
 /// Waits until a permit counts, and then becomes COMMAND, or ends without one. Never more than the rate in any interval; or, with --burst,
 /// the rate in the long run.
@@ -24,6 +24,7 @@ use crate::wording::in_json;
 #[command(after_help = "\
 Exit codes:
   0     granted; with a command its own code
+  2     the command line is wrong
   69    the server cannot be reached
   75    limited: the permits cannot be had within --wait
   78    the server or the rules refuse (rights, a name that belongs to something else, …)

@@ -13,8 +13,9 @@ use stanchion::{
 };
 use tokio::task::JoinSet;
 
-use crate::exit::{Failure, Library};
+use crate::exit::{self, Failure, Library};
 use crate::kinds::{self, Facts};
+use crate::wording::printable;
 
 /// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
@@ -219,6 +220,18 @@ pub(crate) async fn look(
     name: &[u8],
     kind: Option<Kind>,
 ) -> Result<Seen, Failure> {
+    // An error of a status does not say of which name it is.
+    let named = |failure: Failure| match failure.code() {
+        exit::CONFIG => {
+            let name = printable(name);
+            Failure::new(exit::CONFIG, format_args!("{name}: {failure}"))
+        }
+        _ => failure,
+    };
+    look_unnamed(client, name, kind).await.map_err(named)
+}
+
+async fn look_unnamed(client: &Client, name: &[u8], kind: Option<Kind>) -> Result<Seen, Failure> {
     match kind {
         None => guess(client, name).await,
         Some(Kind::Lock) => {
@@ -271,13 +284,13 @@ pub(crate) async fn not_permits(client: &Client, name: &str, error: QueryError) 
         _ => return Library(error).into(),
     };
     let message = format_args!("{name} is {what} and has no permits: give each its own name");
-    Failure::new(crate::exit::CONFIG, message)
+    Failure::new(exit::CONFIG, message)
 }
 
 async fn told(client: &Client, name: &[u8], kind: Kind) -> Result<Seen, Failure> {
     match kinds::read(client, name, kind).await? {
         Some(facts) => Ok(Seen::Told(Box::new(facts))),
-        None => Err(Failure::new(crate::exit::CONFIG, "an unknown kind")),
+        None => Err(Failure::new(exit::CONFIG, "an unknown kind")),
     }
 }
 
@@ -333,7 +346,7 @@ async fn guess_lock(client: &Client, name: &[u8]) -> Result<Seen, Failure> {
     if is_something_else(&leased) {
         // Not a kind of stanchion's: the first error explains why.
         return Err(fair.map(drop).map_err(Library).err().map_or_else(
-            || Failure::new(crate::exit::CONFIG, "an unknown kind"),
+            || Failure::new(exit::CONFIG, "an unknown kind"),
             Failure::from,
         ));
     }

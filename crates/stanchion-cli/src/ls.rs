@@ -8,20 +8,22 @@ use serde::Serialize;
 use stanchion::Client;
 use stanchion::survey::Survey;
 
+use crate::beside;
 use crate::connect::ServerArgs;
 use crate::entry::{self, Entry};
 use crate::exit::{self, Failure, Library};
 use crate::glob;
 use crate::look::{Kind, ask_all, is_wait, look_by_itself};
+use crate::messages;
 use crate::output;
 use crate::people::People;
 use crate::scan::{self, Limits};
 use crate::table;
 
-/// List names: their kind, who holds them, how long, and how many wait.
+/// List names: their kind, holder, and number of waiters.
 ///
-/// Lists the names that clients publish: names that have been held for 5 s or waited for for a second. With --scan it reads every
-/// key of the server instead, and also finds Redisson's names, names that no client publishes, and what is left of dead ones. A scan
+/// Lists the names that clients publish: names that have been held for 5 s or waited for for a second. With --scan it lists every
+/// key of the server instead, reads those whose names match, and also finds Redisson's names, names that no client publishes, and what is left of dead ones. A scan
 /// goes in small steps with pauses between them, so that other users do not notice. Ctrl-C ends it early and shows the names found.
 ///
 /// Semaphores that nobody holds and latches are plain numbers on the server, and are not listed unless more is known of them.
@@ -29,6 +31,7 @@ use crate::table;
 #[command(after_help = "\
 Exit codes:
   0     listed, also if there is nothing
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the rules refuse (a right is missing, …)
 
@@ -40,7 +43,7 @@ pub(crate) struct LsArgs {
     /// Names to show: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
-    /// Look at every key.
+    /// Search every key of the server.
     #[arg(long)]
     scan: bool,
     #[command(flatten)]
@@ -95,7 +98,12 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
         show_told(&entries, args.json)?;
         return Ok(exit::SUCCESS);
     }
-    let found = scan::scan(&client, args.limits.limits()).await?;
+    // Names are selected before their keys are read.
+    let wanted = |key: &[u8]| {
+        let matches = |name: &[u8]| glob::matches(pattern.as_bytes(), name);
+        matches(key) || beside::owner_of(key).is_some_and(|its| matches(&its.name))
+    };
+    let found = scan::scan(&client, args.limits.limits(), wanted).await?;
     let mut entries = entries_of(&client, &found, &pattern, prefix, &people).await?;
     entries.retain(|entry| args.all || !entry.is_idle());
     show(&entries, Some((found.keys, found.complete)), args.json)?;
@@ -126,8 +134,10 @@ pub(crate) async fn told_of(
     people: &People,
 ) -> Result<Vec<Entry>, Failure> {
     let Some(told) = &people.survey else {
-        let rule = "this user may not read what processes tell (~stanchion_client*): use ls --scan";
-        return Err(Failure::new(exit::CONFIG, rule));
+        return Err(Failure::new(
+            exit::CONFIG,
+            messages::may_not_read_published(),
+        ));
     };
     look_at(client, heard_of(told, pattern), prefix, people).await
 }
@@ -222,9 +232,7 @@ pub(crate) async fn entries_of(
 /// Shows the names that processes have published.
 pub(crate) fn show_told(entries: &[Entry], json: bool) -> Result<(), Failure> {
     if entries.is_empty() && !json {
-        eprintln!(
-            "No process tells of such a name that it holds or waits for. ls --scan looks at every key."
-        );
+        eprintln!("{}", messages::nothing_published());
         return Ok(());
     }
     show(entries, None, json)
@@ -245,17 +253,15 @@ fn show(entries: &[Entry], scanned: Option<(u64, bool)>, json: bool) -> Result<(
         return Ok(());
     }
     if entries.is_empty() {
-        eprintln!(
-            "No names among {} keys.",
-            scanned.map_or(0, |(keys, _)| keys)
-        );
+        let keys = scanned.map_or(0, |(keys, _)| keys);
+        eprintln!("{}", messages::nothing_found(keys));
     } else {
         let colour = output::may_colour(&std::io::stdout());
         let lines = entry::table(entries).lines(table::width_of_output(), colour);
         output::line(&lines.join("\n"))?;
     }
     if let Some((keys, false)) = scanned {
-        eprintln!("Stopped after {keys} keys: there may be more. --budget sets the time.");
+        eprintln!("{}", messages::scan_stopped(keys));
     }
     Ok(())
 }

@@ -27,8 +27,10 @@ mod inspect;
 mod kinds;
 mod leader;
 mod limit;
+mod log;
 mod look;
 mod ls;
+mod messages;
 mod output;
 mod people;
 mod permits;
@@ -52,9 +54,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::format::FmtSpan;
-use tracing_subscriber::prelude::*;
 
 use crate::exit::Failure;
 
@@ -82,6 +81,9 @@ Examples:
   stanchion ls                               every name, who holds it, who waits
   stanchion top                              the same, live, with keys
   stanchion doctor                           is the server fit for locks?
+
+  The options of the server, --url, --url-file, --prefix and --tls-ca, may come
+  before or after the command's name. Each command has its own --help.
 
 Environment:
   STANCHION_URL        the server, instead of --url; without either, one of your
@@ -117,7 +119,7 @@ enum Command {
 
 impl Command {
     /// Refuses a command line if options after the command's name may be meant for this program.
-    fn check_words(&self) -> Result<(), Failure> {
+    fn check_words(&self, line: &[OsString]) -> Result<(), Failure> {
         let (name, command) = match self {
             Self::Run(args) => ("run", &args.work.command),
             Self::Lead(args) => ("lead", &args.work.command),
@@ -125,9 +127,8 @@ impl Command {
             Self::Barrier(args) => ("barrier", &args.command),
             _ => return Ok(()),
         };
-        let line: Vec<OsString> = std::env::args_os().collect();
         match Cli::command().find_subcommand(name) {
-            Some(subcommand) => words::check(subcommand, &line, command),
+            Some(subcommand) => words::check(subcommand, line, command),
             None => Ok(()),
         }
     }
@@ -138,8 +139,11 @@ fn main() -> ExitCode {
     let done = match inner.or_else(|| serve::start::inner(std::env::args_os())) {
         Some(done) => done,
         None => {
-            let command = Cli::parse().command;
-            command.check_words().and_then(|()| with_runtime(command))
+            let line = words::options_after_command(std::env::args_os());
+            let command = Cli::parse_from(&line).command;
+            command
+                .check_words(&line)
+                .and_then(|()| with_runtime(command))
         }
     };
     match done {
@@ -154,7 +158,7 @@ fn main() -> ExitCode {
 }
 
 fn with_runtime(command: Command) -> Result<u8, Failure> {
-    log_to_stderr(&command)?;
+    log::to_stderr(&command)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -189,90 +193,9 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
     done
 }
 
-fn log_to_stderr(command: &Command) -> Result<(), Failure> {
-    let default = match command {
-        // Log lines would break the display, and the closing table has the same facts.
-        Command::Demo(args) if args.is_live() => "off",
-        Command::Top(args) if args.is_live() => "off",
-        Command::Run(args) if args.work.json => "off",
-        Command::Lead(args) if args.work.json => "off",
-        // `run` itself reports that the lock was lost.
-        Command::Run(_) | Command::Lead(_) => "warn,stanchion_core::hold=error",
-        _ => "warn",
-    };
-    let asked = std::env::var_os("STANCHION_LOG").filter(|asked| !asked.is_empty());
-    let (filter, spans) = match &asked {
-        None => (default.parse().unwrap_or_default(), FmtSpan::NONE),
-        Some(asked) => {
-            let filter = parse_filter(&asked.to_string_lossy()).map_err(|rule| {
-                let asked = asked.display();
-                Failure::new(exit::USAGE, format_args!("STANCHION_LOG={asked}: {rule}"))
-            })?;
-            // An operation is logged at its end, with its duration.
-            (filter, FmtSpan::CLOSE)
-        }
-    };
-    let lines = tracing_subscriber::fmt::layer()
-        .with_span_events(spans)
-        .with_writer(std::io::stderr)
-        .with_ansi(output::may_colour(&std::io::stderr()))
-        .without_time();
-    tracing_subscriber::registry()
-        .with(lines.with_filter(filter))
-        .init();
-    Ok(())
-}
-
-/// Parses a log filter. Refuses text that the library would take for a target that logs nothing: a single word that is not a level, and
-/// targets that are not module paths.
-fn parse_filter(text: &str) -> Result<Targets, String> {
-    let levels = [
-        "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",
-    ];
-    let in_path = |it: char| it.is_alphanumeric() || "_:-".contains(it);
-    for word in text.split(',').map(str::trim) {
-        let is_word = word.chars().all(char::is_alphanumeric);
-        if is_word && !levels.contains(&word.to_ascii_lowercase().as_str()) {
-            return Err(format!(
-                "{word:?} is no level: use off, error, warn, info, debug or trace, or target=level"
-            ));
-        }
-        let target = word.split_once('=').map_or(word, |(target, _)| target);
-        if target.is_empty() || !target.chars().all(in_path) {
-            return Err(format!(
-                "{word:?} is no target=level: a target is the path of a module, and is followed by its level"
-            ));
-        }
-    }
-    text.parse::<Targets>().map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_filter_that_would_never_log_is_refused() {
-        for good in [
-            "debug",
-            "warn,stanchion_core=debug",
-            "stanchion_core::hold=trace",
-            "OFF",
-        ] {
-            assert!(parse_filter(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "debgu",
-            "verbose",
-            "warn,nonsense",
-            "stanchion_core=loud",
-            "=,=",
-            "=debug",
-            "stanchion_core[acquire]=debug",
-        ] {
-            assert!(parse_filter(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn the_command_line_is_consistent() {

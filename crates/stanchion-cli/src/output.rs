@@ -1,4 +1,4 @@
-//! Writing to the terminal: JSON lines, colour, durations for people.
+//! Writing to the terminal: JSON lines, colour.
 
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
@@ -26,29 +26,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> io::Result<()> {
     line(&serde_json::to_string(value)?)
 }
 
-/// A duration for human readers: `12s`, `1m 5s`, `340ms`.
-pub(crate) fn rough(duration: Duration) -> String {
-    let rounded = if duration < Duration::from_secs(1) {
-        Duration::from_millis(whole_millis(duration))
-    } else {
-        Duration::from_secs(duration.as_secs())
-    };
-    humantime::format_duration(rounded).to_string()
-}
-
 /// Whole milliseconds.
 pub(crate) fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_rounded_for_people() {
-        assert_eq!(rough(Duration::from_micros(340_900)), "340ms");
-        assert_eq!(rough(Duration::from_millis(12_700)), "12s");
-        assert_eq!(rough(Duration::from_millis(65_001)), "1m 5s");
-    }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stanchion::client::Process;
-use stanchion::survey::Survey;
+use stanchion::semaphore::PermitId;
+use stanchion::survey::{Survey, SurveyedClient};
 use stanchion::{Client, QueryError};
 
-use crate::wording::{Origin, Owner};
+use crate::entry::HolderSeen;
+use crate::wording::{Origin, Owner, process};
 
 /// Facts known of the processes.
 #[derive(Clone, Debug, Default)]
@@ -56,8 +58,7 @@ impl People {
 
     fn told(&mut self, survey: Survey) {
         for it in &survey.clients {
-            let host = it.host.as_deref().unwrap_or("?");
-            let label = format!("{}@{host} pid {}", it.app, it.pid);
+            let label = process(&it.app, it.host.as_deref(), it.pid);
             self.labels.insert(it.client.to_string(), label);
             let holds = it.holds.iter();
             self.held
@@ -66,24 +67,40 @@ impl People {
         self.survey = Some(survey);
     }
 
-    /// A short text for the process of an owner: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` without a published record;
-    /// `billing@local` over a socket.
+    /// A short text for the process of an owner: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` of a client that tells no
+    /// process; `billing@local` over a socket.
     pub(crate) fn of(&self, owner: &Owner<'_>) -> Option<String> {
         if let Some(label) = self.labels.get(owner.client) {
             return Some(label.clone());
         }
-        let process = self.connected.get(owner.client)?;
-        let app = if process.app.is_empty() {
-            "?"
-        } else {
-            &process.app
-        };
+        let its = self.connected.get(owner.client)?;
+        if let Some(pid) = its.pid {
+            return Some(process(&its.app, its.host.as_deref(), pid));
+        }
+        let app = if its.app.is_empty() { "?" } else { &its.app };
         // A socket of this machine: the server sees its path.
-        let place = match process.address.starts_with('/') {
+        let place = match its.address.starts_with('/') {
             true => "local",
-            false => &process.address,
+            false => &its.address,
         };
         Some(format!("{app}@{place}"))
+    }
+
+    /// The process that holds a permit, if it has published that.
+    pub(crate) fn of_permit(&self, id: &PermitId) -> Option<String> {
+        let mut clients = self.survey.iter().flat_map(|told| &told.clients);
+        let holds = |it: &&SurveyedClient| {
+            it.holds
+                .iter()
+                .any(|hold| id.is_of(&hold.owner, hold.count))
+        };
+        let its = clients.find(holds)?;
+        Some(process(&its.app, its.host.as_deref(), its.pid))
+    }
+
+    /// An owner for people: its process, or the short form of the owner if the process is not known.
+    pub(crate) fn who(&self, owner: &str) -> String {
+        HolderSeen::new(owner, 1, self).brief()
     }
 
     /// The age of an owner's hold, if its process has published it.

@@ -19,6 +19,7 @@ use crate::wording::{in_json, printable};
 Exit codes:
   0     done
   1     reclaim: nobody holds that permit
+  2     the command line is wrong
   69    the server cannot be reached; if the answer was lost, it may have been done
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
 

@@ -13,7 +13,7 @@ use crate::exit::{self, Failure, Library};
 use crate::output;
 use crate::wording::printable;
 
-/// Ask the server whether it is there, and how long an answer takes.
+/// Check that the server answers and runs scripts.
 ///
 /// Connects and logs in as `run` does, and sends requests and a script to each server that has keys (a cluster: to each master). For probes:
 /// let a readiness probe use it if the service cannot work without locks, a liveness probe never.
@@ -21,6 +21,7 @@ use crate::wording::printable;
 #[command(after_help = "\
 Exit codes:
   0     every server has answered, and runs scripts
+  2     the command line is wrong
   69    a server cannot be reached, does not answer, or runs no scripts for now
   78    the server or the configuration refuses (a password, a certificate, …)
 
@@ -83,7 +84,6 @@ fn no_server(client: &Client) -> Failure {
 /// The times of requests that cost the server nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrips {
-    pub(crate) least: Duration,
     pub(crate) median: Duration,
     pub(crate) longest: Duration,
 }
@@ -99,7 +99,6 @@ pub(crate) async fn round_trips(console: &Console, times: usize) -> Result<Round
     }
     trips.sort_unstable();
     Ok(RoundTrips {
-        least: trips[0],
         median: trips[trips.len() / 2],
         longest: trips[trips.len() - 1],
     })

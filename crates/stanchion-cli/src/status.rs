@@ -14,6 +14,7 @@ use crate::connect::ServerArgs;
 use crate::exit::{self, Failure};
 use crate::kinds::{Facts, Held};
 use crate::look::{Kind, Seen, look};
+use crate::messages::lease_left;
 use crate::output;
 use crate::people::People;
 use crate::similar::{self, Missing};
@@ -27,6 +28,7 @@ use crate::wording::{Owner, in_json, printable};
 Exit codes:
   0     held or free; with --check: free
   1     with --check: held, no permit is free, or the latch is closed
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
 
@@ -401,12 +403,4 @@ fn leased_lines(name: &str, status: &LeasedStatus) -> Vec<String> {
     let permit = |permit: &HeldPermit| format!("  {}  {}", permit.id, lease_left(permit.remaining));
     lines.extend(status.permits.iter().map(permit));
     lines
-}
-
-/// Describes the rest of a lease.
-pub(crate) fn lease_left(remaining: Option<Duration>) -> String {
-    match remaining {
-        Some(left) => format!("{} left", output::rough(left)),
-        None => "which has no end, as no lock of stanchion or Redisson does".into(),
-    }
 }

@@ -84,6 +84,8 @@ pub(crate) struct Table {
 const GAP: usize = 2;
 /// The width of a note that may come after its row.
 const NOTE: usize = 24;
+/// The width to which a cell that may be cut is padded at most. A longer one moves the cells after it, and no other row.
+const PADDED: usize = 40;
 /// Begins lines that belong to the line above: the rest of a card, a note.
 const INDENT: &str = "  ";
 
@@ -132,7 +134,12 @@ impl Table {
             widest.unwrap_or(0).max(wide(column.title))
         };
         let columns = self.columns.iter().enumerate();
-        columns.map(|(at, column)| of(at, column)).collect()
+        columns
+            .map(|(at, column)| match column.least {
+                0 => of(at, column),
+                least => of(at, column).min(PADDED.max(least)),
+            })
+            .collect()
     }
 
     /// Takes from the widest column that may be cut, until all fit. `None`: they cannot.
@@ -162,10 +169,15 @@ impl Table {
         let widest = self.rows.iter().map(|row| wide(&row.note.text)).max();
         let behind = body.saturating_add(widest.unwrap_or(0)) <= width;
         let rows = self.rows.iter().map(|row| {
-            let mut lines = vec![row_of(&row.cells, widths, colour)];
+            let note = match behind && !row.note.text.is_empty() {
+                true => GAP + wide(&row.note.text),
+                false => 0,
+            };
+            let room = width.saturating_sub(note);
+            let mut lines = vec![row_of(&row.cells, widths, room, colour)];
             if behind && !row.note.text.is_empty() {
                 let line = &mut lines[0];
-                let missing = body.saturating_sub(wide_without_colour(line));
+                let missing = body.saturating_sub(wide_without_colour(line)).max(GAP);
                 line.push_str(&" ".repeat(missing));
                 line.push_str(&row.note.tone.paint(&row.note.text, colour));
             } else if !row.note.text.is_empty() {
@@ -174,7 +186,7 @@ impl Table {
             lines
         });
         Blocks {
-            titles: Some(row_of(&head, widths, colour)),
+            titles: Some(row_of(&head, widths, width, colour)),
             rows: rows.collect(),
         }
     }
@@ -203,13 +215,18 @@ impl Table {
     }
 }
 
-fn row_of(cells: &[Cell], widths: &[usize], colour: bool) -> String {
+/// Writes a row. A cell that is wider than its column takes what is left of `room`, and is cut only if that is not enough.
+fn row_of(cells: &[Cell], widths: &[usize], room: usize, colour: bool) -> String {
     let mut line = String::new();
     let mut owed = 0;
+    let all = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+    let mut left = room.saturating_sub(all);
     for (cell, width) in cells.iter().zip(widths) {
         line.push_str(&" ".repeat(owed));
-        let text = cut(&cell.text, *width);
-        owed = GAP + width - wide(&text);
+        let text = cut(&cell.text, width.saturating_add(left));
+        let taken = wide(&text);
+        left -= taken.saturating_sub(*width);
+        owed = GAP + width.saturating_sub(taken);
         line.push_str(&cell.tone.paint(&text, colour));
     }
     line
@@ -356,6 +373,19 @@ mod tests {
                 assert!(wide(&line) <= width, "{width}: {line:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_long_name_moves_its_own_row_alone() {
+        let mut table = table();
+        table.rows[1].cells[0] = "x".repeat(300).into();
+        let free = table.lines(None, false);
+        assert!(free[1].len() < 80, "{free:?}");
+        assert!(free[2].contains(&"x".repeat(300)) && free[2].ends_with("none  no TTL"));
+        let wide_terminal = table.lines(Some(120), false);
+        assert!(wide_terminal[1].len() < 80, "{wide_terminal:?}");
+        let name = wide_terminal[2].split(' ').next().unwrap();
+        assert!(wide(name) > 70 && name.contains('…'), "{name}");
     }
 
     #[test]

@@ -1,20 +1,30 @@
 //! `stanchion hold` and `stanchion release`: a lock held between two commands, by a ticket.
 
 use std::io::{self, Read as _};
-use std::time::Duration;
+use std::pin::pin;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{AcquireOptions, AdoptError, Client, FairLock, Guard, HoldTicket, Lease, Lock};
+use stanchion::{
+    AcquireError, AcquireOptions, AdoptError, Client, Error, FairLock, FairLockGuard, Guard,
+    HoldTicket, Lease, Lock, LockGuard,
+};
+use tokio::time::Instant;
 
 use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
+use crate::look::{Seen, look};
+use crate::messages;
 use crate::output;
+use crate::people::People;
+use crate::run::acquire::PATIENCE;
 use crate::run::signals::Signals;
 use crate::run::{Wait, parse_lease, parse_wait};
 use crate::wording::printable;
 
-/// Take a lock and leave it held, for a time: prints its ticket, with which `stanchion release` frees it.
+/// Take a lock, print its ticket, and leave it held for a time.
+///
+/// `stanchion release TICKET` frees it, from any machine.
 ///
 /// For work that no single process does: a deployment in steps, a maintenance window, a hand-over to a program of yours
 /// (`Lock::adopt`). Nobody renews it: choose --for longer than the work, or use `stanchion run`, which watches its command.
@@ -22,6 +32,7 @@ use crate::wording::printable;
 #[command(after_help = "\
 Exit codes:
   0     held; the ticket is on standard output
+  2     the command line is wrong
   69    the server cannot be reached
   75    somebody else held it for the whole of --wait
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
@@ -37,7 +48,7 @@ pub(crate) struct HoldArgs {
     /// The time for which it is held, if it is not released before.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_lease)]
     lease: Lease,
-    /// In line: in order of arrival, across machines.
+    /// A fair lock: in order of arrival, across machines.
     #[arg(long)]
     fair: bool,
     /// The time to wait for the lock: a duration, `forever`, or 0 to ask once.
@@ -50,14 +61,17 @@ pub(crate) struct HoldArgs {
     server: ServerArgs,
 }
 
-/// Free the lock of a ticket that `stanchion hold` or a program printed.
+/// Free the lock of a ticket.
+///
+/// `stanchion hold` prints tickets, and programs make them (`LockGuard::detach_for`).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0     released
   1     its hold had ended, and somebody else may hold: nothing was done
+  2     this is no ticket
   69    the server cannot be reached; if the answer was lost, it may have been done
-  78    this is no ticket, or the server refuses
+  78    the server or the rules refuse
 
 Examples:
   stanchion release \"$ticket\"
@@ -116,25 +130,71 @@ pub(crate) async fn hold(args: HoldArgs) -> Result<u8, Failure> {
 }
 
 async fn take(client: &Client, args: &HoldArgs) -> Result<HoldTicket, Failure> {
-    let options = AcquireOptions::new().on_queued({
-        let name = printable(&args.name);
-        move || eprintln!("stanchion: waiting for {name}")
-    });
-    let options = match args.wait {
-        Wait::AtMost(most) => options.timeout(most),
-        Wait::No => options.timeout(Duration::ZERO),
-        Wait::Forever => options,
+    let asked = Instant::now();
+    let acquired = {
+        let mut acquired = pin!(acquire(client, args));
+        tokio::select! {
+            biased;
+            acquired = &mut acquired => acquired,
+            () = say_what_for(client, args) => acquired.await,
+        }
     };
     // Not for all of --for: if the program is killed before it has printed the ticket, the hold lasts for 30 s.
-    if args.fair {
-        let lock = FairLock::new(client, &args.name).map_err(Library)?;
-        let guard = lock.acquire_with(options).await.map_err(Library)?;
-        Ok(guard.detach_for(args.lease).await.map_err(Library)?)
-    } else {
-        let lock = Lock::new(client, &args.name).map_err(Library)?;
-        let guard = lock.acquire_with(options).await.map_err(Library)?;
-        Ok(guard.detach_for(args.lease).await.map_err(Library)?)
+    let taken = messages::taken(&printable(&args.name));
+    match acquired {
+        Ok(Some(Taken::Lock(guard))) => Ok(guard.detach_for(args.lease).await.map_err(Library)?),
+        Ok(Some(Taken::Fair(guard))) => Ok(guard.detach_for(args.lease).await.map_err(Library)?),
+        Ok(None) => Err(Failure::new(exit::NOT_ACQUIRED, taken)),
+        Err(Error::Acquire(AcquireError::TimedOut { free_by, .. }))
+            if client.is_connected() && (free_by.is_none() || args.fair) =>
+        {
+            let gave_up = messages::gave_up(&taken, asked.elapsed());
+            Err(Failure::new(exit::NOT_ACQUIRED, gave_up))
+        }
+        Err(error) => Err(Library(error).into()),
     }
+}
+
+enum Taken {
+    Lock(LockGuard),
+    Fair(FairLockGuard),
+}
+
+/// Acquires within `--wait`. `None`: with `--wait 0`, somebody else holds.
+async fn acquire(client: &Client, args: &HoldArgs) -> Result<Option<Taken>, Error> {
+    let options = match args.wait {
+        Wait::AtMost(most) => AcquireOptions::new().timeout(most),
+        Wait::No | Wait::Forever => AcquireOptions::new(),
+    };
+    Ok(match (args.fair, args.wait) {
+        (true, Wait::No) => {
+            let lock = FairLock::new(client, &args.name)?;
+            lock.try_acquire_with(options).await?.map(Taken::Fair)
+        }
+        (true, _) => {
+            let lock = FairLock::new(client, &args.name)?;
+            Some(Taken::Fair(lock.acquire_with(options).await?))
+        }
+        (false, Wait::No) => {
+            let lock = Lock::new(client, &args.name)?;
+            lock.try_acquire_with(options).await?.map(Taken::Lock)
+        }
+        (false, _) => {
+            let lock = Lock::new(client, &args.name)?;
+            Some(Taken::Lock(lock.acquire_with(options).await?))
+        }
+    })
+}
+
+/// Shows the user what the command waits for.
+async fn say_what_for(client: &Client, args: &HoldArgs) {
+    tokio::time::sleep(PATIENCE).await;
+    let people = People::ask(client).await.unwrap_or_default();
+    let seen = look(client, args.name.as_bytes(), None).await;
+    let holder = seen.as_ref().ok().and_then(Seen::holder);
+    let who = holder.map(|it| messages::held_by(&people.who(&it.owner), it.remaining));
+    let text = messages::waiting_for(&printable(&args.name), who.as_deref());
+    eprintln!("stanchion: {text}");
 }
 
 pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, Failure> {
@@ -149,8 +209,8 @@ pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, Failure> {
     let name = ticket.name().strip_prefix(prefix).ok_or_else(|| {
         let name = printable(ticket.name());
         Failure::new(
-            exit::CONFIG,
-            format_args!("{name} does not begin with --prefix"),
+            exit::USAGE,
+            format_args!("the name in this ticket, {name}, does not begin with --prefix"),
         )
     })?;
     let client = args.server.connect().await?;
@@ -164,12 +224,9 @@ pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, Failure> {
             released,
         })?;
     } else if released {
-        output::line(&format!("{}: released", printable(ticket.name())))?;
+        output::line(&messages::released(&printable(ticket.name())))?;
     } else {
-        output::line(&format!(
-            "{}: this hold had ended",
-            printable(ticket.name())
-        ))?;
+        output::line(&messages::hold_had_ended(&printable(ticket.name())))?;
     }
     Ok(if released { exit::SUCCESS } else { exit::NO })
 }

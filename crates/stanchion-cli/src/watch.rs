@@ -15,19 +15,21 @@ use crate::connect::ServerArgs;
 use crate::entry::HolderSeen;
 use crate::exit::{Failure, Library, SUCCESS};
 use crate::look::{Kind, Seen, look};
+use crate::messages;
 use crate::output;
 use crate::people::People;
 use crate::wording::{Owner, age};
 
-/// Print what happens to a name: acquires, releases, the number of waiters. Until Ctrl-C.
+/// Print what happens to a name, until Ctrl-C.
 ///
-/// Reads the name whenever the server reports a write to one of its keys, and every second. A change that begins and ends between two
+/// A line for each acquire and release, and when the number of waiters changes. Reads the name whenever the server reports a write to one of its keys, and every second. A change that begins and ends between two
 /// reads is not seen. If the server does not report writes (the right +client|tracking is missing), the name is read ten
 /// times a second.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0     stopped by Ctrl-C, or after --count
+  2     the command line is wrong
   69    the server cannot be reached, when it starts; later it is waited for
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
 
@@ -41,10 +43,10 @@ pub(crate) struct WatchArgs {
     /// The name's kind. Detected if not given.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// The longest time between two looks, of 3 to 6 requests each [default: 1s; 100ms where the server does not tell of writes]
+    /// The longest time between two reads, of 3 to 6 requests each [default: 1s; 100ms where the server does not report writes]
     #[arg(long, value_name = "TIME", value_parser = at_least_10ms)]
     every: Option<Duration>,
-    /// End after so many events. The first says how the name is at the start.
+    /// End after this many events. The first shows the state at the start.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Print a line of JSON for each event.
@@ -246,7 +248,7 @@ async fn events(client: &Client, args: &WatchArgs) -> Result<(), Failure> {
         before = state.or(before);
         if let Some(now) = &before {
             for event in &events {
-                known.learn(client, event).await;
+                known.learn(client, event, now).await;
                 show(&known.people, args, event, now, started.elapsed())?;
                 count += 1;
                 if args.count.is_some_and(|most| count >= most) {
@@ -270,9 +272,15 @@ impl Known {
     /// The time after which the request for an unknown client is repeated.
     const AGAIN: Duration = Duration::from_secs(5);
 
-    async fn learn(&mut self, client: &Client, event: &Event) {
-        let (Event::Acquired(owner) | Event::Released(owner)) = event else {
-            return;
+    async fn learn(&mut self, client: &Client, event: &Event, now: &State) {
+        let owner = match event {
+            Event::Acquired(owner) | Event::Released(owner) => owner,
+            // The line of several holders shows their number.
+            Event::Start => match &*now.holders {
+                [owner] => owner,
+                _ => return,
+            },
+            _ => return,
         };
         let owner = Owner::of(owner);
         self.missing
@@ -302,13 +310,13 @@ fn show(
     };
     let brief = holder.as_ref().map(HolderSeen::brief).unwrap_or_default();
     let (word, text) = match event {
-        Event::Start => ("start", now.brief()),
-        Event::Acquired(_) => ("acquired", format!("acquired by {brief}")),
-        Event::Released(_) => ("released", format!("released by {brief}")),
-        Event::Waiting(waiting) => ("waiting", format!("{waiting} waiting")),
-        Event::Number(number) => ("number", format!("{number} left")),
-        Event::Unreachable(why) => ("unreachable", format!("the server does not answer: {why}")),
-        Event::Reachable => ("reachable", "the server answers again".into()),
+        Event::Start => ("start", now.brief(people)),
+        Event::Acquired(_) => ("acquired", messages::acquired_by(&brief)),
+        Event::Released(_) => ("released", messages::released_by(&brief)),
+        Event::Waiting(waiting) => ("waiting", messages::waiting(*waiting)),
+        Event::Number(number) => ("number", messages::left(*number)),
+        Event::Unreachable(why) => ("unreachable", messages::no_answer(why)),
+        Event::Reachable => ("reachable", messages::answers_again().into()),
     };
     if args.json {
         let start = *event == Event::Start;
@@ -327,20 +335,16 @@ fn show(
 }
 
 impl State {
-    fn brief(&self) -> String {
-        let held = match self.holders.len() {
-            0 => "free".to_owned(),
-            1 => format!("held by {}", Owner::of(&self.holders[0]).short()),
-            many => format!("{many} holders"),
+    fn brief(&self, people: &People) -> String {
+        let held = match &*self.holders {
+            [] => "free".to_owned(),
+            [owner] => format!("held by {}", people.who(owner)),
+            many => format!("{} holders", many.len()),
         };
-        let number = self
-            .number
-            .map_or_else(String::new, |number| format!(", {number} left"));
-        let waiting = match self.waiting {
-            Some(waiting @ 1..) => format!(", {waiting} waiting"),
-            _ => String::new(),
-        };
-        format!("{held}{number}{waiting}")
+        let number = self.number.map(messages::left);
+        let waiting = self.waiting.filter(|waiting| *waiting > 0);
+        let parts = [Some(held), number, waiting.map(messages::waiting)];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -16,6 +16,12 @@ pub(crate) fn in_json(name: &Name) -> String {
     String::from_utf8_lossy(name.as_bytes()).into_owned()
 }
 
+/// A process: `billing@web-2 pid 4711`.
+pub(crate) fn process(app: &str, host: Option<&str>, pid: u32) -> String {
+    let app = if app.is_empty() { "?" } else { app };
+    format!("{app}@{} pid {pid}", host.unwrap_or("?"))
+}
+
 /// An age or a time that is left, in at most seven characters: `340ms`, `41s`, `6m12s`, `3h05m`, `2d4h`, `400d`.
 pub(crate) fn age(duration: Duration) -> String {
     let seconds = duration.as_secs();

@@ -9,6 +9,27 @@ use std::ffi::{OsStr, OsString};
 use crate::exit::{self, Failure};
 use crate::wording;
 
+/// The options of the server, which every command that has a server takes.
+const OF_SERVER: [&str; 4] = ["--url", "--url-file", "--prefix", "--tls-ca"];
+
+/// Moves the options of the server that come before the name of the command to the place after it. `stanchion --url URL run …` is what
+/// users of `redis-cli -u` and `psql` type first.
+pub(crate) fn options_after_command(line: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut line: Vec<OsString> = line.into_iter().collect();
+    let mut end = 1;
+    while let Some(text) = line.get(end).and_then(|word| word.to_str()) {
+        match text.split_once('=') {
+            Some((option, _)) if OF_SERVER.contains(&option) => end += 1,
+            None if OF_SERVER.contains(&text) => end += 2,
+            _ => break,
+        }
+    }
+    if end > 1 && end < line.len() {
+        line[1..=end].rotate_right(1);
+    }
+    line
+}
+
 /// Refuses long options of the subcommand after the command's name, unless `--` is before the command. `line` is the whole command line.
 pub(crate) fn check(
     subcommand: &clap::Command,
@@ -98,6 +119,27 @@ mod tests {
         check(subcommand, &line, &command)
             .err()
             .map(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_of_the_server_may_come_before_the_command() {
+        for (typed, read) in [
+            ("s --url u run --wait 0 x y", "s run --url u --wait 0 x y"),
+            (
+                "s --prefix=p --url u ls --scan",
+                "s ls --prefix=p --url u --scan",
+            ),
+            ("s run --url u x y", "s run --url u x y"),
+            ("s --url u", "s --url u"),
+            ("s --url", "s --url"),
+            ("s --version", "s --version"),
+            ("s", "s"),
+        ] {
+            let line = typed.split(' ').map(OsString::from);
+            let after = options_after_command(line);
+            let read: Vec<OsString> = read.split(' ').map(OsString::from).collect();
+            assert_eq!(after, read, "{typed}");
+        }
     }
 
     #[test]

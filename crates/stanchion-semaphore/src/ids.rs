@@ -62,7 +62,26 @@ impl PermitId {
     /// The id is derived, so a resent request names the same permits and no state is needed. A wire owner is never used
     /// twice, so its ids are not either.
     pub(crate) fn of(owner: &WireOwner, index: u32) -> Self {
-        let mut hash = sha1_smol::Sha1::from(owner.as_str());
+        Self::of_text(owner.as_str(), index)
+    }
+
+    /// Returns whether this is one of the `permits` permits that `owner` acquired in one call. `Client::survey` shows owners.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::PermitId;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let id: PermitId = "00ff0102030405060708090a0b0c0d0e".parse()?; // from Java: no owner of stanchion's
+    /// assert!(!id.is_of("7c9e6679-7425-80de-944b-e07fc1f90ae7:42", 3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_of(&self, owner: &str, permits: u32) -> bool {
+        (0..permits).any(|index| Self::of_text(owner, index) == *self)
+    }
+
+    fn of_text(owner: &str, index: u32) -> Self {
+        let mut hash = sha1_smol::Sha1::from(owner);
         hash.update(b":");
         hash.update(itoa::Buffer::new().format(index).as_bytes());
         let mut id = [0; BYTES];

@@ -67,7 +67,6 @@ pub(crate) struct Announcer {
     presence: Presence,
     /// The moment of the connect.
     since: OnceLock<Moment>,
-    host: OnceLock<Option<String>>,
     /// Set from the first waiter that parks until the next check for long waits. Waiters set it, the background task clears it before the check.
     armed: AtomicBool,
     /// Notified by the waiter that sets `armed`.
@@ -101,7 +100,6 @@ impl Announcer {
         Self {
             presence: config.presence,
             since: OnceLock::new(),
-            host: OnceLock::new(),
             armed: AtomicBool::new(false),
             bell: Arc::default(),
             told: Mutex::default(),
@@ -122,15 +120,6 @@ impl Announcer {
 
     pub(crate) fn since(&self) -> Option<Moment> {
         self.since.get().copied()
-    }
-
-    /// Returns the name of this machine. Read once, from the kernel and not from the environment, which may hold anything.
-    pub(crate) fn host(&self) -> Option<String> {
-        let read = || {
-            let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-            Some(text.trim().chars().take(64).collect())
-        };
-        self.host.get_or_init(read).clone()
     }
 
     /// Notifies the background task that a call waits. Costs one load, except for the first waiter.

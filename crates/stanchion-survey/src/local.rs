@@ -71,7 +71,7 @@ pub(crate) fn look(
     SurveyedClient {
         client: site.id(),
         app: site.config().app(),
-        host: site.surveys.announcer.host(),
+        host: stanchion_transport::host().map(str::to_owned),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         connected: now.since(site.surveys.announcer.since().unwrap_or(now)),

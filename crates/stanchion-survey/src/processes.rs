@@ -1,7 +1,7 @@
 //! Processes behind owners, from the names of their connections.
 //!
-//! Each connection of a client is named `stanchion:<uuid>:<app>` on the server. The name of a background connection ends with `:bg`, that of
-//! a connection for messages with `:sub`. Therefore `CLIENT LIST` shows which process the first part of an owner belongs to.
+//! Each connection of a client is named `stanchion:<uuid>:<app>:<pid>@<host>` on the server. The name of a background connection ends with
+//! `:bg`, that of a connection for messages with `:sub`. Therefore `CLIENT LIST` shows which process the first part of an owner belongs to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,6 +46,10 @@ pub struct Process {
     pub client: Uuid,
     /// The name of the application: `ClientConfig::name`.
     pub app: String,
+    /// The process id on its machine. `None`: the client does not tell it (`Presence::Off`, an older version).
+    pub pid: Option<u32>,
+    /// The name of its machine. `None`: the client does not tell it, or does not know it (only Linux is asked).
+    pub host: Option<String>,
     /// The address of its oldest connection, as the server sees it.
     pub address: String,
     /// The user that it is logged in as; `None` if the server does not report the user.
@@ -95,9 +99,13 @@ fn read(line: &str) -> Option<Process> {
     }
     // The name of another program's connection may have any form.
     let client = name.next()?.parse().ok()?;
+    let app = name.next()?.to_owned();
+    let place = name.next().and_then(|part| part.split_once('@'));
     Some(Process {
         client,
-        app: name.next()?.to_owned(),
+        app,
+        pid: place.and_then(|(pid, _)| pid.parse().ok()),
+        host: place.and_then(|(_, host)| (!host.is_empty()).then(|| host.to_owned())),
         address: field("addr").unwrap_or_default().to_owned(),
         user: field("user").map(str::to_owned),
         connected: Duration::from_secs(field("age").and_then(|it| it.parse().ok()).unwrap_or(0)),
@@ -128,8 +136,8 @@ mod tests {
     #[test]
     fn the_connections_of_a_client_are_one_process() {
         let list = format!(
-            "id=3 addr=10.0.0.7:51324 laddr=10.0.0.1:6379 fd=8 name=stanchion:{ID}:orders-api age=7 idle=0 user=app resp=2\n\
-             id=4 addr=10.0.0.7:51325 fd=9 name=stanchion:{ID}:orders-api:bg age=9 user=app lib-name=stanchion\n\
+            "id=3 addr=10.0.0.7:51324 laddr=10.0.0.1:6379 fd=8 name=stanchion:{ID}:orders-api:88@web-1 age=7 idle=0 user=app resp=2\n\
+             id=4 addr=10.0.0.7:51325 fd=9 name=stanchion:{ID}:orders-api:88@web-1:bg age=9 user=app lib-name=stanchion\n\
              id=5 addr=10.0.0.8:1 name= age=70 user=default\n\
              id=6 addr=[::1]:1 name=stanchion:not-a-uuid:x age=1\n\
              id=7 addr=/run/s:0 name=stanchion age=1\n\
@@ -139,6 +147,10 @@ mod tests {
             panic!("{:?}", found(&list));
         };
         assert_eq!(process.app, "orders-api");
+        assert_eq!(
+            (process.pid, process.host.as_deref()),
+            (Some(88), Some("web-1"))
+        );
         assert_eq!(process.address, "10.0.0.7:51325");
         assert_eq!(process.user.as_deref(), Some("app"));
         assert_eq!(process.connected, Duration::from_secs(9));
@@ -153,6 +165,7 @@ mod tests {
         let [process] = &found(&list)[..] else {
             panic!("one process");
         };
+        assert_eq!((process.pid, process.host.as_ref()), (None, None));
         assert_eq!((process.app.as_str(), process.address.as_str()), ("", ""));
         assert_eq!(
             (process.user.as_ref(), process.connected),

@@ -96,7 +96,7 @@ pub struct ClientConfig {
     /// prefixes share no locks; longer prefixes are sent with every key. Default empty.
     pub key_prefix: String,
     /// The name of the application, for operators: `CLIENT LIST` shows the connections as `stanchion:<client's
-    /// uuid>:<name>`. Cut to 32 bytes; a character outside `[A-Za-z0-9._-]` becomes `_`. Default `stanchion`.
+    /// uuid>:<name>:<pid>@<host>`, without process id and machine if [`presence`](#structfield.presence) is off. Cut to 32 bytes; a character outside `[A-Za-z0-9._-]` becomes `_`. Default `stanchion`.
     ///
     /// Tests also use the name as the label under which they inject faults into connections to the embedded engine.
     pub name: String,

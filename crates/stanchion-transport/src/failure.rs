@@ -87,9 +87,23 @@ pub(crate) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String,
     }
 }
 
+/// Cuts the digest of the script and the line in it, ` script: 1ed3…, on @user_script:69.`, which mean nothing to a user of this library.
+fn without_place(detail: &str) -> &str {
+    let is_place = |rest: &str| {
+        let (digest, line) = rest.split_at_checked(40).unwrap_or_default();
+        digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && line.starts_with(", on @user_script:")
+    };
+    match detail.rsplit_once(" script: ") {
+        Some((text, rest)) if is_place(rest) => text,
+        _ => detail,
+    }
+}
+
 /// Returns the failure for an error reply. No error reply is ambiguous: stanchion's scripts raise errors before their first
 /// write.
 pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
+    let detail = without_place(detail);
     // Includes the code: users search for it, and `cluster::Redirect` parses it.
     let text = format!("{code} {detail}");
     match code {
@@ -130,6 +144,22 @@ pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_in_a_script_is_cut() {
+        let place = format!(" script: {}, on @user_script:36.", "1ed3a6e0".repeat(5));
+        let text = "command not allowed when used memory > 'maxmemory'.";
+        assert_eq!(without_place(&format!("{text}{place}")), text);
+        for other in ["bad script: x, on @user_script:1.", " script: ", "x"] {
+            assert_eq!(without_place(other), other);
+        }
+        let Failure::Rejected(ServerRejection::WrongType { detail }) =
+            by_code("WRONGTYPE", &format!("Operation{place}"))
+        else {
+            panic!("a wrong type");
+        };
+        assert_eq!(detail, "WRONGTYPE Operation");
+    }
 
     #[test]
     fn temporary_refusals_differ_from_final_ones() {

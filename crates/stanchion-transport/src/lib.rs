@@ -27,6 +27,7 @@ mod error;
 mod failure;
 #[cfg(test)]
 mod fake;
+mod host;
 mod link;
 mod mask;
 mod node;
@@ -53,6 +54,7 @@ pub use connector::{ByteStream, Connector};
 pub use console::Console;
 pub use error::{ConfigError, ConnectError, Outage, ServerRejection};
 pub use failure::Failure;
+pub use host::host;
 pub use link::{ConnectionId, Link, Messages, OnPush, Subscribe, WRITTEN};
 pub use node::Path;
 pub use observer::{Gauges, Observer};

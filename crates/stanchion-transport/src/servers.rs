@@ -12,9 +12,10 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::cluster::Cluster;
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, Presence};
 use crate::console::Console;
 use crate::error::{ConfigError, ConnectError};
+use crate::host::host;
 use crate::link::login::name_of;
 use crate::link::{Link, OnPush, Peer, Stir};
 use crate::node::{Address, Dialer, Node, Path};
@@ -151,7 +152,7 @@ impl Destination {
         let facts = Arc::new(Facts::new(placement, self.later));
         let dialer = Dialer {
             config: config.clone(),
-            name: name_of(client, &config.app()),
+            name: name_of(client, &config.app(), place_of(config, target).as_deref()),
             routes: Arc::clone(&self.routes),
             login: self.endpoint.login.clone(),
             clock,
@@ -456,4 +457,11 @@ impl Servers {
             Kind::Cluster(cluster) => cluster.name(),
         }
     }
+}
+/// Returns `<pid>@<host>` for the names of connections, if the client may tell its place: [`Presence`]. The users of an engine in this
+/// process need no place.
+fn place_of(config: &ClientConfig, target: &Target) -> Option<String> {
+    let is_here = matches!(target, Target::Server(Route::Memory { .. }));
+    let tells = config.presence != Presence::Off && !is_here;
+    tells.then(|| format!("{}@{}", std::process::id(), host().unwrap_or_default()))
 }

@@ -51,12 +51,19 @@ async fn every_connection_names_its_client(world: &World) {
     // In virtual time a client has no background runtime, and therefore no background connection.
     match world {
         World::Engine(_) => assert_eq!(names, ["", ":sub"]),
-        World::Server(_) => assert_eq!(names, ["", ":bg", ":sub"]),
+        World::Server(_) => {
+            let place = names[0].to_owned();
+            let pid = format!(":{}@", std::process::id());
+            assert!(place.starts_with(&pid), "{place}");
+            assert_eq!(names[1..], [format!("{place}:bg"), format!("{place}:sub")]);
+        }
     }
     let [process] = &processes(&client).await[..] else {
         panic!("one process");
     };
     assert_eq!(process.connections as usize, names.len());
+    let own = matches!(world, World::Server(_)).then(std::process::id);
+    assert_eq!(process.pid, own);
 }
 
 async fn application_names_are_sanitized_and_truncated(world: &World) {

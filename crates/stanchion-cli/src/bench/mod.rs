@@ -18,7 +18,7 @@ use crate::output;
 use crate::probe::Names;
 use crate::table::{self, Cell, Column, Row, Table};
 
-/// Measure what locks cost on this server, as seen from this machine.
+/// Measure what locks cost on this server, from this machine.
 ///
 /// Uses names of its own (stanchion-bench-…), and removes them at the end, also after Ctrl-C. It loads the server for a few seconds:
 /// one processor of it, at most.
@@ -33,6 +33,7 @@ What the figures mean:
 
 Exit codes:
   0     measured
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the rules refuse (rights: see --names, …)
   130   stopped by Ctrl-C; what was measured until then is shown

@@ -53,6 +53,7 @@ const LOOK: Duration = Duration::from_millis(50);
 Exit codes:
   0     no overlap, no error
   1     an overlap, a token that did not grow, a lost lease or an error
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the URL is refused
 

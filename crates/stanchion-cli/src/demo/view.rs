@@ -35,6 +35,31 @@ fn heights(args: &DemoArgs, width: u16) -> [u16; 10] {
     }
 }
 
+/// The parts that a low terminal does without, in this order, and what is left of each. The numbers stay: the overlaps are among them.
+const LESS: [(usize, u16); 8] = [
+    (9, 0),
+    (8, 0),
+    (3, 6),
+    (4, 0),
+    (2, 0),
+    (7, 0),
+    (5, 1),
+    (0, 1),
+];
+
+/// The heights on a screen of this size, inside its border.
+fn heights_within(args: &DemoArgs, area: Rect) -> [u16; 10] {
+    let mut heights = heights(args, area.width);
+    let room = area.height.saturating_sub(2);
+    let mut missing = heights.iter().sum::<u16>().saturating_sub(room);
+    for (part, least) in LESS {
+        let less = missing.min(heights[part].saturating_sub(least));
+        heights[part] -= less;
+        missing -= less;
+    }
+    heights
+}
+
 /// The height of the display on a terminal of that width, with its border.
 pub(super) fn height(args: &DemoArgs, width: u16) -> u16 {
     2 + heights(args, width).iter().sum::<u16>()
@@ -48,7 +73,7 @@ fn columns(area: Rect) -> (Rect, Rect) {
         (numbers, chart)
     } else {
         let [numbers, chart] =
-            Layout::vertical([Constraint::Length(6), Constraint::Min(2)]).areas(area);
+            Layout::vertical([Constraint::Length(6), Constraint::Min(0)]).areas(area);
         (numbers, chart)
     }
 }
@@ -73,7 +98,7 @@ impl View<'_> {
             .title(Line::from(" q stops ").dim().right_aligned());
         let inner = block.inner(frame.area());
         frame.render_widget(block, frame.area());
-        let rows = heights(self.args, frame.area().width).map(Constraint::Length);
+        let rows = heights_within(self.args, frame.area()).map(Constraint::Length);
         let [
             head,
             progress,
@@ -258,9 +283,8 @@ mod tests {
         entry.holder = Some(HolderSeen::new(owner, 1, &People::default()));
         entry.waiting = Some(37);
         let names = [entry, Entry::at_rest(b"lock-2", Some(Kind::Lock))];
-        for width in [40, 80, 120] {
-            let backend = TestBackend::new(width, height(&args, width));
-            let mut terminal = Terminal::new(backend).unwrap();
+        let shown = |width, height| {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             let view = View {
                 args: &args,
                 board: &Board::new(12, 3, 2, 1),
@@ -269,7 +293,16 @@ mod tests {
                 left: Duration::from_secs(3),
             };
             terminal.draw(|frame| view.draw(frame)).unwrap();
-            let shown = terminal.backend().to_string();
+            terminal.backend().to_string()
+        };
+        for (width, height) in [(40, 24), (40, 16), (80, 14)] {
+            let shown = shown(width, height);
+            for text in ["grants", "overlaps", "faults", "waiting", "client"] {
+                assert!(shown.contains(text), "{text} at {width}x{height}:\n{shown}");
+            }
+        }
+        for width in [40, 80, 120] {
+            let shown = shown(width, height(&args, width));
             for text in [
                 "lock-1",
                 "lock-2",

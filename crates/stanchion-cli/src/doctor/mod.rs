@@ -21,7 +21,9 @@ use crate::people::People;
 use crate::probe::Names;
 use crate::table;
 
-/// Check that the server is fit for locks: its settings, a user's rights, the clocks, that messages arrive, and that nobody waits for each other.
+/// Check that the server is fit for locks.
+///
+/// Its settings, a user's rights, the clocks, that messages arrive, and that no calls wait for each other.
 ///
 /// With --scan also every name: holds without a TTL or without a living holder, dead queues, names of two kinds, keys without a TTL
 /// and why, limiters that a process with a wrong clock uses.
@@ -38,6 +40,7 @@ Results:
 Exit codes:
   0     nothing failed
   1     at least one FAIL; with --strict also at least one warn
+  2     the command line is wrong
   69    the server cannot be reached
   78    the server or the configuration refuses (a password, a certificate, …)
 

@@ -9,7 +9,7 @@ use super::{Facts, time_at};
 use crate::beside;
 use crate::exit::{self, Failure, Library};
 use crate::look::Kind;
-use crate::output::{rough, whole_millis};
+use crate::output::whole_millis;
 use crate::wording::{Owner, age};
 
 /// 2024-01-01, from which the bucket's moments count.
@@ -42,7 +42,7 @@ pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure>
     let left = now.map_or(0, |now| (full + EPOCH).saturating_sub(now));
     let left = Duration::from_micros(left);
     if !left.is_zero() {
-        facts.state = format!("full in {}", rough(left));
+        facts.state = format!("full in {}", age(left));
         facts.brief = Some(format!("full in {}", age(left)));
     }
     let limits = stored

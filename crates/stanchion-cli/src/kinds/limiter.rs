@@ -8,7 +8,6 @@ use stanchion::{Client, Quota, RateLimiter};
 use super::Facts;
 use crate::exit::{self, Failure, Library};
 use crate::look::Kind;
-use crate::output::rough;
 use crate::wording::age;
 
 /// A handle for reads. Its quota applies only to a new limiter, and reading a status makes none.
@@ -66,12 +65,12 @@ fn of(status: &LimiterStatus) -> Result<Facts, Failure> {
         brief = format!("{} booked of {quota}", -status.free);
     }
     if !status.next_free_in.is_zero() {
-        let next = rough(status.next_free_in);
+        let next = age(status.next_free_in);
         brief = format!("{brief}, next in {}", age(status.next_free_in));
         facts.more.push(("next", format!("in {next}")));
     }
     if !status.full_again_in.is_zero() {
-        let full = rough(status.full_again_in);
+        let full = age(status.full_again_in);
         facts.more.push(("all free", format!("in {full}")));
     }
     facts.more.push(("kept", kept));

@@ -1,6 +1,5 @@
 //! Waiting for the lock, and reporting it.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
@@ -11,13 +10,15 @@ use tokio::time::Instant;
 use super::local::Local;
 use super::report::Report;
 use super::target::{Held, Target};
+use super::work::WorkArgs;
 use super::{RunArgs, job};
 use crate::duration;
 use crate::exit::{self, Failure, Library};
-use crate::output;
+use crate::messages;
+use crate::people::People;
 
 /// The wait after which the user learns what `run` waits for.
-const PATIENCE: Duration = Duration::from_millis(300);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The first pause between two attempts to reach the server.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -40,7 +41,7 @@ pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
         _ => match duration::parse(text) {
             Ok(Duration::ZERO) => Ok(Wait::No),
             Ok(most) => Ok(Wait::AtMost(most)),
-            Err(error) => Err(format!("{error}; or `forever`, or 0")),
+            Err(rule) => Err(format!("{rule}, or `forever`")),
         },
     }
 }
@@ -77,9 +78,16 @@ impl Wait {
     }
 }
 
-/// The name of the holder for operators: the name of the command, without its path and arguments, which may be secret.
-fn application(command: &[OsString]) -> String {
-    let program = command.first().map(Path::new).and_then(Path::file_name);
+/// The name of the holder for operators: the label, or the name of the command without its path and arguments, which may be secret.
+fn application(work: &WorkArgs) -> String {
+    if let Some(label) = &work.label {
+        return label.clone();
+    }
+    let program = work
+        .command
+        .first()
+        .map(Path::new)
+        .and_then(Path::file_name);
     program.unwrap_or_default().to_string_lossy().into_owned()
 }
 
@@ -90,11 +98,7 @@ pub(super) async fn connect(
     asked: Instant,
     report: &Report,
 ) -> Result<Client, Failure> {
-    let config = args
-        .work
-        .server
-        .config()?
-        .name(application(&args.work.command));
+    let config = args.work.server.config()?.name(application(&args.work));
     let mut pause = FIRST_PAUSE;
     loop {
         let connected = async {
@@ -112,11 +116,13 @@ pub(super) async fn connect(
         let Some(left) = args.wait.left(asked) else {
             return Err(failure);
         };
-        if failure.code() != exit::UNAVAILABLE {
+        // Without the permission to start a server, only another command starts it.
+        let waits = local.is_none_or(Local::may_start);
+        if failure.code() != exit::UNAVAILABLE || !waits {
             return Err(failure);
         }
         if pause == FIRST_PAUSE {
-            report.say(format_args!("{failure}; trying again"));
+            report.say(format_args!("{}", messages::again(&failure)));
         }
         left.pause(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -142,7 +148,7 @@ pub(super) async fn acquire(
             tokio::select! {
                 biased;
                 acquired = &mut asking => acquired,
-                refused = say_what_for(&target, report) => match refused {
+                refused = say_what_for(&target, client, report) => match refused {
                     Some(refused) => return Err(refused),
                     None => asking.await,
                 },
@@ -150,13 +156,11 @@ pub(super) async fn acquire(
         };
         let error = match acquired {
             Ok(Some(held)) => return Ok(Answer::Acquired(held)),
-            Ok(None) => return conflict(&target, target.taken()).await,
+            Ok(None) => return conflict(&target, client, report, None).await,
             Err(AcquireError::TimedOut { free_by, .. })
                 if client.is_connected() && (free_by.is_none() || target.has_queue()) =>
             {
-                let waited = output::rough(asked.elapsed());
-                let taken = format!("{}; gave up after {waited}", target.taken());
-                return conflict(&target, taken).await;
+                return conflict(&target, client, report, Some(asked.elapsed())).await;
             }
             Err(error) => error,
         };
@@ -166,7 +170,7 @@ pub(super) async fn acquire(
         );
         match wait.left(asked) {
             Some(left) if is_outage => {
-                report.say(format_args!("{error}; trying again"));
+                report.say(format_args!("{}", messages::again(&error)));
                 wait = left;
                 left.pause(FIRST_PAUSE).await;
             }
@@ -182,11 +186,31 @@ pub(super) async fn acquire(
     }
 }
 
-/// Returns the conflict with another holder, or an error if the key is not a lock.
-async fn conflict(target: &Target, message: String) -> Result<Answer, Failure> {
-    match target.in_the_way().await {
-        Err(error) if is_foreign(&error) => Err(Library(error).into()),
-        _ => Ok(Answer::Conflict(message)),
+/// Returns the conflict with another holder, or an error if the key is not a lock. `waited`: the wait, if there was one.
+async fn conflict(
+    target: &Target,
+    client: &Client,
+    report: &Report,
+    waited: Option<Duration>,
+) -> Result<Answer, Failure> {
+    let people = people(client, report).await;
+    let taken = match target.in_the_way(&people).await {
+        Err(error) if is_foreign(&error) => return Err(Library(error).into()),
+        Ok(Some(who)) if report.is_for_human() => messages::is(target.name(), &who),
+        _ => target.taken(),
+    };
+    Ok(Answer::Conflict(match waited {
+        Some(waited) => messages::gave_up(&taken, waited),
+        None => taken,
+    }))
+}
+
+/// The processes behind owners, for messages to a user at a terminal. Other users get no request for them: a fleet that skips a job
+/// would list the server's connections once for each machine.
+pub(super) async fn people(client: &Client, report: &Report) -> People {
+    match report.is_for_human() {
+        true => People::ask(client).await.unwrap_or_default(),
+        false => People::default(),
     }
 }
 
@@ -214,15 +238,16 @@ async fn ask(args: &RunArgs, wait: Wait, target: &Target) -> Result<Option<Held>
 }
 
 /// Shows the user what `run` waits for. Returns the failure if waiting is useless.
-async fn say_what_for(target: &Target, report: &Report) -> Option<Failure> {
+async fn say_what_for(target: &Target, client: &Client, report: &Report) -> Option<Failure> {
     tokio::time::sleep(PATIENCE).await;
-    let name = target.name();
-    match target.in_the_way().await {
+    let people = people(client, report).await;
+    let why = match target.in_the_way(&people).await {
         Err(error) if is_foreign(&error) => return Some(Library(error).into()),
-        Err(error) => report.say_to_human(format_args!("waiting for {name} ({error})")),
-        Ok(Some(who)) => report.say_to_human(format_args!("waiting for {name} ({who})")),
-        Ok(None) => report.say_to_human(format_args!("waiting for {name}")),
-    }
+        Err(error) => Some(error.to_string()),
+        Ok(who) => who,
+    };
+    let text = messages::waiting_for(target.name(), why.as_deref());
+    report.say_to_human(format_args!("{text}"));
     None
 }
 

@@ -7,13 +7,12 @@ use stanchion::{AcquireError, Client, Job, Lease, Tick};
 use tokio::time::Instant;
 
 use super::RunArgs;
-use super::acquire::{Answer, FIRST_PAUSE, Wait};
+use super::acquire::{Answer, FIRST_PAUSE, Wait, people};
 use super::report::Report;
 use super::target::Held;
 use crate::duration;
 use crate::exit::{self, Failure, Library};
-use crate::output;
-use crate::status::lease_left;
+use crate::messages;
 
 /// The least time for which the server remembers the moments that have been run.
 const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
@@ -24,7 +23,7 @@ pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
     let range = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
     match range.contains(&period) {
         true => Ok(period),
-        false => Err("1s to 365days".into()),
+        false => Err("a period is 1s to 365d".into()),
     }
 }
 
@@ -55,21 +54,19 @@ pub(super) async fn begin(
         let error = match begun {
             Ok(Begun::Running(guard)) => return Ok(Answer::Acquired(Held::Job(guard))),
             Ok(Begun::Skipped { holder, free_by }) => {
+                let people = people(client, report).await;
                 return Ok(Answer::Conflict(match (holder.activity, free_by) {
-                    (Activity::Resting, Some(left)) => {
-                        format!("{name} has run, and rests for {}", output::rough(left))
+                    (Activity::Resting, Some(left)) => messages::job_rests(name, left),
+                    _ => {
+                        let who = people.who(&holder.owner);
+                        messages::is(name, &messages::held_by(&who, free_by))
                     }
-                    _ => format!(
-                        "{name} is held by {}, {}",
-                        holder.owner,
-                        lease_left(free_by)
-                    ),
                 }));
             }
             Ok(Begun::Already { tick, at }) => {
                 return Ok(Answer::Ran(has_run(name, args.tick, tick, at)));
             }
-            Ok(_) => return Ok(Answer::Conflict(format!("{name} is held by somebody else"))),
+            Ok(_) => return Ok(Answer::Conflict(messages::taken(name))),
             Err(error) => error,
         };
         let is_outage = matches!(
@@ -78,7 +75,7 @@ pub(super) async fn begin(
         );
         match wait.left(asked) {
             Some(left) if is_outage => {
-                report.say(format_args!("{error}; trying again"));
+                report.say(format_args!("{}", messages::again(&error)));
                 wait = left;
                 left.pause(FIRST_PAUSE).await;
             }
@@ -90,10 +87,8 @@ pub(super) async fn begin(
 fn has_run(name: &str, asked: Option<Tick>, last: Tick, at: SystemTime) -> String {
     let at = humantime::format_rfc3339_seconds(at);
     match asked {
-        Some(tick) if tick != last => {
-            format!("{name} has run a later moment than {tick}: {last}, at {at}")
-        }
-        _ => format!("{name} has been run for {last}, at {at}"),
+        Some(tick) if tick != last => messages::job_has_run_later(name, &tick, &last, &at),
+        _ => messages::job_has_run(name, &last, &at),
     }
 }
 

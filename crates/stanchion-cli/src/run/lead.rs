@@ -9,7 +9,7 @@ use clap::Args;
 use stanchion::{Client, Lease};
 use tokio::task::JoinHandle;
 
-use super::acquire::Wait;
+use super::acquire::{Wait, parse_wait};
 use super::target::Held;
 use super::work::WorkArgs;
 use super::{RunArgs, parse_lease};
@@ -29,7 +29,7 @@ pub(crate) struct LeadArgs {
     name: String,
     /// The text that others see of the leader, such as its address: 4096 bytes at most, no secrets. Default: host:pid, this machine's name
     /// and the number of this process.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = parse_value)]
     value: Option<String>,
     /// While nobody leads, the candidate with the highest priority is elected. It takes no running term.
     #[arg(
@@ -48,6 +48,12 @@ pub(crate) struct LeadArgs {
     /// The time after which others may lead if this machine dies. Renewed every third of it.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_lease)]
     lease: Lease,
+    /// The time to wait for the election, and for the server: a duration, `forever`, or 0 to ask once.
+    #[arg(long, short, value_name = "DURATION", default_value = "forever", value_parser = parse_wait, conflicts_with = "forever")]
+    wait: Wait,
+    /// Exit with this code instead of 75 when not elected in time.
+    #[arg(long, short = 'E', value_name = "CODE", default_value_t = exit::NOT_ACQUIRED, hide_default_value = true)]
+    conflict_exit_code: u8,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
 }
@@ -56,10 +62,11 @@ const DETAILS: &str = "\
 Exit codes:
   the command's own, or 128 + n if signal n ended it; otherwise
   2     the command line is wrong
-  69    the server cannot be reached
+  69    the server could not be reached within --wait
   73    the leadership was lost while the command ran; it was stopped, or had ended
   74    the system refused something else, or this program's helper was killed
-  78    the server or the rules refuse (rights, name, URL, certificate, …)
+  75    not elected within --wait (--conflict-exit-code sets another code)
+  78    the server or the configuration refuses (rights, URL, certificate, …)
   126   the command cannot be executed
   127   the command was not found
   130   interrupted while waiting (128 + n for signal n): it is no candidate any more
@@ -83,10 +90,21 @@ Signals, end: as `stanchion run --help` says.
 
 Examples:
   stanchion lead indexer -- ./index
+  stanchion lead indexer --wait 10s -- ./index      or exit with 75
   stanchion lead indexer --value 10.0.0.7:9000 -- ./index
   stanchion lead indexer --value $POD_IP --forever --ready-file /tmp/leads -- ./index
   stanchion lead indexer --value b --priority 10 --on-request term -- ./index
   stanchion leader indexer --watch";
+
+/// The largest value of a candidate, in bytes.
+const MOST: usize = 4096;
+
+fn parse_value(text: &str) -> Result<String, String> {
+    match text.len() {
+        ..=MOST => Ok(text.to_owned()),
+        many => Err(format!("{many} bytes; at most {MOST} are allowed")),
+    }
+}
 
 /// The options of a `run` that leads.
 #[derive(Debug)]
@@ -119,12 +137,12 @@ impl LeadArgs {
             read: false,
             write: false,
             permits: None,
-            wait: Wait::Forever,
+            wait: self.wait,
             lease: self.lease,
             at_least: None,
             tick: None,
             every: None,
-            conflict_exit_code: exit::NOT_ACQUIRED,
+            conflict_exit_code: self.conflict_exit_code,
             lead: Some(Leading {
                 value: self.value,
                 priority: self.priority,

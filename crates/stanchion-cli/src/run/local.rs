@@ -9,6 +9,7 @@ use stanchion::Client;
 use super::RunArgs;
 use super::report::Report;
 use crate::exit::{self, Failure};
+use crate::messages;
 use crate::serve::start::{self, Found};
 use crate::serve::{trusted_socket, url};
 
@@ -36,6 +37,10 @@ impl Local {
         }))
     }
 
+    pub(super) const fn may_start(&self) -> bool {
+        self.may_start
+    }
+
     /// Finds the server, or starts it, and says so.
     pub(super) async fn find(&self, report: &Report) -> Result<(), Failure> {
         let (socket, may_start) = (self.socket.clone(), self.may_start);
@@ -49,13 +54,11 @@ impl Local {
             .map_err(|error| Failure::new(exit::IO, error))??;
         let url = url(&self.socket)?;
         match found {
-            Found::Started if !self.is_told.swap(true, Ordering::Relaxed) => report.say(format_args!(
-                "no URL is given: the lock is for your programs on this machine alone; started a server for them, {url}"
-            )),
-            Found::Started => report.detail(format_args!("started the server again")),
-            Found::Running => {
-                report.detail(format_args!("no URL is given: using your server on this machine, {url}"));
+            Found::Started if !self.is_told.swap(true, Ordering::Relaxed) => {
+                report.say(format_args!("{}", messages::server_started(&url)));
             }
+            Found::Started => report.detail(format_args!("started the server again")),
+            Found::Running => report.detail(format_args!("{}", messages::server_found(&url))),
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ use self::work::WorkArgs;
 use crate::connect::SHUTDOWN;
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::output;
+use crate::messages;
 
 /// Run a command while holding a lock.
 ///
@@ -43,16 +43,16 @@ use crate::output;
 pub(crate) struct RunArgs {
     /// The lock's name.
     name: String,
-    /// In line: in order of arrival, across machines.
+    /// A fair lock: in order of arrival, across machines.
     #[arg(long, group = "kind")]
     fair: bool,
-    /// Together with others that --read, while no --write runs.
+    /// A read-write lock, to read: together with others that --read, while no --write runs.
     #[arg(long, group = "kind")]
     read: bool,
-    /// Alone: while nobody runs with --read or --write.
+    /// A read-write lock, to write: alone, while nobody runs with --read or --write.
     #[arg(long, group = "kind")]
     write: bool,
-    /// At most N at a time. The first caller fixes N for all; a caller with another N is warned.
+    /// A semaphore: at most N at a time. The first caller fixes N for all; a caller with another N is warned.
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     permits: Option<u32>,
     /// The time to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once. With --tick or --every, 0 unless
@@ -123,7 +123,8 @@ Exit codes:
   74    the system refused something else, or this program's helper was killed
   75    not acquired within --wait, or the moment of --tick or --every has been
         run (--conflict-exit-code sets another code)
-  78    the server or the rules refuse (rights, name, URL, certificate, …)
+  78    the server or the configuration refuses (rights, URL, certificate, a name that
+        belongs to something else, …)
   126   the command cannot be executed
   127   the command was not found
   130   interrupted while waiting (128 + n for signal n): it has left the queue
@@ -177,7 +178,7 @@ Examples:
 
 pub(crate) fn parse_lease(text: &str) -> Result<Lease, String> {
     let length = duration::parse(text)?;
-    Lease::new(length).map_err(|_| "it is 10ms to 30days".into())
+    Lease::new(length).map_err(|_| "a lease is 10ms to 30d".into())
 }
 
 pub(crate) async fn run(mut args: RunArgs) -> Result<u8, Failure> {
@@ -201,19 +202,14 @@ async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Fail
         connected = acquire::connect(args, local.as_ref(), asked, report) => connected,
     };
     let client = connected?;
-    report.detail(format_args!(
-        "connected to a server of version {}",
-        client.server().version
-    ));
+    let text = messages::connected(&client.server().version);
+    report.detail(format_args!("{text}"));
     let done = lock_and_run(args, &client, local.as_ref(), asked, &mut signals, report).await;
     // Clean-up runs in the background of this process, so it must finish before the process ends.
     let left = client.shutdown(SHUTDOWN).await;
     if left.unfinished > 0 {
-        report.say(format_args!(
-            "could not release {}: no answer from the server; it expires in at most {}",
-            args.name,
-            output::rough(args.lease.length()),
-        ));
+        let text = messages::not_released(&args.name, args.lease.length());
+        report.say(format_args!("{text}"));
     }
     done
 }
@@ -236,10 +232,7 @@ async fn lock_and_run(
         let Some(pause) = pause else {
             return Ok(code);
         };
-        report.detail(format_args!(
-            "the next campaign in {}",
-            output::rough(pause)
-        ));
+        report.detail(format_args!("{}", messages::next_campaign(pause)));
         tokio::select! {
             biased;
             _ = signals.next() => return Ok(code),
@@ -341,11 +334,8 @@ async fn give_back(
     let rests = matches!(held, Held::Job(_));
     if !rests && !still.is_zero() && held.remaining() > Duration::ZERO {
         // The acquire had this first lease, so the lock stays held without this process.
-        report.detail(format_args!(
-            "{} stays held for {}",
-            args.name,
-            output::rough(held.remaining())
-        ));
+        let text = messages::stays_held(&args.name, held.remaining());
+        report.detail(format_args!("{text}"));
         held.leave();
         return end
             .ended

@@ -15,6 +15,7 @@ use super::child::Ended;
 use super::target::Held;
 use super::tree::Process;
 use crate::exit::{self, Failure};
+use crate::messages;
 use crate::output;
 
 /// The outcome of a run.
@@ -99,6 +100,11 @@ impl Report {
         }
     }
 
+    /// Returns whether messages are read by a user at a terminal, or were asked for with `--verbose`.
+    pub(super) fn is_for_human(&self) -> bool {
+        self.style.human && !self.style.json
+    }
+
     /// Prints a message only for a user at a terminal.
     pub(super) fn say_to_human(&self, text: fmt::Arguments<'_>) {
         if self.style.human {
@@ -121,13 +127,8 @@ impl Report {
     pub(super) fn acquired(&mut self, held: &Held, after: Duration) {
         self.fencing_token = held.fencing_token();
         self.owner = Some(held.owner());
-        let (name, after) = (&self.name, output::rough(after));
-        match self.fencing_token {
-            Some(token) => self.detail(format_args!(
-                "acquired {name} after {after}, fencing token {token}"
-            )),
-            None => self.detail(format_args!("acquired {name} after {after}")),
-        }
+        let text = messages::acquired(&self.name, after, self.fencing_token);
+        self.detail(format_args!("{text}"));
     }
 
     pub(super) fn held(&mut self, held: Duration) {
@@ -149,15 +150,12 @@ impl Report {
     }
 
     pub(super) fn asked(&self, request: &ReleaseRequest) {
-        let name = &self.name;
-        match request.reason.as_str() {
-            "" => self.say(format_args!("somebody asks for {name}")),
-            reason => self.say(format_args!("somebody asks for {name}: {reason}")),
-        }
+        let text = messages::asked_for(&self.name, &request.reason);
+        self.say(format_args!("{text}"));
     }
 
     pub(super) fn lost_while_running(&self, reason: LostReason) {
-        self.say(format_args!("lost {}: {reason}", self.name));
+        self.say(format_args!("{}", messages::lost(&self.name, &reason)));
         self.say(format_args!("stopping the command"));
     }
 
@@ -165,21 +163,12 @@ impl Report {
     pub(super) fn left_behind(&self, left: &[Process]) {
         let alive: Vec<_> = left.iter().filter(|process| !process.is_over()).collect();
         let Some(first) = alive.first() else { return };
-        let (name, pid) = (&first.name, first.pid);
-        let what = match alive.len() {
-            1 => format!("a process that it started runs on ({name}, pid {pid})"),
-            n => format!("{n} processes that it started run on (such as {name}, pid {pid})"),
-        };
-        let held = &self.name;
-        self.say(format_args!(
-            "the command has ended, but {what}: {held} stays held until that ends"
-        ));
+        let text = messages::left_behind(&self.name, alive.len(), &first.name, first.pid);
+        self.say(format_args!("{text}"));
     }
 
     pub(super) fn refused(&self, pid: i32, name: &str) {
-        self.say(format_args!(
-            "not permitted to kill {name}, pid {pid}: waiting for its end"
-        ));
+        self.say(format_args!("{}", messages::may_not_kill(name, pid)));
     }
 
     pub(super) fn lost(&mut self, reason: LostReason) -> u8 {

@@ -14,8 +14,8 @@ use stanchion::{
 use super::{Kind, RunArgs};
 use crate::exit::{Failure, Library};
 use crate::look::not_permits;
-use crate::output;
-use crate::status::lease_left;
+use crate::messages;
+use crate::people::People;
 
 #[derive(Debug)]
 pub(super) enum Target {
@@ -95,9 +95,8 @@ impl Target {
                 if !is_first {
                     let there = semaphore.total().await.map_err(Library)?;
                     if there != i64::from(most) {
-                        say(format_args!(
-                            "{name} has {there} permits, not {most}: `stanchion permits {name} set {most}` changes that"
-                        ));
+                        let text = messages::other_permits(name, there, most);
+                        say(format_args!("{text}"));
                     }
                 }
                 Self::Permit(semaphore)
@@ -178,18 +177,16 @@ impl Target {
     pub(super) fn taken(&self) -> String {
         let name = self.name();
         match self {
-            Self::Lock(_) | Self::Fair(_) | Self::Write(_) => {
-                format!("{name} is held by somebody else")
-            }
-            Self::Read(_) => format!("{name} is held by a writer"),
-            Self::Permit(_) => format!("all permits of {name} are held by others"),
-            Self::Leader { .. } => format!("somebody else leads {name}"),
+            Self::Lock(_) | Self::Fair(_) | Self::Write(_) => messages::taken(name),
+            Self::Read(_) => messages::taken_by_writer(name),
+            Self::Permit(_) => messages::all_permits_taken(name),
+            Self::Leader { .. } => messages::led_by_another(name),
         }
     }
 
     /// Returns the current holders, as far as they are known.
-    pub(super) async fn in_the_way(&self) -> Result<Option<String>, QueryError> {
-        let held_by = |owner: &str, left| format!("held by {owner}, {}", lease_left(left));
+    pub(super) async fn in_the_way(&self, people: &People) -> Result<Option<String>, QueryError> {
+        let held_by = |owner: &str, left| messages::held_by(&people.who(owner), left);
         Ok(match self {
             Self::Lock(lock) => {
                 let holder = lock.status().await?.holder;
@@ -199,33 +196,31 @@ impl Target {
                 let status = lock.status().await?;
                 status.holder.map(|holder| {
                     let held = held_by(&holder.owner, holder.remaining);
-                    format!("{held}; {} in the queue", status.queue_len)
+                    messages::with_queue(&held, status.queue_len)
                 })
             }
             Self::Read(lock) | Self::Write(lock) => {
                 let status = lock.status().await?;
-                match (status.writer, status.reader_count) {
+                match (&status.writer, &*status.readers) {
                     (Some(writer), _) => Some(held_by(&writer.owner, status.remaining)),
-                    (None, 0) => None,
-                    (None, 1) => Some("1 reads".into()),
-                    (None, readers) => Some(format!("{readers} read")),
+                    (None, []) => None,
+                    (None, [reader]) => Some(held_by(&reader.owner, status.remaining)),
+                    (None, _) => Some(messages::held_by_readers(status.reader_count)),
                 }
             }
             Self::Permit(semaphore) => {
                 let status = semaphore.status().await?;
                 let soonest = status.permits.iter().filter_map(|p| p.remaining).min();
-                let left = soonest.map_or_else(String::new, |left| {
-                    format!(", the first lease has {} left", output::rough(left))
-                });
-                Some(format!(
-                    "{} of {} held{left}",
-                    status.acquired, status.total
+                Some(messages::permits_held(
+                    status.acquired,
+                    status.total,
+                    soonest,
                 ))
             }
             Self::Leader { election, .. } => election
                 .leader()
                 .await?
-                .map(|leader| format!("led by {}", crate::leader::value(&leader))),
+                .map(|leader| messages::led_by(&crate::leader::value(&leader))),
         })
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct WorkArgs {
     /// Handling of a request to give back the lock (`stanchion ask`); a leader is also asked when a candidate of higher priority waits.
     #[arg(long, value_enum, default_value_t = OnRequest::Tell)]
     pub(super) on_request: OnRequest,
-    /// A prefix for messages.
+    /// A name for this run: in front of messages, and for operators in place of the command's name (`stanchion ls`, `clients`).
     #[arg(long, value_name = "TEXT")]
     pub(super) label: Option<String>,
     /// Report each step: connected, waiting, acquired, started, ended, released.
@@ -28,7 +28,7 @@ pub(crate) struct WorkArgs {
     /// Write one line of JSON about the outcome (of the last term) to standard error, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Without a URL: use this user's server if it runs, but do not start it.
+    /// Without a URL: use this user's server if it runs, but do not start it. If it does not run, exit with 69 at once.
     #[arg(long)]
     pub(super) no_server: bool,
     #[command(flatten)]

@@ -22,16 +22,17 @@ use crate::people::People;
 use crate::watch::at_least_10ms;
 use crate::{glob, ls, output};
 
-/// Watch names live: who holds them, how many wait, for how long; inspect one, or take it from a holder that hangs.
+/// Show names live, with keys to inspect one or to take it from a holder that hangs.
 ///
-/// Shows what `ls` shows without --scan, and looks again every second. Without a terminal it looks once and prints what `ls` prints.
+/// Shows what `ls` shows without --scan, and refreshes it every second. Without a terminal it prints what `ls` prints, once.
 ///
-/// Keys: s sorts (waiting, longest wait, hold age, name), / filters, the arrows select, Enter inspects, f force-releases after a
-/// question, q ends.
+/// Keys: arrows, j and k select, Enter inspects, f force-releases after a question, s sorts (waiting, longest wait, hold age, name),
+/// / filters, ? lists all keys, q ends.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0     ended by a key, a signal or --count
+  2     the command line is wrong
   69    the server cannot be reached, when it starts; later it is waited for
   78    the server or the rules refuse (a right is missing, …)
 
@@ -43,16 +44,16 @@ pub(crate) struct TopArgs {
     /// Names to show: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
-    /// The rest between two looks. A look costs a request for each process that tells of itself, and one or two for each name.
+    /// The pause between two refreshes. A refresh costs a request for each process that publishes a record, and one or two for each name.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = at_least_10ms)]
     every: Duration,
-    /// Look once.
+    /// Print the list once.
     #[arg(long)]
     once: bool,
-    /// Print a line of JSON for each look, until Ctrl-C.
+    /// Print a line of JSON for each refresh, until Ctrl-C.
     #[arg(long)]
     json: bool,
-    /// With --json, end after so many looks.
+    /// With --json, end after this many refreshes.
     #[arg(long, value_name = "N", requires = "json", conflicts_with = "once", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]

@@ -6,6 +6,7 @@ use super::Sums;
 use crate::entry::Entry;
 use crate::inspect::Inspected;
 use crate::look::Kind;
+use crate::messages;
 use crate::screen;
 use crate::wording::printable;
 
@@ -58,6 +59,8 @@ pub(super) enum Mode {
     List,
     /// The filter is being typed.
     Filter,
+    /// The keys are explained.
+    Help,
     Ask(Question),
     /// Everything about one name, from this line on. `None`: the reply has not arrived yet.
     Pane {
@@ -108,8 +111,8 @@ impl State {
             message: None,
             outage: None,
         };
+        // No name is selected before the user has selected one: `f` takes a lock from its holder.
         state.looked(Ok(entries));
-        state.select(0);
         state
     }
 
@@ -171,6 +174,7 @@ impl State {
     fn step(&mut self, by: isize) {
         let at = match self.position() {
             Some(at) => at.saturating_add_signed(by),
+            // From nothing, the first key selects the row where the selection was.
             None => self.at,
         };
         self.select(at);
@@ -179,7 +183,7 @@ impl State {
     fn chosen(&mut self) -> Option<Entry> {
         let chosen = self.position().map(|at| self.shown()[at].clone());
         if chosen.is_none() {
-            self.message = Some("No name is selected.".into());
+            self.message = Some(messages::no_selection().into());
         }
         chosen
     }
@@ -208,6 +212,11 @@ impl State {
                 self.key_of_filter(key.code);
                 None
             }
+            // Any key.
+            Mode::Help => {
+                self.mode = Mode::List;
+                None
+            }
             Mode::Ask(_) => self.answer(key.code),
             Mode::Pane { .. } => {
                 self.key_of_pane(key.code);
@@ -228,6 +237,7 @@ impl State {
                 self.top = 0;
             }
             KeyCode::Char('/') => self.mode = Mode::Filter,
+            KeyCode::Char('?') => self.mode = Mode::Help,
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
             KeyCode::PageUp => self.step(-10),
@@ -295,10 +305,7 @@ impl State {
             }
             KeyCode::Up => self.step(-1),
             KeyCode::Down => self.step(1),
-            _ => return,
-        }
-        if self.position().is_none() {
-            self.select(0);
+            _ => {}
         }
     }
 

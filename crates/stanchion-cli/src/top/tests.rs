@@ -54,6 +54,13 @@ fn names(state: &State) -> String {
     names.join(" ")
 }
 
+/// The three, with the first one selected.
+fn at_first() -> State {
+    let mut state = State::new(three());
+    press(&mut state, KeyCode::Down);
+    state
+}
+
 fn selected(state: &State) -> Option<String> {
     let at = state.position()?;
     Some(state.shown()[at].name.clone())
@@ -108,9 +115,54 @@ fn a_filter_hides_and_esc_shows_all_again() {
 }
 
 #[test]
-fn the_selection_stays_with_its_name() {
-    let mut state = State::new(three());
+fn nothing_is_selected_at_the_start() {
+    for (key, name) in [('j', "b"), ('k', "b")] {
+        let mut state = State::new(three());
+        assert_eq!(selected(&state), None);
+        press(&mut state, KeyCode::Char('f'));
+        assert!(matches!(state.mode, Mode::List), "f has no target");
+        assert!(state.message.as_deref().unwrap().contains("No name"));
+        press(&mut state, KeyCode::Char(key));
+        assert_eq!(selected(&state).unwrap(), name);
+    }
+    let mut state = at_first();
+    press(&mut state, KeyCode::Char('j'));
+    assert_eq!(selected(&state).unwrap(), "a");
+    press(&mut state, KeyCode::Char('k'));
     assert_eq!(selected(&state).unwrap(), "b");
+}
+
+#[test]
+fn a_question_mark_explains_the_keys() {
+    let mut state = State::new(three());
+    press(&mut state, KeyCode::Char('?'));
+    for width in [40, 80] {
+        let screen = drawn(&mut state, width, 24).replace('\n', " ");
+        for wanted in ["up, k", "take the lock from its holder", "Any key"] {
+            assert!(screen.contains(wanted), "{wanted}\n{screen}");
+        }
+    }
+    assert_eq!(press(&mut state, KeyCode::Char('q')), None, "only back");
+    assert!(drawn(&mut state, 80, 24).contains("? keys"));
+}
+
+#[test]
+fn rows_that_do_not_fit_are_counted() {
+    let many = (0..50).map(|at| held(&format!("n{at:03}"), 0, 0, 0));
+    let mut state = State::new(many.collect());
+    let screen = drawn(&mut state, 80, 20);
+    let rows = screen.matches("java").count();
+    assert!(screen.contains(&format!("{} more", 50 - rows)), "{screen}");
+    press(&mut state, KeyCode::End);
+    let screen = drawn(&mut state, 80, 20);
+    let rows = screen.matches("java").count();
+    assert!(screen.contains(&format!("{} above", 50 - rows)), "{screen}");
+    assert!(!drawn(&mut State::new(three()), 80, 20).contains("more"));
+}
+
+#[test]
+fn the_selection_stays_with_its_name() {
+    let mut state = at_first();
     press(&mut state, KeyCode::Down);
     assert_eq!(selected(&state).unwrap(), "a");
     state.looked(Ok(vec![
@@ -134,13 +186,16 @@ fn the_selection_stays_with_its_name() {
 
 #[test]
 fn a_name_that_is_gone_is_not_replaced_by_its_neighbour() {
-    let mut state = State::new(three());
+    let mut state = at_first();
     state.looked(Ok(vec![held("a", 2, 0, 0), held("c", 1, 0, 0)]));
     assert_eq!(selected(&state), None);
     for key in [KeyCode::Char('f'), KeyCode::Enter] {
         assert_eq!(press(&mut state, key), None);
         assert!(matches!(state.mode, Mode::List));
-        assert_eq!(state.message.as_deref(), Some("No name is selected."));
+        assert_eq!(
+            state.message.as_deref(),
+            Some(crate::messages::no_selection())
+        );
     }
     press(&mut state, KeyCode::Down);
     assert_eq!(selected(&state).unwrap(), "a", "where it was");
@@ -162,14 +217,14 @@ fn only_y_releases_and_only_the_confirmed_name() {
         KeyCode::Esc,
         KeyCode::Down,
     ] {
-        let mut state = State::new(three());
+        let mut state = at_first();
         press(&mut state, KeyCode::Char('f'));
         assert!(matches!(&state.mode, Mode::Ask(question) if *question == asked));
         assert_eq!(press(&mut state, no), None, "{no:?}");
         assert!(matches!(state.mode, Mode::List));
         assert_eq!(press(&mut state, KeyCode::Char('y')), None, "too late");
     }
-    let mut state = State::new(three());
+    let mut state = at_first();
     press(&mut state, KeyCode::Char('f'));
     let mut other = held("b", 3, 0, 0);
     other.owners = vec!["another".into()];
@@ -188,6 +243,7 @@ fn names_without_force_release_need_no_confirmation() {
     let mut permits = held("permits", 9, 0, 0);
     permits.kind = Some(Kind::LeasedSemaphore);
     let mut state = State::new(vec![free, permits]);
+    press(&mut state, KeyCode::Down);
     press(&mut state, KeyCode::Char('f'));
     let message = state.message.clone().unwrap();
     assert!(message.contains("not held as a whole"), "{message}");
@@ -199,7 +255,7 @@ fn names_without_force_release_need_no_confirmation() {
 
 #[test]
 fn enter_inspects_and_esc_comes_back() {
-    let mut state = State::new(three());
+    let mut state = at_first();
     let asked = press(&mut state, KeyCode::Enter);
     assert_eq!(
         asked,
@@ -224,7 +280,7 @@ fn enter_inspects_and_esc_comes_back() {
 fn ctrl_c_ends_it_everywhere() {
     let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     for keys in ["", "/", "/a", "f"] {
-        let mut state = State::new(three());
+        let mut state = at_first();
         for c in keys.chars() {
             press(&mut state, KeyCode::Char(c));
         }
@@ -314,6 +370,7 @@ fn a_narrow_table_has_what_it_is_sorted_by() {
 fn a_question_shows_how_to_answer_however_long_the_name() {
     for width in [40, 80, 120] {
         let mut state = State::new(vec![held(&"long-".repeat(50), 0, 0, 0)]);
+        press(&mut state, KeyCode::Down);
         press(&mut state, KeyCode::Char('f'));
         let screen = drawn(&mut state, width, 24).replace('\n', " ");
         for wanted in ["force-release", "from java 9f1c0000…:7?", "y/N"] {
@@ -327,6 +384,7 @@ fn the_selected_row_is_always_on_the_screen() {
     for width in [40, 80, 120] {
         let many = (0..200).map(|at| held(&format!("n{at:03}"), 0, 0, 0));
         let mut state = State::new(many.collect());
+        press(&mut state, KeyCode::Down);
         for _ in 0..250 {
             let screen = drawn(&mut state, width, 20);
             let name = selected(&state).unwrap();
@@ -340,7 +398,7 @@ fn the_selected_row_is_always_on_the_screen() {
 
 #[test]
 fn a_pane_shows_one_name_and_no_terminal_is_too_small() {
-    let mut state = State::new(three());
+    let mut state = at_first();
     press(&mut state, KeyCode::Enter);
     assert!(drawn(&mut state, 80, 24).contains("b: asking"));
     state.inspected(b"b", Ok(Box::new(Inspected::nothing_of("b"))));

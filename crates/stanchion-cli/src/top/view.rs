@@ -10,6 +10,7 @@ use ratatui::widgets::Paragraph;
 
 use super::state::{Mode, Question, Sort, State};
 use crate::entry;
+use crate::messages;
 use crate::screen;
 use crate::table::{self, Tone, wide};
 use crate::wording::{age, printable};
@@ -52,6 +53,15 @@ impl View<'_> {
                 *from = (*from).min(lines.len().saturating_sub(usize::from(middle.height)));
                 lines.into_iter().skip(*from).map(Line::from).collect()
             }
+            Mode::Help => {
+                let keys = messages::KEYS_OF_TOP.iter();
+                keys.flat_map(|line| match *line {
+                    "" => vec![String::new()],
+                    line => table::wrapped(line, width.max(20)),
+                })
+                .map(Line::from)
+                .collect()
+            }
             _ => self.list(state, middle),
         };
         frame.render_widget(Paragraph::new(body), middle);
@@ -93,10 +103,8 @@ impl View<'_> {
         let shown = state.shown();
         if shown.is_empty() {
             let why = match state.filter.is_empty() {
-                true => {
-                    "No process tells that it holds or waits. Names appear after 5 s of a hold, 1 s of a wait."
-                }
-                false => "No name matches the filter.",
+                true => messages::nothing_live(),
+                false => messages::no_match(),
             };
             let lines = table::wrapped(why, usize::from(area.width).max(1));
             let dim = self.style(Tone::Dim);
@@ -109,8 +117,12 @@ impl View<'_> {
         let shown = shown.iter().copied();
         let (blocks, tones) = entry::live(shown, least_wanted(state.sort), width);
         let selected = state.position();
-        let room = usize::from(area.height).saturating_sub(usize::from(blocks.titles.is_some()));
+        let titled = usize::from(blocks.titles.is_some());
+        let room = usize::from(area.height).saturating_sub(titled);
         let heights: Vec<usize> = blocks.rows.iter().map(Vec::len).collect();
+        // The last line then tells how many rows do not fit.
+        let overflows = heights.iter().sum::<usize>() > room;
+        let room = room.saturating_sub(usize::from(overflows));
         state.top = first(&heights, selected, state.top, room);
         let dim = self.style(Tone::Dim);
         let titles = blocks.titles.map(|titles| Line::styled(titles, dim));
@@ -123,7 +135,14 @@ impl View<'_> {
             lines.into_iter().map(move |line| Line::styled(line, style))
         });
         let lines = titles.into_iter().chain(rows);
-        lines.take(usize::from(area.height)).collect()
+        let mut lines: Vec<_> = lines
+            .take(usize::from(area.height).min(titled + room))
+            .collect();
+        if overflows {
+            let below = heights.len() - state.top - fitting(&heights[state.top..], room);
+            lines.push(Line::styled(messages::more(state.top, below), dim));
+        }
+        lines
     }
 
     fn foot(&self, state: &State, width: usize) -> Vec<Line<'static>> {
@@ -149,6 +168,7 @@ impl View<'_> {
                 lines.extend(keys(&["Enter keeps it", "Esc shows all"]));
             }
             Mode::Pane { .. } => lines.extend(keys(&["Esc back", "up/down scroll", "Ctrl-C quit"])),
+            Mode::Help => {}
             Mode::List => {
                 if !state.filter.is_empty() {
                     let kept = format!("/{}  Esc shows all", printable(state.filter.as_bytes()));
@@ -161,6 +181,7 @@ impl View<'_> {
                     "up/down select",
                     "Enter inspect",
                     "f force-release",
+                    "? keys",
                 ]));
             }
         }
@@ -203,6 +224,17 @@ fn packed(parts: &[impl AsRef<str>], width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The number of rows that fit as a whole.
+fn fitting(heights: &[usize], room: usize) -> usize {
+    let mut left = room;
+    let fits = |height: &&usize| {
+        let rest = left.checked_sub(**height);
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    heights.iter().take_while(fits).count()
 }
 
 /// The first row to show: the previous one, moved as little as needed to show the selected row.

@@ -226,7 +226,7 @@ fn readers_are_released_by_force() {
     let freed = output(&server, &["force-release", "catalog", "--yes"]);
     assert_eq!(
         (freed.status.code(), text(&freed.stdout)),
-        (Some(0), "catalog: released from 2 holders\n".into())
+        (Some(0), "catalog: released from 2 readers\n".into())
     );
     for reader in &mut readers {
         assert_eq!(reader.wait(SOON).code(), Some(73), "they are told");

@@ -1,6 +1,7 @@
 //! The program as its users see it: exit codes, output, signals; against a private server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod arguments;
 mod ask;
 mod at_least;
 mod barrier;
@@ -24,4 +25,5 @@ mod terminal;
 mod tickets;
 mod ticks;
 mod url_file;
+mod who;
 mod work;

@@ -146,7 +146,7 @@ fn a_too_long_lease_is_shown_as_typed() {
     let first = told.lines().next().unwrap_or_default();
     assert_eq!(
         first,
-        "error: invalid value '100d' for '--for <DURATION>': it is 10ms to 30days"
+        "error: invalid value '100d' for '--for <DURATION>': a lease is 10ms to 30d"
     );
 }
 

@@ -70,4 +70,9 @@ fn a_wait_that_ends_in_an_outage_says_so() {
     assert!(is_held(&server, "job"));
     drop(server);
     assert_eq!(waiting.wait(SOON).code(), Some(69));
+    // The library's warnings have the form of the program's own messages.
+    let told = fs::read_to_string(log.path()).unwrap();
+    assert!(told.contains("stanchion: connection lost"), "{told}");
+    let tidy = |line: &str| line.starts_with("stanchion: ") && !line.contains("WARN");
+    assert!(told.lines().all(tidy), "{told}");
 }

@@ -47,7 +47,7 @@ fn a_ticket_comes_from_standard_input_and_goes_out_as_json() {
     // The prefix of the ticket's name is that of the user.
     assert_eq!(
         code(&server, &["release", ticket, "--prefix", "other:"]),
-        Some(78)
+        Some(2)
     );
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{ticket}\n")).unwrap();
@@ -65,7 +65,7 @@ fn a_ticket_comes_from_standard_input_and_goes_out_as_json() {
 fn an_invalid_ticket_is_refused_with_the_rule() {
     let server = RedisServer::start();
     let refused = output(&server, &["release", "deploy"]);
-    assert_eq!(refused.status.code(), Some(78));
+    assert_eq!(refused.status.code(), Some(2));
     let said = text(&refused.stderr);
     assert!(
         said.contains("not the ticket of a hold: it begins with stanchion2/"),

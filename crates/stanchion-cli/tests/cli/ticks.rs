@@ -135,7 +135,7 @@ fn an_invalid_moment_is_refused() {
     for (options, exit, message) in [
         (&["--tick", "soon"][..], 2, "RFC 3339"),
         (&["--tick", "2026-11-23"], 2, "RFC 3339"),
-        (&["--every", "0s"], 2, "1s to 365days"),
+        (&["--every", "0s"], 2, "a period is 1s to 365d"),
         (&["--every", "1h", "--tick", "0"], 2, "cannot be used with"),
         (&["--every", "1h", "--fair"], 2, "cannot be used with"),
         (&["--tick", &ahead], 78, "ahead of the server's clock"),

@@ -75,9 +75,12 @@ impl Login {
     }
 }
 
-/// Returns the name of a client's connections: `stanchion:<uuid>:<app>`.
-pub(crate) fn name_of(client: &Uuid, app: &str) -> String {
-    format!("stanchion:{client}:{app}")
+/// Returns the name of a client's connections: `stanchion:<uuid>:<app>:<pid>@<host>`. Without `place` the last part is missing.
+pub(crate) fn name_of(client: &Uuid, app: &str, place: Option<&str>) -> String {
+    match place {
+        Some(place) => format!("stanchion:{client}:{app}:{place}"),
+        None => format!("stanchion:{client}:{app}"),
+    }
 }
 
 /// Returns the error for a handshake that failed, without the password: some servers repeat the arguments of a command

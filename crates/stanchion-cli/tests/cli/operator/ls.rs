@@ -64,6 +64,21 @@ fn every_kind_is_listed_with_its_holders_and_waiters() {
 }
 
 #[test]
+fn a_scan_reads_only_the_names_that_match() {
+    let server = RedisServer::start();
+    let fill = "for i = 1, 3000 do \
+                redis.call('HSET', 'job:' .. i, '7c9e6679-7425-80de-944b-e07fc1f90ae7:' .. i, 1) \
+                redis.call('PEXPIRE', 'job:' .. i, 60000) end";
+    let _ = server.cli(&["EVAL", fill, "0"]);
+    let _ = server.cli(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(ls(&server, &["job:1??7"]).len(), 100);
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let read = "cmdstat_hrandfield:calls=100,";
+    assert!(stats.as_text().contains(read), "{stats:?}");
+    assert_eq!(ls(&server, &[]).len(), 3000);
+}
+
+#[test]
 fn waiters_of_a_fair_lock_and_of_redisson_are_counted() {
     let server = RedisServer::start();
     hold_as_java(&server, "tick", "1", "20000");

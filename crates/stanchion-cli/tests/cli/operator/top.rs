@@ -43,7 +43,7 @@ fn at_three_in_the_morning_the_keys_are_enough() {
     let before = terminal.wait_for("\r\n").trim().to_owned();
     terminal.wait_for("\x1b[?1049h");
     terminal.wait_for("nightly");
-    terminal.press("\r");
+    terminal.press("j\r");
     terminal.wait_for("Holders");
     terminal.press("\x1b");
     terminal.wait_for("force-release");
@@ -67,7 +67,7 @@ fn a_holder_that_came_after_the_question_keeps_it() {
     let _holder = held(&server, "nightly");
     let mut terminal = started(&server, "");
     terminal.wait_for("LONGEST");
-    terminal.press("f");
+    terminal.press("jf");
     terminal.wait_for("? y/N");
     done(&server, &["DEL", "nightly"]);
     hold_as_java(&server, "nightly", "1", "60000");
@@ -110,7 +110,7 @@ fn without_a_terminal_it_looks_once_as_ls_does() {
     assert_eq!(once, ls);
     assert!(once.contains("nightly lock"), "{once}");
     let other = output(&server, &["top", "other*"]);
-    assert!(other.stdout.is_empty() && text(&other.stderr).contains("No process tells"));
+    assert!(other.stdout.is_empty() && text(&other.stderr).contains("No process has published"));
     let looks = lines(&output(
         &server,
         &["top", "--json", "--count", "3", "--every", "10ms"],
