@@ -1,6 +1,7 @@
-//! Checks that comments use field terms. The rule counts words of the project's old private language, per 1,000 words of a room's comments.
+//! Checks that comments and pages use field terms. The rule counts words of the project's old private language, per 1,000 words of a room.
 //!
-//! A room is `src` or `lua` of a crate, a folder of `src` of the core, or a folder of tests. A low count does not make a good sentence.
+//! A room is `src` or `lua` of a crate, a folder of `src` of the core, a folder of tests, a page, or all decisions. A low count does not make a
+//! good sentence.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,8 +14,8 @@ use crate::{Complaint, found, kept};
 /// The limit: so many of these words per 1,000 words.
 const LIMIT: usize = 4;
 
-/// The same for tests.
-const LIMIT_OF_TESTS: usize = 8;
+/// The same for tests, and for decisions, which quote what was there before.
+const LIMIT_OF_RECORDS: usize = 8;
 
 /// The rule skips rooms with fewer words, because a single hit exceeds the limit there.
 const SHORTEST: usize = 200;
@@ -48,7 +49,7 @@ static WORDS: LazyLock<Vec<(Regex, Option<Regex>)>> = LazyLock::new(|| {
 });
 
 static QUOTED: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("`[^`]*`").expect("the pattern is correct"));
+    LazyLock::new(|| Regex::new(r"`[^`]*`|\([^)]*\.md[^)]*\)").expect("the pattern is correct"));
 
 /// Returns how often the words are in `line`.
 fn hits(line: &str) -> usize {
@@ -83,6 +84,19 @@ fn comments<'a>(path: &str, text: &'a str) -> impl Iterator<Item = String> + 'a 
     })
 }
 
+/// Returns the lines of a page, without code blocks, words in backticks, and links.
+fn prose(page: &str) -> impl Iterator<Item = String> {
+    let mut code = false;
+    page.lines().filter_map(move |line| {
+        let line = line.trim();
+        if line.starts_with("```") {
+            code = !code;
+            return None;
+        }
+        (!code).then(|| QUOTED.replace_all(line, " ").into_owned())
+    })
+}
+
 fn room(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
@@ -91,6 +105,8 @@ fn room(path: &str) -> Option<String> {
         }
         ["crates", name, place @ ("src" | "lua"), ..] => Some(format!("crates/{name}/{place}")),
         ["tests", name, ..] => Some(format!("tests/{name}")),
+        ["docs", "decisions", ..] => Some("docs/decisions".to_owned()),
+        [.., page] if page.ends_with(".md") => Some(path.to_owned()),
         _ => None,
     }
 }
@@ -101,18 +117,23 @@ fn rooms_in_dialect(tree: &Tree) -> Vec<Complaint> {
     let files = tree
         .below("crates/", ".rs")
         .chain(tree.below("crates/", ".lua"))
-        .chain(tree.below("tests/", ".rs"));
+        .chain(tree.below("tests/", ".rs"))
+        .chain(tree.below("", ".md"));
     for (path, text) in files {
         let Some(room) = room(path) else { continue };
         let (words, found) = rooms.entry(room).or_default();
-        for line in comments(path, text) {
+        let lines: Vec<String> = match path.ends_with(".md") {
+            true => prose(text).collect(),
+            false => comments(path, text).collect(),
+        };
+        for line in lines {
             *words += line.split_whitespace().count();
             *found += hits(&line);
         }
     }
     let complaint = |(room, (words, found)): (String, (usize, usize))| {
-        let limit = match room.starts_with("tests/") {
-            true => LIMIT_OF_TESTS,
+        let limit = match room.starts_with("tests/") || room == "docs/decisions" {
+            true => LIMIT_OF_RECORDS,
             false => LIMIT,
         };
         (words >= SHORTEST && found * 1000 > limit * words).then(|| {
@@ -127,7 +148,7 @@ fn rooms_in_dialect(tree: &Tree) -> Vec<Complaint> {
 }
 
 #[test]
-fn comments_use_field_terms() {
+fn comments_and_pages_use_field_terms() {
     kept(rooms_in_dialect);
     let plain = "// A request stands for the queue; is it what? `who` is code.\nlet url = \"https://who.example\";\n".repeat(40);
     let planted = format!("{plain}// Whoever asks is told, and nobody hears.\n");
@@ -138,5 +159,14 @@ fn comments_use_field_terms() {
             ("crates/stanchion-fair/src/lock.rs", &planted),
         ],
         "crates/stanchion-fair/src",
+    );
+    let plain =
+        "A request stands for the queue, see [the rules](who-asks.md). `who`\n```\nwho asks\n```\n"
+            .repeat(40);
+    let planted = format!("{plain}Whoever asks is told, and nobody hears.\n");
+    found(
+        rooms_in_dialect,
+        &[("docs/a.md", &plain), ("docs/b.md", &planted)],
+        "docs/b.md",
     );
 }

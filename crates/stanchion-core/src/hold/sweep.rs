@@ -307,10 +307,9 @@ pub(super) async fn persist(
 pub(super) fn served(core: &Holds, sync: &dyn Synchronizer, reply: &Reply) {
     if let [Reply::Bulk(grant), ..] = rest_of(reply)
         && sync.server_queue().is_some()
+        && let Some(client) = core.client.upgrade()
     {
-        if let Some(client) = core.client.upgrade() {
-            client.granted(sync, grant);
-        }
+        client.granted(sync, grant);
     }
 }
 
