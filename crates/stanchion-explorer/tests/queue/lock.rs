@@ -108,6 +108,7 @@ const RULES: Rules<Lock> = Rules {
     shares: false,
     holds_as_head: false,
     stay: &["fence"],
+    of_ended: &[],
 };
 
 fn held_by(world: &World<Client<Lock>>) -> usize {

@@ -171,6 +171,7 @@ fn permits<const PLAIN: bool>(
         shares: true,
         holds_as_head: false,
         stay: &["free"],
+        of_ended: &["held", "granted"],
     };
     let kinds = [1, 1, 2].map(Wants);
     let mut permits = super::configuration(scripts, &kinds, [1, drops], rules);

@@ -79,6 +79,7 @@ impl Kind for Side {
             word,
             not_after,
             began,
+            ..
         } = ask;
         match self {
             Write => call(
@@ -164,6 +165,7 @@ const RULES: Rules<Side> = Rules {
     shares: true,
     holds_as_head: false,
     stay: &[],
+    of_ended: &[],
 };
 
 /// The writers and the readers that hold.

@@ -249,6 +249,8 @@ impl<P: Parts> fmt::Debug for Queue<P> {
             })
             .collect();
         let moment = |(at, reason): &(Moment, Reason)| (at.micros(), *reason);
+        let kept =
+            (!self.kept.by_owner.is_empty()).then(|| (self.kept.restamp.micros(), self.kept.pause));
         f.debug_struct("Queue")
             .field("waiters", &waiters)
             .field("handing", &self.handing.map(index))
@@ -260,6 +262,7 @@ impl<P: Parts> fmt::Debug for Queue<P> {
             .field("grants", &self.grants)
             .field("refused", &self.refused)
             .field("outage_since", &self.outage_since.map(Moment::micros))
+            .field("kept", &kept)
             .finish_non_exhaustive()
     }
 }

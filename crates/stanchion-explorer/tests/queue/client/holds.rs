@@ -5,7 +5,8 @@ use stanchion_explorer::{Micros, Reply};
 
 use super::model::{Taken, Wanted};
 use super::{
-    Client, FAR, HAND_OFF, HAND_OFFS, Handing, Hold, Kind, LEASE_US, MS, RENEW, SILENCE, Step,
+    Ask, Client, FAR, GONE, HAND_OFF, HAND_OFFS, Handing, Hold, Kind, LEASE_US, MS, RENEW, SILENCE,
+    Step,
 };
 
 /// The end of a lease on the client's side, with the margin of P1.
@@ -28,30 +29,76 @@ impl<K: Kind> Client<K> {
 
     /// Ends a hold: that of the user, or one that its waiter has not taken.
     pub(super) fn release_hold(&mut self, step: &mut Step, owner: u64) {
-        let kind = self.kind;
-        let Some(hold) = self.hold_of(owner).filter(|it| it.valid_until > 0) else {
+        let Some(claimed) = self.end_hold(owner) else {
             return;
         };
-        (hold.valid_until, hold.renew_at) = (0, None);
-        let claimed = hold.claimed;
-        let until = hold.unanswered_until;
-        self.sweeps.extend(until.map(|at| (at, owner)));
-        if claimed && kind.is_handed_off() && self.hand_off(step, owner) {
+        if claimed && self.kind.is_handed_off() && self.hand_off(step, owner) {
             return;
         }
         self.release(step, owner, false);
         // With no waiter now or later, the end of the release changes nothing. This saves states.
         if self.waiters.is_empty() && self.acquires == 0 {
-            self.released(step, owner);
+            self.released(step, owner, &Reply::Nil);
         }
     }
 
+    /// Ends a hold on the client's side. Returns whether the user had it; `None` if it has ended before.
+    pub(super) fn end_hold(&mut self, owner: u64) -> Option<bool> {
+        let hold = self.hold_of(owner).filter(|it| it.valid_until > 0)?;
+        (hold.valid_until, hold.renew_at) = (0, None);
+        let (claimed, until) = (hold.claimed, hold.unanswered_until);
+        self.sweeps.extend(until.map(|at| (at, owner)));
+        Some(claimed)
+    }
+
     /// The release of a hold was answered.
-    pub(super) fn released(&mut self, step: &mut Step, owner: u64) {
+    pub(super) fn released(&mut self, step: &mut Step, owner: u64, reply: &Reply) {
+        self.served(step, reply);
         if let Some(hold) = self.hold_of(owner).map(|it| it.clone()) {
             let ended = self.ended(&hold);
             self.holds.retain(|it| it.owner != owner);
-            self.event(step, |it, cx| it.queue.freed(cx, &ended, End::Released));
+            let end = match *reply == Reply::Int(GONE) {
+                true => End::Unknown,
+                false => End::Released,
+            };
+            self.event(step, |it, cx| it.queue.freed(cx, &ended, end));
+        }
+    }
+
+    /// Passes a grant in the reply to a release on to its waiter.
+    pub(super) fn served(&mut self, step: &mut Step, reply: &Reply) {
+        if let Reply::Array(parts) = reply
+            && let [_, _, Reply::Bulk(grant)] = parts.as_slice()
+        {
+            self.message(step, &String::from_utf8_lossy(grant));
+        }
+    }
+
+    /// Returns whether a new waiter's first request can go with a release.
+    pub(super) fn goes_with(&self) -> bool {
+        let ask = Ask::default();
+        self.both.is_none() && self.kind.release_and_acquire("", &ask).is_some()
+    }
+
+    /// The outcome of a release that made the first request of `owner`, too. Without a reply the release is sent alone.
+    pub(super) fn released_and_answered(
+        &mut self,
+        step: &mut Step,
+        owner: u64,
+        reply: Option<Reply>,
+    ) {
+        let Some((from, _)) = self.both.take() else {
+            return;
+        };
+        match reply {
+            Some(Reply::Array(replies)) if replies.len() == 2 => {
+                self.released(step, from, &replies[0]);
+                self.answered(step, owner, false, &replies[1]);
+            }
+            _ => {
+                self.release(step, from, false);
+                self.unanswered(step, owner);
+            }
         }
     }
 

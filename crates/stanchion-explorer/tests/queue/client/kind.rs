@@ -24,18 +24,31 @@ pub(crate) trait Kind: Copy + Debug + 'static {
     fn hand_off(&self, _from: &str, _to: &str, _not_after: &str) -> Option<Call> {
         None
     }
+    /// Releases for one owner and makes the first request of another of the same process; `None` if the kind has no such script.
+    fn release_and_acquire(&self, _from: &str, _ask: &Ask) -> Option<Call> {
+        None
+    }
+    /// Returns whether the server keeps an entry for each waiter, not for each process.
+    fn keeps_waiters(&self) -> bool {
+        self.sharing() == Sharing::Queued
+    }
     fn is_handed_off(&self) -> bool {
         self.hand_off("", "", "").is_some()
     }
 }
 
 /// The parameters of a request.
+#[derive(Default)]
 pub(crate) struct Ask {
     pub(crate) owner: String,
     pub(crate) word: String,
     pub(crate) not_after: String,
     /// The start of the acquire.
     pub(crate) began: String,
+    /// The arrival of its entry, 0 without one.
+    pub(crate) arrived: u64,
+    /// True if the subscription to messages is confirmed.
+    pub(crate) hears: bool,
 }
 
 /// Makes the call of a script.

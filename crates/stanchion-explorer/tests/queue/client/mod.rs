@@ -42,6 +42,8 @@ const LEAVE: u64 = 5000;
 const TEND: u64 = 6000;
 /// A hand-off to the owner.
 const HAND_OFF: u64 = 7000;
+/// A release and the first request of the owner, in one.
+const BOTH: u64 = 8000;
 
 /// An operation of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub(crate) enum Op {
     /// Drops the waiter with this index.
     DropAcquire(usize),
     Release,
+    /// A release, and at the same moment an acquire.
+    ReleaseAndAcquire,
 }
 
 /// A client.
@@ -62,7 +66,7 @@ pub(crate) struct Client<K: Kind> {
     /// The number of acquires that the user does at the same time.
     tasks: usize,
     /// The acquires, and the drops of waiting acquires, that the user may still do.
-    acquires: u8,
+    pub(crate) acquires: u8,
     drops: u8,
     /// The number of owners so far.
     owners: u64,
@@ -73,6 +77,10 @@ pub(crate) struct Client<K: Kind> {
     waiters: Vec<Waiter>,
     holds: Vec<Hold>,
     handing: Option<Handing>,
+    /// The owner that a request in flight releases, and the one that it acquires for. The second is 0 before the request is sent.
+    both: Option<(u64, u64)>,
+    /// True once a subscription was cut, if the server keeps an entry for each waiter: others may then go first.
+    pub(crate) was_cut: bool,
     /// What the requests of an owner may have left on the server.
     debts: BTreeMap<u64, Owed>,
     /// Owners whose leftovers are removed a second time, because a request of theirs may run until then.
@@ -146,6 +154,9 @@ struct Hold {
     claimed: bool,
 }
 
+/// The reply to a release whose owner holds nothing.
+const GONE: i64 = -2;
+
 fn number(reply: &Reply) -> u64 {
     match reply {
         Reply::Int(n) => u64::try_from(*n).unwrap_or_default(),
@@ -186,6 +197,8 @@ impl<K: Kind> Client<K> {
             waiters: Vec::new(),
             holds: Vec::new(),
             handing: None,
+            both: None,
+            was_cut: false,
             debts: BTreeMap::new(),
             sweeps: Vec::new(),
             tend: None,
@@ -217,6 +230,17 @@ impl<K: Kind> Client<K> {
         let own = self.waiters.iter().filter_map(|it| it.owner);
         let all = self.debts.keys().copied().chain(own);
         all.map(|owner| self.wire(owner)).collect()
+    }
+
+    /// The channel for messages to this process.
+    pub(crate) fn channel(&self) -> String {
+        format!("base:{}", self.uuid)
+    }
+
+    /// The owners that have an entry, and their arrivals, as far as this process knows.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = (String, u64)> {
+        let owners = self.waiters.iter().filter_map(|it| it.owner);
+        owners.filter_map(|owner| Some((self.wire(owner), self.debts.get(&owner)?.arrived?)))
     }
 
     /// The owners that may have what they want, as the server may know: they hold, or a request of theirs is in flight.
@@ -326,12 +350,25 @@ impl<K: Kind> Client<K> {
                 }
             }
             Op::Release => {
-                let held = |it: &&Hold| it.claimed && it.valid_until > 0;
-                if let Some(owner) = self.holds.iter().find(held).map(|it| it.owner) {
+                if let Some(owner) = self.held() {
                     self.release_hold(step, owner);
                 }
             }
+            Op::ReleaseAndAcquire => {
+                self.acquires -= 1;
+                if let Some(owner) = self.held() {
+                    self.end_hold(owner);
+                    self.both = Some((owner, 0));
+                    self.join(step, step.now + MS - 1);
+                }
+            }
         }
+    }
+
+    /// The owner of a hold of the user.
+    fn held(&self) -> Option<u64> {
+        let held = |it: &&Hold| it.claimed && it.valid_until > 0;
+        self.holds.iter().find(held).map(|it| it.owner)
     }
 
     fn reply(&mut self, step: &mut Step, request: u64, reply: Option<Reply>) {
@@ -350,7 +387,9 @@ impl<K: Kind> Client<K> {
             (RENEW, reply) => self.renewed(step, owner, reply.as_ref()),
             (RELEASE, None) => self.release(step, owner, false),
             (LEAVE, None) => self.release(step, owner, true),
-            (RELEASE, Some(_)) => self.released(step, owner),
+            (RELEASE, Some(reply)) => self.released(step, owner, &reply),
+            (LEAVE, Some(reply)) => self.served(step, &reply),
+            (BOTH, reply) => self.released_and_answered(step, owner, reply),
             (HAND_OFF, reply) => self.handed_off(step, reply.as_ref()),
             _ => {}
         }
@@ -387,7 +426,7 @@ impl<K: Kind> Client<K> {
     }
 
     fn subscription(&self) -> Output {
-        Output::Subscribe(format!("base:{}", self.uuid))
+        Output::Subscribe(self.channel())
     }
 
     /// The next time at which the process does something by itself.
@@ -423,22 +462,35 @@ impl<K: Kind> Process for Client<K> {
         if held > 0 {
             ops.push(Op::Release);
         }
+        if held > 0 && self.acquires > 0 && self.waiters.len() < self.tasks && self.goes_with() {
+            ops.push(Op::ReleaseAndAcquire);
+        }
         ops
     }
 
-    /// Of a refusal: the time, the arrival, and whether the next poll is at random, and a response to a wake-up.
+    /// Of a refusal: the time, the arrival, whether the next poll is at random, and a response to a wake-up; and the holder, and whether the
+    /// entry had been removed.
     fn reads(&self, request: u64, reply: Reply) -> Option<Reply> {
         let refusal = |reply| match reply {
             Reply::Array(parts) if parts.len() > 5 => {
-                Reply::Array([0, 2, 4, 5].map(|at| parts[at].clone()).into())
+                let read = [0, 2, 4, 5, 6, 7].into_iter();
+                Reply::Array(read.filter_map(|at| parts.get(at).cloned()).collect())
             }
             reply => reply,
         };
         let (owner, kind) = (request % 1000, request / 1000 * 1000);
         match (kind, reply) {
-            // The content is not read, but the queue learns of the end of a hold.
-            (RELEASE, Reply::Int(_)) if self.holds.iter().any(|it| it.owner == owner) => {
-                Some(Reply::Nil)
+            // The queue learns of the end of a hold, and whether the server had it.
+            (RELEASE, Reply::Int(n)) if self.holds.iter().any(|it| it.owner == owner) => {
+                Some(if n == GONE {
+                    Reply::Int(GONE)
+                } else {
+                    Reply::Nil
+                })
+            }
+            (BOTH, Reply::Array(mut replies)) if replies.len() == 2 => {
+                replies[1] = refusal(replies[1].clone());
+                Some(Reply::Array(replies))
             }
             (RELEASE | LEAVE | TEND, Reply::Int(_)) => None,
             (_, Reply::Array(mut parts)) if matches!(parts.first(), Some(Reply::Bulk(_))) => {
@@ -458,6 +510,7 @@ impl<K: Kind> Process for Client<K> {
             Input::User(op) => self.user(&mut step, op),
             Input::Reply { request, reply } => self.reply(&mut step, request, Some(reply)),
             Input::Failed { request } => self.reply(&mut step, request, None),
+            Input::Message { .. } if self.queue.is_empty() => self.unheard = true,
             Input::Message { payload, .. } => self.message(&mut step, &payload),
             Input::Subscribed { .. } => {
                 self.subscribed = Subscribed::Confirmed;
@@ -465,6 +518,7 @@ impl<K: Kind> Process for Client<K> {
             }
             Input::Disconnected if self.subscribed == Subscribed::No => {}
             Input::Disconnected => {
+                self.was_cut = self.kind.keeps_waiters();
                 step.outputs.push(self.subscription());
                 let before = std::mem::replace(&mut self.subscribed, Subscribed::Sent);
                 if before == Subscribed::Confirmed {

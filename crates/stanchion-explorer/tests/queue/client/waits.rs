@@ -9,11 +9,11 @@ use stanchion_client::primitive::{Placed, Reason};
 use stanchion_explorer::{Micros, Output, Reply};
 
 use super::model::{Debt, Model, Taken, Wanted, moment};
-use super::{AGAIN, Ask, Client, FIRST, Kind, MS, SILENCE, Step, Subscribed, Waiter, number};
+use super::{AGAIN, Ask, BOTH, Client, FIRST, Kind, MS, SILENCE, Step, Subscribed, Waiter, number};
 
 /// Reads a refusal, cut as by [`Process::reads`].
 fn placed(parts: &[Reply]) -> Option<Placed> {
-    let [_, arrived, spread, told] = parts else {
+    let [_, arrived, spread, told, ..] = parts else {
         return None;
     };
     let parsed = |reply: &Reply| match reply {
@@ -99,10 +99,13 @@ impl<K: Kind> Client<K> {
         };
         let want = Wanted(self.kind);
         let place = self.event(step, |it, cx| it.queue.join(cx, want, owner, (), stay));
+        // The first request of a waiter is sent at once if each has an entry.
+        let own = self.kind.keeps_waiters().then_some(self.owners + 1);
+        self.owners = own.unwrap_or(self.owners);
         self.waiters.push(Waiter {
             place,
             began,
-            owner: None,
+            owner: own,
             asking: None,
         });
         if self.queue.must_wait(place) {
@@ -148,6 +151,7 @@ impl<K: Kind> Client<K> {
         let waiter = &mut self.waiters[index];
         (waiter.owner, waiter.asking) = (Some(owner), Some(now));
         let began = waiter.began.to_string();
+        let hears = self.subscribed == Subscribed::Confirmed;
         let arrived = self.debts.entry(owner).or_default().arrived;
         let word = match reason {
             _ if !first => "try",
@@ -164,27 +168,35 @@ impl<K: Kind> Client<K> {
             }
         };
         let kind = if arrived.is_none() { FIRST } else { AGAIN };
-        let call = self.kind.acquire(&Ask {
+        let ask = Ask {
             owner: self.wire(owner),
             word,
             not_after: (now + SILENCE).to_string(),
             began,
+            arrived: arrived.unwrap_or_default(),
+            hears,
+        };
+        let from = self.both.as_mut().filter(|(_, to)| *to == 0);
+        let from = from.map(|(from, to)| {
+            *to = owner;
+            *from
         });
-        self.send(step, kind, owner, call);
+        let both = from.and_then(|from| self.kind.release_and_acquire(&self.wire(from), &ask));
+        match both {
+            Some(call) => self.send(step, BOTH, owner, call),
+            None => self.send(step, kind, owner, self.kind.acquire(&ask)),
+        }
     }
 
     pub(super) fn message(&mut self, step: &mut Step, payload: &str) {
-        if self.queue.is_empty() {
-            self.unheard = true;
-            return;
-        }
         let heard = hear(payload.as_bytes());
         let mut parts = payload.split(' ').skip(2).map_while(|it| it.parse().ok());
         let numbers: [Micros; 3] = [(); 3].map(|()| parts.next().unwrap_or_default());
         let mut begun = None;
         self.event(step, |it, cx| {
             let mut queue = std::mem::take(&mut it.queue);
-            queue.message(cx, None, true, heard, |grant: Begin<'_, Model<K>>| {
+            let subscribed = it.subscribed == Subscribed::Confirmed;
+            queue.message(cx, None, subscribed, heard, |grant: Begin<'_, Model<K>>| {
                 let owner = match &grant.debt {
                     Some(debt) => Self::number_of(&debt.owner),
                     None => Self::number_of(grant.waiter.owner()),
@@ -225,8 +237,10 @@ impl<K: Kind> Client<K> {
                     true => self.begin_again(owner, number(reply), sent),
                     false => self.begin(owner, number(reply), sent, None),
                 };
+                let owed = self.debts.get(&owner);
+                let waited = owed.is_some_and(|it| it.arrived.is_some());
                 let other = self.event(step, |it, cx| {
-                    it.queue.acquired(cx, place, &hold, None, false)
+                    it.queue.acquired(cx, place, &hold, None, waited)
                 });
                 self.take(step, place, &hold);
                 if let Some(other) = other.filter(|other| other.owner != hold.owner) {
@@ -249,7 +263,11 @@ impl<K: Kind> Client<K> {
         };
         let owed = self.debts.entry(owner).or_default();
         owed.arrived = placed.map(|it| it.arrived).or(owed.arrived);
-        let has_entry = owed.arrived.is_some();
+        let has_entry = owed.arrived.is_some() && !self.kind.keeps_waiters();
+        let granted = match parts.get(4) {
+            Some(Reply::Bulk(owner)) if !owner.is_empty() => String::from_utf8(owner.clone()).ok(),
+            _ => None,
+        };
         let refused = Refused {
             ttl,
             placed,
@@ -258,8 +276,8 @@ impl<K: Kind> Client<K> {
                 owner: self.wire(owner),
             },
             has_entry,
-            granted: None,
-            forgotten: false,
+            granted,
+            forgotten: parts.get(5) == Some(&Reply::Int(1)),
             subscribed,
         };
         let stands = self.event(step, |it, cx| {
