@@ -74,7 +74,7 @@ impl Kind for Fair {
         call("renew", &["orders"], &[not_after, owner, LEASE])
     }
 
-    fn tend(&self) -> Call {
+    fn tend(&self, _sentry: &str) -> Call {
         with_queue("tend", &[])
     }
 
@@ -128,6 +128,9 @@ fn one_holder_and_one_queue(world: &World<Client<Fair>>) -> Result<(), String> {
     }
     let [held, queue, timeouts, waiters] =
         [&b"orders"[..], b"line", b"timeouts", b"waiters"].map(|key| world.server.content(key));
+    if holders > held.len() {
+        return Err("P1: a client holds, and the server has no holder".to_owned());
+    }
     if held.len() > 1 || held.iter().any(|(_, count)| count != "1") {
         return Err(format!("P6: the server has {held:?}"));
     }

@@ -15,7 +15,7 @@ macro_rules! lua {
     };
 }
 
-const SCRIPTS: [(&str, &str); 5] = [
+pub(crate) const SCRIPTS: [(&str, &str); 5] = [
     (
         "acquire",
         stanchion_client::in_line!(stanchion_client::minting!(lua!("acquire.lua"))),
@@ -34,9 +34,22 @@ const SCRIPTS: [(&str, &str); 5] = [
 
 /// A lock with the counter of its tokens. The lock's own key: no tokens, which saves states.
 #[derive(Clone, Copy, Debug)]
-struct Lock {
+pub(crate) struct Lock {
     fence: &'static str,
+    is_beside_redisson: bool,
 }
+
+/// A lock without tokens.
+pub(crate) const PLAIN: Lock = Lock {
+    fence: "orders",
+    is_beside_redisson: false,
+};
+
+/// The same, used by a client of Redisson's, too.
+pub(crate) const BESIDE_REDISSON: Lock = Lock {
+    is_beside_redisson: true,
+    ..PLAIN
+};
 
 impl Lock {
     fn keys(self) -> [&'static str; 4] {
@@ -77,8 +90,12 @@ impl Kind for Lock {
         call("renew", &["orders"], &[not_after, owner, LEASE])
     }
 
-    fn tend(&self) -> Call {
-        call("tend", &self.keys(), &["base", "PUBLISH", ""])
+    fn is_beside_redisson(&self) -> bool {
+        self.is_beside_redisson
+    }
+
+    fn tend(&self, sentry: &str) -> Call {
+        call("tend", &self.keys(), &["base", "PUBLISH", sentry])
     }
 
     fn hand_off(&self, from: &str, to: &str, not_after: &str) -> Option<Call> {
@@ -88,13 +105,17 @@ impl Kind for Lock {
 }
 
 fn lock(processes: usize, acquires: u8, drops: u8) -> Configuration<Client<Lock>> {
-    let kinds = [Lock { fence: "orders" }; 3];
+    let kinds = [PLAIN; 3];
     super::configuration(&SCRIPTS, &kinds[..processes], [acquires, drops], RULES)
 }
 
-const RULES: Rules<Lock> = Rules {
+pub(crate) const RULES: Rules<Lock> = Rules {
     always: one_holder,
-    starves: |world| held_by(world) == 0 && world.running().any(Client::waits),
+    starves: |world| {
+        // After a fault Redisson's clients wait for as long as their own rules say.
+        let counts = |it: &Client<Lock>| !it.is_redissons() || world.is_undisturbed();
+        held_by(world) == 0 && world.running().any(|it| it.waits() && counts(it))
+    },
     ends: |world| world.server.ttl(b"orders").map_or(0, i64::unsigned_abs),
     // A client that polls finds its grant at its next request.
     held_up: |world| {
@@ -122,6 +143,9 @@ fn one_holder(world: &World<Client<Lock>>) -> Result<(), String> {
         return Err(format!("P1: {holders} clients hold"));
     }
     let held = world.server.content(b"orders");
+    if holders > held.len() {
+        return Err("P1: a client holds, and the server has no holder".to_owned());
+    }
     if held.len() > 1 || held.iter().any(|(_, count)| count != "1") {
         return Err(format!("P6: the server has {held:?}"));
     }
@@ -177,7 +201,7 @@ fn with_tasks(drops: u8) -> Configuration<Client<Lock>> {
         holds_as_head: true,
         ..RULES
     };
-    let kinds = [Lock { fence: "orders" }; 2];
+    let kinds = [PLAIN; 2];
     let mut lock = super::configuration(&SCRIPTS, &kinds, [2, drops], rules);
     for process in &mut lock.processes {
         *process = process.clone().with_tasks(2);

@@ -7,6 +7,7 @@
 mod client;
 mod fair;
 mod lock;
+mod multilock;
 mod mutants;
 mod permits;
 mod rwlock;
@@ -95,19 +96,22 @@ fn quiet<K: Kind>(
         .flat_map(Client::waiting_owners)
         .collect();
     if faultless {
-        for (member, element) in world.server.content(b"line") {
+        let lines = left(world)
+            .into_iter()
+            .filter(|key| key.starts_with("line"));
+        for (member, element) in lines.flat_map(|key| world.server.content(key.as_bytes())) {
             let entry = if member.is_empty() { element } else { member };
-            let owner = entry.trim_end_matches(|c: char| "rR?".contains(c));
+            let owner = entry.trim_end_matches(|c: char| "rR+?".contains(c));
             let owner = owner.split('=').next().unwrap_or_default();
             if !waiting.iter().any(|it| it == owner) {
                 return Err(format!("P3: the entry {entry} has no waiter"));
             }
         }
     }
-    if waiting.is_empty() && !world.running().any(|it| it.holds(now)) {
+    if !world.running().any(|it| it.waits() || it.holds(now)) {
         // The notes about the queue may stay for a minute.
         let keys = left(world);
-        if faultless && keys.iter().any(|key| key != "wake") {
+        if faultless && keys.iter().any(|key| !key.starts_with("wake")) {
             return Err(format!(
                 "P3: no client wants anything, but {keys:?} are left"
             ));

@@ -131,7 +131,7 @@ impl Kind for Side {
         }
     }
 
-    fn tend(&self) -> Call {
+    fn tend(&self, _sentry: &str) -> Call {
         call("tend", &KEYS, &["base", "PUBLISH", "", PREFIX])
     }
 }

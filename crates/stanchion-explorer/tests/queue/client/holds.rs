@@ -1,6 +1,7 @@
 //! The life of a hold: it begins, is renewed, handed to another waiter, released or lost.
 
 use stanchion_client::local_queue::End;
+use stanchion_client::primitive::Reason;
 use stanchion_explorer::{Micros, Reply};
 
 use super::model::{Taken, Wanted};
@@ -61,7 +62,7 @@ impl<K: Kind> Client<K> {
                 true => End::Unknown,
                 false => End::Released,
             };
-            self.event(step, |it, cx| it.queue.freed(cx, &ended, end));
+            self.event(step, |it, cx| it.here().queue.freed(cx, &ended, end));
         }
     }
 
@@ -106,8 +107,8 @@ impl<K: Kind> Client<K> {
     pub(super) fn hand_off(&mut self, step: &mut Step, from: u64) -> bool {
         let want = Wanted(self.kind);
         let reserved = self.event(step, |it, cx| {
-            let (handed, _) = it.queue.hand_offs();
-            let place = (handed < HAND_OFFS).then(|| it.queue.reserve(cx, &want, false));
+            let (handed, _) = it.here().queue.hand_offs();
+            let place = (handed < HAND_OFFS).then(|| it.here().queue.reserve(cx, &want, false));
             Some((place.flatten()?, handed))
         });
         let Some((place, handed)) = reserved else {
@@ -144,6 +145,9 @@ impl<K: Kind> Client<K> {
     /// The outcome of a hand-off. Without a reply it is sent again.
     pub(super) fn handed_off(&mut self, step: &mut Step, reply: Option<&Reply>) {
         let Some(Reply::Int(code)) = reply else {
+            if K::CONFIRMS {
+                return self.not_handed(step);
+            }
             if let Some(handing) = &self.handing {
                 let owed = self.debts.entry(handing.to).or_default();
                 owed.unanswered_until = Some(handing.sent + SILENCE + 2 * MS);
@@ -171,22 +175,42 @@ impl<K: Kind> Client<K> {
                 begun.unanswered_until = owed.unanswered_until;
             }
             self.event(step, |it, cx| {
-                it.queue.hand_over(cx, place, hold, handed + 1);
+                it.here().queue.hand_over(cx, place, hold, handed + 1);
             });
             return;
         }
         // The sweep begins before the next waiter's request.
         self.settle(step, to);
         let ended = self.ended(&old);
-        let end = if *code == -1 {
-            End::Released
-        } else {
+        let end = if *code == GONE {
             End::Unknown
+        } else {
+            End::Released
         };
         self.event(step, |it, cx| {
-            it.queue.end_hand_off(cx, place, None);
-            it.queue.freed(cx, &ended, end);
+            it.here().queue.end_hand_off(cx, place, None);
+            it.here().queue.freed(cx, &ended, end);
         });
+    }
+
+    /// The hand-off of a permit was not answered. It is tried once: the permit is released instead.
+    fn not_handed(&mut self, step: &mut Step) {
+        let Some(Handing {
+            from,
+            to,
+            place,
+            sent,
+            ..
+        }) = self.handing.take()
+        else {
+            return;
+        };
+        self.sweep(step, to, Some(sent + SILENCE + 2 * MS));
+        self.event(step, |it, cx| {
+            it.here().queue.end_hand_off(cx, place, None);
+            it.here().queue.admit(Reason::Turn);
+        });
+        self.release(step, from, false);
     }
 
     pub(super) fn renew(&mut self, step: &mut Step, owner: u64) {
@@ -213,6 +237,7 @@ impl<K: Kind> Client<K> {
         };
         let hold = Hold {
             owner,
+            name: self.at,
             token,
             valid_until: until,
             renew_at,
@@ -246,6 +271,10 @@ impl<K: Kind> Client<K> {
         match reply {
             // The user sees the loss. The server has nothing left.
             Some(Reply::Array(items)) if items.contains(&Reply::Int(0)) => {
+                if self.kind.is_of_several() {
+                    // The others may be left.
+                    self.release(step, owner, true);
+                }
                 self.lose(step, owner);
             }
             Some(Reply::Array(_)) => {
@@ -261,7 +290,9 @@ impl<K: Kind> Client<K> {
         if let Some(hold) = self.hold_of(owner).map(|it| it.clone()) {
             let ended = self.ended(&hold);
             self.holds.retain(|it| it.owner != owner);
-            self.event(step, |it, cx| it.queue.freed(cx, &ended, End::Unknown));
+            self.event(step, |it, cx| {
+                it.here().queue.freed(cx, &ended, End::Unknown)
+            });
         }
     }
 }

@@ -1,26 +1,29 @@
 //! A client: the real local queue of `stanchion-core` in a model of what surrounds it, written after `acquire` and `hold`.
 //!
 //! [`Queue`] decides which waiter sends a request, and when. The model sends the requests, begins and renews holds, and cleans up after
-//! owners. It leaves out re-entry, Redisson's clients and jitter: a poll at a random moment happens at the latest moment. A woken task runs
-//! at once.
+//! owners. It leaves out re-entry and jitter: a poll at a random moment happens at the latest moment. A woken task runs at once. A process
+//! has a queue for each name of its kind; the event under way is about one of them (`Client::at`).
 //!
-//! `waits` is the loop of an acquire, `holds` the life of a hold, `model` the types that a queue stores, and
+//! `waits` is the loop of an acquire, `holds` the life of a hold, `redisson` another client in the place of a process, `model` the types that a queue stores, and
 //! `kind` what the kinds of synchronizers add.
 
 mod holds;
 mod kind;
 mod model;
+mod redisson;
 mod waits;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 
 use stanchion_client::local_queue::{Context, Queue, Turn};
-use stanchion_client::primitive::Reason;
+use stanchion_client::primitive::{Reason, Role};
 use stanchion_explorer::{Call, Input, Micros, Output, Process, Reply};
 
 pub(crate) use self::kind::{Ask, Kind, call};
 use self::model::{Model, Settings, moment, set_holds};
+use self::redisson::Redisson;
+pub(crate) use self::redisson::SCRIPTS as REDISSONS_SCRIPTS;
 
 pub(crate) const MS: Micros = 1000;
 /// The lease, in milliseconds.
@@ -70,10 +73,14 @@ pub(crate) struct Client<K: Kind> {
     drops: u8,
     /// The number of owners so far.
     owners: u64,
-    subscribed: Subscribed,
-    /// True if a message came while there was no waiter.
-    unheard: bool,
-    queue: Queue<Model<K>>,
+    /// A client of Redisson's, which has nothing of what follows.
+    redisson: Option<Redisson>,
+    /// The subscription to Redisson's releases.
+    relays: Subscribed,
+    /// One for each name.
+    lines: Vec<Line<K>>,
+    /// The name that the present event is about; 0 between events.
+    at: usize,
     waiters: Vec<Waiter>,
     holds: Vec<Hold>,
     handing: Option<Handing>,
@@ -91,6 +98,25 @@ pub(crate) struct Client<K: Kind> {
     timer: Option<Micros>,
 }
 
+/// The local queue of a name.
+#[derive(Clone, Debug)]
+struct Line<K: Kind> {
+    subscribed: Subscribed,
+    /// True if a message came while there was no waiter.
+    unheard: bool,
+    queue: Queue<Model<K>>,
+}
+
+impl<K: Kind> Default for Line<K> {
+    fn default() -> Self {
+        Self {
+            subscribed: Subscribed::No,
+            unheard: false,
+            queue: Queue::default(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subscribed {
     No,
@@ -101,6 +127,8 @@ enum Subscribed {
 /// A call that waits.
 #[derive(Clone)]
 struct Waiter {
+    /// The name in whose local queue it waits, and its place there.
+    name: usize,
     place: u64,
     began: Micros,
     /// The owner of its requests, once it has sent one and the queue has not taken the owner as its entry.
@@ -112,7 +140,7 @@ struct Waiter {
 impl Debug for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the place: the order of waiters shows it, and the number grows.
-        (self.began, self.owner, self.asking).fmt(f)
+        (self.began, self.owner, self.asking, self.name).fmt(f)
     }
 }
 
@@ -144,6 +172,8 @@ impl Debug for Handing {
 #[derive(Clone, Debug)]
 struct Hold {
     owner: u64,
+    /// The name in whose local queue it was acquired.
+    name: usize,
     token: u64,
     /// 0 once the user has released it.
     valid_until: Micros,
@@ -191,9 +221,10 @@ impl<K: Kind> Client<K> {
             acquires,
             drops,
             owners: 0,
-            subscribed: Subscribed::No,
-            unheard: false,
-            queue: Queue::default(),
+            redisson: None,
+            relays: Subscribed::No,
+            lines: vec![Line::default(); K::BASES.len()],
+            at: 0,
             waiters: Vec::new(),
             holds: Vec::new(),
             handing: None,
@@ -216,13 +247,33 @@ impl<K: Kind> Client<K> {
         Self { tasks, ..self }
     }
 
+    /// A client of Redisson's.
+    pub(crate) fn of_redisson(uuid: &'static str, kind: K, acquires: u8) -> Self {
+        let redisson = Some(Redisson::new(uuid));
+        Self {
+            redisson,
+            ..Self::new(uuid, kind, acquires, 0)
+        }
+    }
+
+    pub(crate) fn is_redissons(&self) -> bool {
+        self.redisson.is_some()
+    }
+
     pub(crate) fn waits(&self) -> bool {
-        !self.waiters.is_empty()
+        let redisson = self.redisson.as_ref();
+        !self.waiters.is_empty() || redisson.is_some_and(Redisson::waits)
+    }
+
+    /// The number of holds of the user.
+    pub(crate) fn held(&self, now: Micros) -> usize {
+        let held = |hold: &&Hold| hold.claimed && now < hold.valid_until;
+        self.holds.iter().filter(held).count()
     }
 
     pub(crate) fn holds(&self, now: Micros) -> bool {
-        let held = |hold: &Hold| hold.claimed && now < hold.valid_until;
-        self.holds.iter().any(held)
+        let redisson = self.redisson.as_ref();
+        self.held(now) > 0 || redisson.is_some_and(|it| it.holds(now))
     }
 
     /// The owners of the present acquires, and of the entry in the queue.
@@ -232,9 +283,22 @@ impl<K: Kind> Client<K> {
         all.map(|owner| self.wire(owner)).collect()
     }
 
-    /// The channel for messages to this process.
+    /// The channel for messages to this process about the present name.
     pub(crate) fn channel(&self) -> String {
-        format!("base:{}", self.uuid)
+        format!("{}:{}", K::BASES[self.at], self.uuid)
+    }
+
+    /// The local queue of the present name.
+    fn here(&mut self) -> &mut Line<K> {
+        &mut self.lines[self.at]
+    }
+
+    /// The name of the local queue with a waiter or a hold of `owner`.
+    fn name_of(&self, owner: u64) -> usize {
+        let asks = |it: &&Waiter| it.asking.is_some() && it.owner == Some(owner);
+        let waiter = self.waiters.iter().find(asks).map(|it| it.name);
+        let hold = self.holds.iter().find(|it| it.owner == owner);
+        waiter.or(hold.map(|it| it.name)).unwrap_or_default()
     }
 
     /// The owners that have an entry, and their arrivals, as far as this process knows.
@@ -274,12 +338,12 @@ impl<K: Kind> Client<K> {
             polls: self.polls,
         };
         let result = event(self, &settings);
-        if self.queue.is_empty() {
-            self.queue.rest();
+        if self.here().queue.is_empty() {
+            self.here().queue.rest();
         }
-        let effects = self.queue.take_effects().unwrap_or_default();
-        if self.queue.is_idle() {
-            self.queue.reset();
+        let effects = self.here().queue.take_effects().unwrap_or_default();
+        if self.here().queue.is_idle() {
+            self.here().queue.reset();
         }
         if let Some(debt) = effects.entry {
             self.settle_if_unused(step, Self::number_of(&debt.owner));
@@ -334,13 +398,15 @@ impl<K: Kind> Client<K> {
         match op {
             Op::Acquire => {
                 self.acquires -= 1;
+                self.at = self.kind.first_name();
                 // The server's clock is up to a millisecond ahead: later than all requests so far.
                 self.join(step, step.now + MS - 1);
             }
             Op::DropAcquire(index) => {
                 self.drops -= 1;
                 let waiter = self.waiters.remove(index);
-                let entry = self.event(step, |it, cx| it.queue.leave(cx, waiter.place));
+                self.at = waiter.name;
+                let entry = self.event(step, |it, cx| it.here().queue.leave(cx, waiter.place));
                 if let Some(entry) = entry {
                     self.settle(step, Self::number_of(&entry.owner));
                 }
@@ -350,13 +416,14 @@ impl<K: Kind> Client<K> {
                 }
             }
             Op::Release => {
-                if let Some(owner) = self.held() {
+                if let Some(owner) = self.held_owner() {
+                    self.at = self.name_of(owner);
                     self.release_hold(step, owner);
                 }
             }
             Op::ReleaseAndAcquire => {
                 self.acquires -= 1;
-                if let Some(owner) = self.held() {
+                if let Some(owner) = self.held_owner() {
                     self.end_hold(owner);
                     self.both = Some((owner, 0));
                     self.join(step, step.now + MS - 1);
@@ -366,7 +433,7 @@ impl<K: Kind> Client<K> {
     }
 
     /// The owner of a hold of the user.
-    fn held(&self) -> Option<u64> {
+    fn held_owner(&self) -> Option<u64> {
         let held = |it: &&Hold| it.claimed && it.valid_until > 0;
         self.holds.iter().find(held).map(|it| it.owner)
     }
@@ -374,6 +441,7 @@ impl<K: Kind> Client<K> {
     fn reply(&mut self, step: &mut Step, request: u64, reply: Option<Reply>) {
         let (owner, now) = (request % 1000, step.now);
         let kind = request - owner;
+        self.at = self.name_of(owner);
         let (reply, unfinished) = match reply.map(split) {
             Some((reply, unfinished)) => (Some(reply), unfinished),
             None => (None, (kind == TEND).then_some(250)),
@@ -402,11 +470,12 @@ impl<K: Kind> Client<K> {
             self.release(step, owner, true);
         }
         if self.tend.take_if(|at| *at <= now).is_some() {
-            self.send(step, TEND, 0, self.kind.tend());
+            self.send(step, TEND, 0, self.kind.tend(""));
         }
         let over = |it: &&Hold| it.valid_until > 0 && now >= it.valid_until;
         let over: Vec<_> = self.holds.iter().filter(over).cloned().collect();
         for hold in over {
+            self.at = hold.name;
             self.sweep(step, hold.owner, hold.unanswered_until);
             self.lose(step, hold.owner);
         }
@@ -420,8 +489,12 @@ impl<K: Kind> Client<K> {
         for owner in renewals {
             self.renew(step, owner);
         }
-        if self.queue.next_poll().is_some_and(|at| at <= moment(now)) {
-            self.event(step, |it, cx| it.queue.timer(cx));
+        for name in 0..self.lines.len() {
+            self.at = name;
+            let poll = self.here().queue.next_poll();
+            if poll.is_some_and(|at| at <= moment(now)) {
+                self.event(step, |it, cx| it.here().queue.timer(cx));
+            }
         }
     }
 
@@ -429,20 +502,67 @@ impl<K: Kind> Client<K> {
         Output::Subscribe(self.channel())
     }
 
+    /// The second channel of a relay.
+    fn mark() -> String {
+        format!("{}:stanchion", K::BASES[0])
+    }
+
+    /// Becomes the relay, or stops being it. A relay stays subscribed: the subscription of a client lasts for 3 s.
+    fn play(&mut self, step: &mut Step, role: Role) {
+        let channels = [K::BASES[0].to_owned(), Self::mark()];
+        match (role, self.relays) {
+            (Role::Take, Subscribed::No) => {
+                self.relays = Subscribed::Sent;
+                step.outputs.extend(channels.map(Output::Subscribe));
+            }
+            (Role::Leave, Subscribed::Confirmed) => {
+                self.relays = Subscribed::No;
+                let channels = channels.into_iter().rev();
+                step.outputs.extend(channels.map(Output::Unsubscribe));
+            }
+            _ => {}
+        }
+    }
+
+    /// A message on Redisson's channel: after a release of Redisson's the relay serves the queue.
+    fn message_for_all(&mut self, step: &mut Step, payload: &str) {
+        let is_redissons = payload.len() < 2 || !payload.starts_with('0');
+        if is_redissons && !self.waiters.is_empty() {
+            self.send(step, TEND, 0, self.kind.tend(self.uuid));
+        }
+    }
+
+    /// The name of the channel for messages to this process.
+    fn name_on(channel: &str) -> usize {
+        let base = channel.split(':').next();
+        let name = K::BASES.iter().position(|it| Some(*it) == base);
+        name.unwrap_or_default()
+    }
+
+    /// The subscription for the present name was cut.
+    fn disconnected(&mut self, step: &mut Step) {
+        if self.here().subscribed == Subscribed::No {
+            return;
+        }
+        step.outputs.push(self.subscription());
+        let before = std::mem::replace(&mut self.here().subscribed, Subscribed::Sent);
+        if before == Subscribed::Confirmed {
+            self.event(step, |it, _| it.here().queue.admit(Reason::Anew));
+        }
+    }
+
     /// The next time at which the process does something by itself.
     fn next(&self) -> Option<Micros> {
         // The timers of the world are whole milliseconds.
-        let poll = self
-            .queue
-            .next_poll()
-            .map(|at| at.micros().div_ceil(MS) * MS);
+        let polls = self.lines.iter().filter_map(|it| it.queue.next_poll());
+        let polls = polls.map(|at| at.micros().div_ceil(MS) * MS);
         let end = |it: &Hold| Some(it.valid_until).filter(|at| (1..FAR).contains(at));
         let holds = self
             .holds
             .iter()
             .filter_map(|it| it.renew_at.or_else(|| end(it)));
         let sweeps = self.sweeps.iter().map(|(at, _)| *at);
-        sweeps.chain(poll).chain(holds).chain(self.tend).min()
+        sweeps.chain(polls).chain(holds).chain(self.tend).min()
     }
 }
 
@@ -450,6 +570,9 @@ impl<K: Kind> Process for Client<K> {
     type Op = Op;
 
     fn ops(&self) -> Vec<Op> {
+        if let Some(redisson) = &self.redisson {
+            return redisson.ops(self.acquires > 0);
+        }
         let active = |it: &&Hold| it.claimed && it.valid_until > 0;
         let held = self.holds.iter().filter(active).count();
         let mut ops = Vec::new();
@@ -471,10 +594,20 @@ impl<K: Kind> Process for Client<K> {
     /// Of a refusal: the time, the arrival, whether the next poll is at random, and a response to a wake-up; and the holder, and whether the
     /// entry had been removed.
     fn reads(&self, request: u64, reply: Reply) -> Option<Reply> {
+        if self.is_redissons() {
+            return Some(reply);
+        }
         let refusal = |reply| match reply {
             Reply::Array(parts) if parts.len() > 5 => {
-                let read = [0, 2, 4, 5, 6, 7].into_iter();
-                Reply::Array(read.filter_map(|at| parts.get(at).cloned()).collect())
+                let read: &[usize] = match self.kind.is_of_several() {
+                    // The third part is the number of the busy name.
+                    true => &[0, 3, 5, 6, 2],
+                    // The fourth part is the role of the process.
+                    false if self.kind.is_beside_redisson() => &[0, 2, 4, 5, 3],
+                    false => &[0, 2, 4, 5, 6, 7],
+                };
+                let read = read.iter();
+                Reply::Array(read.filter_map(|at| parts.get(*at).cloned()).collect())
             }
             reply => reply,
         };
@@ -502,6 +635,10 @@ impl<K: Kind> Process for Client<K> {
     }
 
     fn step(&mut self, now: Micros, input: Input<Op>) -> Vec<Output> {
+        if let Some(redisson) = &mut self.redisson {
+            self.acquires -= u8::from(matches!(input, Input::User(Op::Acquire)));
+            return redisson.step(now, input);
+        }
         let mut step = Step {
             now,
             outputs: Vec::new(),
@@ -510,19 +647,35 @@ impl<K: Kind> Process for Client<K> {
             Input::User(op) => self.user(&mut step, op),
             Input::Reply { request, reply } => self.reply(&mut step, request, Some(reply)),
             Input::Failed { request } => self.reply(&mut step, request, None),
-            Input::Message { .. } if self.queue.is_empty() => self.unheard = true,
-            Input::Message { payload, .. } => self.message(&mut step, &payload),
-            Input::Subscribed { .. } => {
-                self.subscribed = Subscribed::Confirmed;
-                self.event(&mut step, |it, _| it.queue.admit(Reason::Anew));
+            Input::Message { channel, payload } if channel == K::BASES[0] => {
+                self.message_for_all(&mut step, &payload);
             }
-            Input::Disconnected if self.subscribed == Subscribed::No => {}
+            Input::Subscribed { channel } if channel == K::BASES[0] => {}
+            Input::Subscribed { channel } if channel == Self::mark() => {
+                self.relays = Subscribed::Confirmed;
+                self.event(&mut step, |it, _| it.here().queue.admit(Reason::Anew));
+            }
+            Input::Message { channel, payload } => {
+                self.at = Self::name_on(&channel);
+                if self.here().queue.is_empty() {
+                    self.here().unheard = true;
+                } else {
+                    self.message(&mut step, &payload);
+                }
+            }
+            Input::Subscribed { channel } => {
+                self.at = Self::name_on(&channel);
+                self.here().subscribed = Subscribed::Confirmed;
+                self.event(&mut step, |it, _| it.here().queue.admit(Reason::Anew));
+            }
             Input::Disconnected => {
                 self.was_cut = self.kind.keeps_waiters();
-                step.outputs.push(self.subscription());
-                let before = std::mem::replace(&mut self.subscribed, Subscribed::Sent);
-                if before == Subscribed::Confirmed {
-                    self.event(&mut step, |it, _| it.queue.admit(Reason::Anew));
+                for name in 0..self.lines.len() {
+                    self.at = name;
+                    self.disconnected(&mut step);
+                }
+                if std::mem::replace(&mut self.relays, Subscribed::No) != Subscribed::No {
+                    self.play(&mut step, Role::Take);
                 }
             }
             Input::Timer => {
@@ -530,6 +683,7 @@ impl<K: Kind> Process for Client<K> {
                 self.timer(&mut step);
             }
         }
+        self.at = 0;
         let next = self.next();
         if next != self.timer {
             self.timer = next;
