@@ -10,6 +10,7 @@ mod lock;
 mod multilock;
 mod mutants;
 mod permits;
+mod redisson;
 mod rwlock;
 
 use std::sync::Arc;
