@@ -7,6 +7,7 @@ use super::client::{Ask, Client, Kind, LEASE, call};
 use super::mutants::{are_killed, bounds};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+    finds_nothing_so_far,
 };
 
 macro_rules! lua {
@@ -216,7 +217,13 @@ fn two_tasks_in_a_process() {
 #[test]
 fn planted_errors_are_found() {
     let three = || fair(3, 1, 0);
-    let planted: [(&str, Configuration<Client<Fair>>, (Faults, u8), Edit); 8] = [
+    type Planted = (
+        &'static str,
+        Configuration<Client<Fair>>,
+        (Faults, u8),
+        Edit,
+    );
+    let planted: [Planted; 8] = [
         (
             "a release grants to no waiter",
             three(),
@@ -300,12 +307,6 @@ fn with_larger_bounds() {
             finds_nothing(&format!("{name}, {what}"), with_tasks(1), *faults, 0);
         }
     }
-    finds_nothing(
-        "fair lock, 2 processes with 2 tasks",
-        with_tasks(2),
-        NONE,
-        0,
-    );
 }
 
 #[test]
@@ -325,4 +326,14 @@ fn mutants_are_killed() {
         bounded
     };
     are_killed("fair lock", &sources, bounded, 1);
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn with_much_larger_bounds() {
+    let name = "fair lock, 2 processes with 2 tasks";
+    finds_nothing_so_far(name, with_tasks(2), NONE);
+    for (what, faults) in &FAULTS[..5] {
+        finds_nothing_so_far(&format!("{name}, {what}"), with_tasks(2), *faults);
+    }
 }

@@ -1,5 +1,7 @@
 //! The lock.
 
+use std::fmt::{self, Debug};
+
 use stanchion_client::primitive::Sharing;
 use stanchion_explorer::{Call, Configuration, World};
 
@@ -7,6 +9,7 @@ use super::client::{Ask, Client, Kind, LEASE, call};
 use super::mutants::{are_killed, bounds};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+    finds_nothing_so_far,
 };
 
 macro_rules! lua {
@@ -33,7 +36,7 @@ pub(crate) const SCRIPTS: [(&str, &str); 5] = [
 ];
 
 /// A lock with the counter of its tokens. The lock's own key: no tokens, which saves states.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Lock {
     fence: &'static str,
     is_beside_redisson: bool,
@@ -50,6 +53,12 @@ pub(crate) const BESIDE_REDISSON: Lock = Lock {
     is_beside_redisson: true,
     ..PLAIN
 };
+
+impl Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.fence)
+    }
+}
 
 impl Lock {
     fn keys(self) -> [&'static str; 4] {
@@ -213,10 +222,8 @@ fn with_tasks(drops: u8) -> Configuration<Client<Lock>> {
 fn two_tasks_in_each_process() {
     let name = "lock, 2 processes with 2 tasks";
     finds_nothing(name, with_tasks(0), NONE, 0);
-    for (what, faults) in [("a lost message", MESSAGE), ("a kill", KILL)] {
-        let name = format!("{name}, {what}");
-        finds_nothing(&name, with_tasks(0), faults, 0);
-    }
+    let name = format!("{name}, a kill");
+    finds_nothing(&name, with_tasks(0), KILL, 0);
 }
 
 #[test]
@@ -312,6 +319,7 @@ fn with_larger_bounds() {
     let name = "lock, 2 processes with 2 tasks";
     finds_nothing(&format!("{name}, drops"), with_tasks(1), NONE, 0);
     for (what, faults) in [
+        ("a lost message", MESSAGE),
         ("a message twice", TWICE),
         ("a stop", STOP),
         ("a cut", CUT),
@@ -378,4 +386,11 @@ fn mutants_are_killed() {
         bounded
     };
     are_killed("lock", &sources, bounded, 1);
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn with_much_larger_bounds() {
+    finds_nothing_so_far("lock, 3 processes, 2 acquires", lock(3, 2, 0), NONE);
+    finds_nothing_so_far("lock, 3 processes, drops, a cut", lock(3, 1, 1), CUT);
 }

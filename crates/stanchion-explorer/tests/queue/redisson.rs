@@ -4,7 +4,9 @@ use stanchion_explorer::Configuration;
 
 use super::client::{Client, REDISSONS_SCRIPTS};
 use super::lock::{BESIDE_REDISSON, Lock, RULES, SCRIPTS};
-use super::{CUT, Edit, Faults, KILL, MESSAGE, NONE, STOP, TWICE, finds, finds_nothing};
+use super::{
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, STOP, TWICE, finds, finds_nothing, finds_nothing_so_far,
+};
 
 /// Of version 4, as Redisson's are.
 const REDISSON: &str = "cccccccc-cccc-4ccc-8ccc-cccccccccccc";
@@ -74,17 +76,18 @@ fn planted_errors_are_found() {
 fn with_larger_bounds() {
     let name = "lock, a process beside Redisson, 2 acquires";
     finds_nothing(name, beside_redisson(2, 2, 0), NONE, 0);
-    let name = "lock, 2 processes beside Redisson";
-    finds_nothing(name, beside_redisson(3, 1, 0), NONE, 0);
-    for (what, faults) in FAULTS {
-        finds_nothing(
-            &format!("{name}, {what}"),
-            beside_redisson(3, 1, 0),
-            faults,
-            0,
-        );
-    }
     let edit = ("tell_first(yield_ms)", "0");
     let what = "the head does not poll after a turn of Redisson's clients";
     finds(what, beside_redisson(3, 1, 0), (STOP, 0), &[edit]);
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn with_much_larger_bounds() {
+    let name = "lock, 2 processes beside Redisson";
+    finds_nothing_so_far(name, beside_redisson(3, 1, 0), NONE);
+    for (what, faults) in FAULTS {
+        let name = format!("{name}, {what}");
+        finds_nothing_so_far(&name, beside_redisson(3, 1, 0), faults);
+    }
 }

@@ -7,6 +7,7 @@ use super::client::{Ask, Client, Kind, LEASE, call};
 use super::mutants::{are_killed, bounds};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+    finds_nothing_so_far,
 };
 
 macro_rules! lua {
@@ -299,4 +300,13 @@ fn mutants_are_killed() {
         bounded
     };
     are_killed("read-write lock", &sources, bounded, 1);
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn with_much_larger_bounds() {
+    for side in ["r", "R"] {
+        let name = format!("read-write lock, {side}, 2 acquires");
+        finds_nothing_so_far(&name, rwlock(side, 2, 0), NONE);
+    }
 }

@@ -251,8 +251,11 @@ impl<P: Parts> fmt::Debug for Queue<P> {
         let moment = |(at, reason): &(Moment, Reason)| (at.micros(), *reason);
         let kept =
             (!self.kept.by_owner.is_empty()).then(|| (self.kept.restamp.micros(), self.kept.pause));
-        f.debug_struct("Queue")
-            .field("waiters", &waiters)
+        let mut text = f.debug_struct("Queue");
+        if let Some(kept) = kept {
+            text.field("kept", &kept);
+        }
+        text.field("waiters", &waiters)
             .field("handing", &self.handing.map(index))
             .field("holder", &self.holder)
             .field("handed", &self.handed)
@@ -262,7 +265,6 @@ impl<P: Parts> fmt::Debug for Queue<P> {
             .field("grants", &self.grants)
             .field("refused", &self.refused)
             .field("outage_since", &self.outage_since.map(Moment::micros))
-            .field("kept", &kept)
             .finish_non_exhaustive()
     }
 }

@@ -291,7 +291,7 @@ impl<K: Kind> Client<K> {
             let ended = self.ended(&hold);
             self.holds.retain(|it| it.owner != owner);
             self.event(step, |it, cx| {
-                it.here().queue.freed(cx, &ended, End::Unknown)
+                it.here().queue.freed(cx, &ended, End::Unknown);
             });
         }
     }

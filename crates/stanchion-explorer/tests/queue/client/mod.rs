@@ -4,24 +4,26 @@
 //! owners. It leaves out re-entry and jitter: a poll at a random moment happens at the latest moment. A woken task runs at once. A process
 //! has a queue for each name of its kind; the event under way is about one of them (`Client::at`).
 //!
-//! `waits` is the loop of an acquire, `holds` the life of a hold, `redisson` another client in the place of a process, `model` the types that a queue stores, and
-//! `kind` what the kinds of synchronizers add.
+//! `process` has the inputs, `waits` the loop of an acquire, `holds` the life of a hold, `line` the local queues by name, `model` the types
+//! that a queue stores, `kind` what the kinds of synchronizers add, and `redisson` another client in the place of a process.
 
 mod holds;
 mod kind;
+mod line;
 mod model;
+mod process;
 mod redisson;
 mod waits;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 
-use stanchion_client::local_queue::{Context, Queue, Turn};
-use stanchion_client::primitive::{Reason, Role};
-use stanchion_explorer::{Call, Input, Micros, Output, Process, Reply};
+use stanchion_client::local_queue::{Context, Turn};
+use stanchion_explorer::{Call, Micros, Output, Reply};
 
 pub(crate) use self::kind::{Ask, Kind, call};
-use self::model::{Model, Settings, moment, set_holds};
+use self::line::{Line, Subscribed};
+use self::model::{Settings, moment, set_holds};
 use self::redisson::Redisson;
 pub(crate) use self::redisson::SCRIPTS as REDISSONS_SCRIPTS;
 
@@ -60,7 +62,7 @@ pub(crate) enum Op {
 }
 
 /// A client.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Client<K: Kind> {
     uuid: &'static str,
     pub(crate) kind: K,
@@ -96,32 +98,6 @@ pub(crate) struct Client<K: Kind> {
     tend: Option<Micros>,
     /// The present time of the timer.
     timer: Option<Micros>,
-}
-
-/// The local queue of a name.
-#[derive(Clone, Debug)]
-struct Line<K: Kind> {
-    subscribed: Subscribed,
-    /// True if a message came while there was no waiter.
-    unheard: bool,
-    queue: Queue<Model<K>>,
-}
-
-impl<K: Kind> Default for Line<K> {
-    fn default() -> Self {
-        Self {
-            subscribed: Subscribed::No,
-            unheard: false,
-            queue: Queue::default(),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subscribed {
-    No,
-    Sent,
-    Confirmed,
 }
 
 /// A call that waits.
@@ -298,7 +274,9 @@ impl<K: Kind> Client<K> {
         let asks = |it: &&Waiter| it.asking.is_some() && it.owner == Some(owner);
         let waiter = self.waiters.iter().find(asks).map(|it| it.name);
         let hold = self.holds.iter().find(|it| it.owner == owner);
-        waiter.or(hold.map(|it| it.name)).unwrap_or_default()
+        waiter
+            .or_else(|| hold.map(|it| it.name))
+            .unwrap_or_default()
     }
 
     /// The owners that have an entry, and their arrivals, as far as this process knows.
@@ -476,7 +454,11 @@ impl<K: Kind> Client<K> {
         let over: Vec<_> = self.holds.iter().filter(over).cloned().collect();
         for hold in over {
             self.at = hold.name;
-            self.sweep(step, hold.owner, hold.unanswered_until);
+            // A request in flight may have been granted to the same owner: its waiter cleans up.
+            let asks = |it: &Waiter| it.asking.is_some() && it.owner == Some(hold.owner);
+            if !self.waiters.iter().any(asks) {
+                self.sweep(step, hold.owner, hold.unanswered_until);
+            }
             self.lose(step, hold.owner);
         }
         let renews = |it: &&Hold| it.renew_at.is_some_and(|at| at <= now);
@@ -498,59 +480,6 @@ impl<K: Kind> Client<K> {
         }
     }
 
-    fn subscription(&self) -> Output {
-        Output::Subscribe(self.channel())
-    }
-
-    /// The second channel of a relay.
-    fn mark() -> String {
-        format!("{}:stanchion", K::BASES[0])
-    }
-
-    /// Becomes the relay, or stops being it. A relay stays subscribed: the subscription of a client lasts for 3 s.
-    fn play(&mut self, step: &mut Step, role: Role) {
-        let channels = [K::BASES[0].to_owned(), Self::mark()];
-        match (role, self.relays) {
-            (Role::Take, Subscribed::No) => {
-                self.relays = Subscribed::Sent;
-                step.outputs.extend(channels.map(Output::Subscribe));
-            }
-            (Role::Leave, Subscribed::Confirmed) => {
-                self.relays = Subscribed::No;
-                let channels = channels.into_iter().rev();
-                step.outputs.extend(channels.map(Output::Unsubscribe));
-            }
-            _ => {}
-        }
-    }
-
-    /// A message on Redisson's channel: after a release of Redisson's the relay serves the queue.
-    fn message_for_all(&mut self, step: &mut Step, payload: &str) {
-        let is_redissons = payload.len() < 2 || !payload.starts_with('0');
-        if is_redissons && !self.waiters.is_empty() {
-            self.send(step, TEND, 0, self.kind.tend(self.uuid));
-        }
-    }
-
-    /// The name of the channel for messages to this process.
-    fn name_on(channel: &str) -> usize {
-        let base = channel.split(':').next();
-        let name = K::BASES.iter().position(|it| Some(*it) == base);
-        name.unwrap_or_default()
-    }
-
-    /// The subscription for the present name was cut.
-    fn disconnected(&mut self, step: &mut Step) {
-        if self.here().subscribed == Subscribed::No {
-            return;
-        }
-        step.outputs.push(self.subscription());
-        let before = std::mem::replace(&mut self.here().subscribed, Subscribed::Sent);
-        if before == Subscribed::Confirmed {
-            self.event(step, |it, _| it.here().queue.admit(Reason::Anew));
-        }
-    }
-
     /// The next time at which the process does something by itself.
     fn next(&self) -> Option<Micros> {
         // The timers of the world are whole milliseconds.
@@ -563,132 +492,5 @@ impl<K: Kind> Client<K> {
             .filter_map(|it| it.renew_at.or_else(|| end(it)));
         let sweeps = self.sweeps.iter().map(|(at, _)| *at);
         sweeps.chain(polls).chain(holds).chain(self.tend).min()
-    }
-}
-
-impl<K: Kind> Process for Client<K> {
-    type Op = Op;
-
-    fn ops(&self) -> Vec<Op> {
-        if let Some(redisson) = &self.redisson {
-            return redisson.ops(self.acquires > 0);
-        }
-        let active = |it: &&Hold| it.claimed && it.valid_until > 0;
-        let held = self.holds.iter().filter(active).count();
-        let mut ops = Vec::new();
-        if self.acquires > 0 && self.waiters.len() + held < self.tasks {
-            ops.push(Op::Acquire);
-        }
-        if self.drops > 0 {
-            ops.extend((0..self.waiters.len()).map(Op::DropAcquire));
-        }
-        if held > 0 {
-            ops.push(Op::Release);
-        }
-        if held > 0 && self.acquires > 0 && self.waiters.len() < self.tasks && self.goes_with() {
-            ops.push(Op::ReleaseAndAcquire);
-        }
-        ops
-    }
-
-    /// Of a refusal: the time, the arrival, whether the next poll is at random, and a response to a wake-up; and the holder, and whether the
-    /// entry had been removed.
-    fn reads(&self, request: u64, reply: Reply) -> Option<Reply> {
-        if self.is_redissons() {
-            return Some(reply);
-        }
-        let refusal = |reply| match reply {
-            Reply::Array(parts) if parts.len() > 5 => {
-                let read: &[usize] = match self.kind.is_of_several() {
-                    // The third part is the number of the busy name.
-                    true => &[0, 3, 5, 6, 2],
-                    // The fourth part is the role of the process.
-                    false if self.kind.is_beside_redisson() => &[0, 2, 4, 5, 3],
-                    false => &[0, 2, 4, 5, 6, 7],
-                };
-                let read = read.iter();
-                Reply::Array(read.filter_map(|at| parts.get(*at).cloned()).collect())
-            }
-            reply => reply,
-        };
-        let (owner, kind) = (request % 1000, request / 1000 * 1000);
-        match (kind, reply) {
-            // The queue learns of the end of a hold, and whether the server had it.
-            (RELEASE, Reply::Int(n)) if self.holds.iter().any(|it| it.owner == owner) => {
-                Some(if n == GONE {
-                    Reply::Int(GONE)
-                } else {
-                    Reply::Nil
-                })
-            }
-            (BOTH, Reply::Array(mut replies)) if replies.len() == 2 => {
-                replies[1] = refusal(replies[1].clone());
-                Some(Reply::Array(replies))
-            }
-            (RELEASE | LEAVE | TEND, Reply::Int(_)) => None,
-            (_, Reply::Array(mut parts)) if matches!(parts.first(), Some(Reply::Bulk(_))) => {
-                parts[2] = refusal(parts[2].clone());
-                Some(Reply::Array(parts))
-            }
-            (_, reply) => Some(refusal(reply)),
-        }
-    }
-
-    fn step(&mut self, now: Micros, input: Input<Op>) -> Vec<Output> {
-        if let Some(redisson) = &mut self.redisson {
-            self.acquires -= u8::from(matches!(input, Input::User(Op::Acquire)));
-            return redisson.step(now, input);
-        }
-        let mut step = Step {
-            now,
-            outputs: Vec::new(),
-        };
-        match input {
-            Input::User(op) => self.user(&mut step, op),
-            Input::Reply { request, reply } => self.reply(&mut step, request, Some(reply)),
-            Input::Failed { request } => self.reply(&mut step, request, None),
-            Input::Message { channel, payload } if channel == K::BASES[0] => {
-                self.message_for_all(&mut step, &payload);
-            }
-            Input::Subscribed { channel } if channel == K::BASES[0] => {}
-            Input::Subscribed { channel } if channel == Self::mark() => {
-                self.relays = Subscribed::Confirmed;
-                self.event(&mut step, |it, _| it.here().queue.admit(Reason::Anew));
-            }
-            Input::Message { channel, payload } => {
-                self.at = Self::name_on(&channel);
-                if self.here().queue.is_empty() {
-                    self.here().unheard = true;
-                } else {
-                    self.message(&mut step, &payload);
-                }
-            }
-            Input::Subscribed { channel } => {
-                self.at = Self::name_on(&channel);
-                self.here().subscribed = Subscribed::Confirmed;
-                self.event(&mut step, |it, _| it.here().queue.admit(Reason::Anew));
-            }
-            Input::Disconnected => {
-                self.was_cut = self.kind.keeps_waiters();
-                for name in 0..self.lines.len() {
-                    self.at = name;
-                    self.disconnected(&mut step);
-                }
-                if std::mem::replace(&mut self.relays, Subscribed::No) != Subscribed::No {
-                    self.play(&mut step, Role::Take);
-                }
-            }
-            Input::Timer => {
-                self.timer = None;
-                self.timer(&mut step);
-            }
-        }
-        self.at = 0;
-        let next = self.next();
-        if next != self.timer {
-            self.timer = next;
-            step.outputs.push(Output::Timer(next));
-        }
-        step.outputs
     }
 }

@@ -5,7 +5,8 @@
 
 use stanchion_explorer::{Input, Micros, Output, Reply};
 
-use super::{LEASE, LEASE_US, MS, Op, Subscribed, call};
+use super::line::Subscribed;
+use super::{LEASE, LEASE_US, MS, Op, call};
 
 pub(crate) const SCRIPTS: [(&str, &str); 3] = [
     (

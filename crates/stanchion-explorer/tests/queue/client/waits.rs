@@ -8,8 +8,9 @@ use stanchion_client::local_queue::{Begin, Refused, Stay, Turn, hear};
 use stanchion_client::primitive::{Placed, Reason, Role};
 use stanchion_explorer::{Micros, Output, Reply};
 
+use super::line::Subscribed;
 use super::model::{Debt, Model, Taken, Wanted, moment};
-use super::{AGAIN, Ask, BOTH, Client, FIRST, Kind, MS, SILENCE, Step, Subscribed, Waiter, number};
+use super::{AGAIN, Ask, BOTH, Client, FIRST, Kind, MS, SILENCE, Step, Waiter, number};
 
 /// Reads a refusal, cut as by [`Process::reads`].
 fn placed(parts: &[Reply]) -> Option<Placed> {
