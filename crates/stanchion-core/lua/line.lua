@@ -295,10 +295,12 @@ local function stand(entry, us, ttl, arrived, window, hears, ask)
     ahead, left = first(), left - 1
   end
   local head = ahead == entry
-  window = window and head
+  local second = window and not head and call('ZRANGE', line, 1, 1)[1] == entry
+  window = window and (head or second)
   if window then
-    -- The name is left to Redisson's clients, or to a process that was notified and is about to try.
-    look = turn == '0' and 2 * yield_ms or try_ms
+    -- The name is left to Redisson's clients, or to a process that was notified and is about to try. That process may die before it does, so
+    -- the next one polls after it.
+    look = (turn == '0' and 2 * yield_ms or try_ms) + (second and try_ms or 0)
   elseif head and ttl ~= -2 then
     if look < 0 or look > poll_ms then look = poll_ms end
   elseif ask == 'look' and ttl >= 0 and ttl <= granted_ms and call('HGET', wake, 'watcher') == owner_of(entry) then

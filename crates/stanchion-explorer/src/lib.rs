@@ -145,6 +145,9 @@ pub type Always<P> = Arc<dyn Fn(&World<P>) -> Result<(), String>>;
 /// so many milliseconds in which the users do nothing and no fault occurs.
 pub type Quiet<P> = Arc<dyn Fn(&World<P>, &mut dyn FnMut(u64) -> World<P>) -> Result<(), String>>;
 
+/// A rule for each step: the states before and after it.
+pub type Change<P> = Arc<dyn Fn(&World<P>, &World<P>) -> Result<(), String>>;
+
 /// A small system, the bounds within which it is explored, and its rules.
 #[derive(Clone)]
 pub struct Configuration<P: Process> {
@@ -163,6 +166,8 @@ pub struct Configuration<P: Process> {
     pub deadlines: u8,
     /// The rule for each state. The explorer itself checks that tokens rise.
     pub always: Always<P>,
+    /// The rule for each step, also for those of the time that a rule for quiet states lets pass.
+    pub change: Change<P>,
     /// The rule for quiet states.
     pub quiet: Quiet<P>,
     /// The number of states after which the exploration stops unfinished.

@@ -65,6 +65,7 @@ impl Runner {
             allowed: configuration.faults,
             faults: configuration.faults,
             deadlines: configuration.deadlines,
+            allowed_deadlines: configuration.deadlines,
             last_token: 0,
             grants: 0,
             violation: None,

@@ -67,6 +67,7 @@ pub fn explore<P: Process>(configuration: &Configuration<P>) -> Report {
             report.steps += 1;
             let mut next = world.clone();
             next.apply(&mut runner, &what);
+            next.judge(&configuration.change, &world);
             let is_new = visited.insert(next.identity(&runner));
             if !is_new && next.violation.is_none() {
                 continue;
@@ -109,12 +110,13 @@ fn check<P: Process>(
     let mut later = |millis| {
         let mut world = world.clone();
         runner.log(|| format!("-- without a fault, {millis} ms later:"));
-        world.settle(runner, millis);
+        world.settle(runner, &configuration.change, millis);
         late = late.take().or_else(|| world.violation.clone());
         world
     };
-    (configuration.quiet)(world, &mut later)?;
-    late.map_or(Ok(()), Err)
+    let verdict = (configuration.quiet)(world, &mut later);
+    // A step that broke a rule ended the time before its end, and is the cause.
+    late.map_or(verdict, Err)
 }
 
 /// Returns the numbers of the steps that lead to a state.

@@ -8,7 +8,7 @@ use stanchion_embedded::explore::Snapshot;
 
 use crate::runner::{Runner, call_text, name, readable, text};
 use crate::steps::Step;
-use crate::{Call, Faults, Input, Micros, Output, Process, START};
+use crate::{Call, Change, Faults, Input, Micros, Output, Process, START};
 
 /// One state of a system.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct World<P> {
     pub faults: Faults,
     /// The number of jumps of the clock that are left.
     pub(crate) deadlines: u8,
+    /// The number of jumps at the start.
+    pub(crate) allowed_deadlines: u8,
     /// The token of the last grant to a user.
     pub(crate) last_token: u64,
     /// The number of grants to users so far, which does not distinguish states.
@@ -142,6 +144,12 @@ impl<P: Process> World<P> {
     #[must_use]
     pub fn is_undisturbed(&self) -> bool {
         self.faults == self.allowed && self.client_now() == START
+    }
+
+    /// Returns whether the clock has jumped, perhaps with something in flight.
+    #[must_use]
+    pub fn has_jumped(&self) -> bool {
+        self.deadlines < self.allowed_deadlines
     }
 
     /// Returns whether no user can do anything any more.
@@ -267,13 +275,25 @@ impl<P: Process> World<P> {
         }
     }
 
-    /// Lets time pass without a fault and without the users, until `millis` have passed.
-    pub(crate) fn settle(&mut self, runner: &mut Runner, millis: u64) {
+    /// Applies the rule for a step that led here from `before`.
+    pub(crate) fn judge(&mut self, rule: &Change<P>, before: &Self) {
+        if self.violation.is_none() {
+            self.violation = rule(before, self).err();
+        }
+    }
+
+    /// Lets time pass without a fault and without the users, until `millis` have passed. Ends at a broken rule.
+    pub(crate) fn settle(&mut self, runner: &mut Runner, rule: &Change<P>, millis: u64) {
         let until = self.now + millis * 1000;
         // A bound, should two processes send requests to each other without an end.
         for _ in 0..5_000 {
             if let Some(step) = self.network_steps().first() {
+                let before = self.clone();
                 self.apply(runner, step);
+                self.judge(rule, &before);
+                if self.violation.is_some() {
+                    return;
+                }
             } else if self.next_deadline().is_some_and(|at| at <= until) {
                 self.advance(runner);
             } else {

@@ -1,5 +1,7 @@
 //! The lock.
 
+use std::fmt::{self, Debug};
+
 use stanchion_client::primitive::Sharing;
 use stanchion_explorer::{Call, Configuration, World};
 
@@ -7,6 +9,7 @@ use super::client::{Ask, Client, Kind, LEASE, call};
 use super::mutants::{are_killed, bounds};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+    finds_nothing_so_far,
 };
 
 macro_rules! lua {
@@ -15,7 +18,7 @@ macro_rules! lua {
     };
 }
 
-const SCRIPTS: [(&str, &str); 5] = [
+pub(crate) const SCRIPTS: [(&str, &str); 5] = [
     (
         "acquire",
         stanchion_client::in_line!(stanchion_client::minting!(lua!("acquire.lua"))),
@@ -33,9 +36,28 @@ const SCRIPTS: [(&str, &str); 5] = [
 ];
 
 /// A lock with the counter of its tokens. The lock's own key: no tokens, which saves states.
-#[derive(Clone, Copy, Debug)]
-struct Lock {
+#[derive(Clone, Copy)]
+pub(crate) struct Lock {
     fence: &'static str,
+    is_beside_redisson: bool,
+}
+
+/// A lock without tokens.
+pub(crate) const PLAIN: Lock = Lock {
+    fence: "orders",
+    is_beside_redisson: false,
+};
+
+/// The same, used by a client of Redisson's, too.
+pub(crate) const BESIDE_REDISSON: Lock = Lock {
+    is_beside_redisson: true,
+    ..PLAIN
+};
+
+impl Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.fence)
+    }
 }
 
 impl Lock {
@@ -77,8 +99,12 @@ impl Kind for Lock {
         call("renew", &["orders"], &[not_after, owner, LEASE])
     }
 
-    fn tend(&self) -> Call {
-        call("tend", &self.keys(), &["base", "PUBLISH", ""])
+    fn is_beside_redisson(&self) -> bool {
+        self.is_beside_redisson
+    }
+
+    fn tend(&self, sentry: &str) -> Call {
+        call("tend", &self.keys(), &["base", "PUBLISH", sentry])
     }
 
     fn hand_off(&self, from: &str, to: &str, not_after: &str) -> Option<Call> {
@@ -88,13 +114,17 @@ impl Kind for Lock {
 }
 
 fn lock(processes: usize, acquires: u8, drops: u8) -> Configuration<Client<Lock>> {
-    let kinds = [Lock { fence: "orders" }; 3];
+    let kinds = [PLAIN; 3];
     super::configuration(&SCRIPTS, &kinds[..processes], [acquires, drops], RULES)
 }
 
-const RULES: Rules<Lock> = Rules {
+pub(crate) const RULES: Rules<Lock> = Rules {
     always: one_holder,
-    starves: |world| held_by(world) == 0 && world.running().any(Client::waits),
+    starves: |world| {
+        // After a fault Redisson's clients wait for as long as their own rules say.
+        let counts = |it: &Client<Lock>| !it.is_redissons() || world.is_undisturbed();
+        held_by(world) == 0 && world.running().any(|it| it.waits() && counts(it))
+    },
     ends: |world| world.server.ttl(b"orders").map_or(0, i64::unsigned_abs),
     // A client that polls finds its grant at its next request.
     held_up: |world| {
@@ -108,6 +138,7 @@ const RULES: Rules<Lock> = Rules {
     shares: false,
     holds_as_head: false,
     stay: &["fence"],
+    of_ended: &[],
 };
 
 fn held_by(world: &World<Client<Lock>>) -> usize {
@@ -121,6 +152,9 @@ fn one_holder(world: &World<Client<Lock>>) -> Result<(), String> {
         return Err(format!("P1: {holders} clients hold"));
     }
     let held = world.server.content(b"orders");
+    if holders > held.len() {
+        return Err("P1: a client holds, and the server has no holder".to_owned());
+    }
     if held.len() > 1 || held.iter().any(|(_, count)| count != "1") {
         return Err(format!("P6: the server has {held:?}"));
     }
@@ -176,7 +210,7 @@ fn with_tasks(drops: u8) -> Configuration<Client<Lock>> {
         holds_as_head: true,
         ..RULES
     };
-    let kinds = [Lock { fence: "orders" }; 2];
+    let kinds = [PLAIN; 2];
     let mut lock = super::configuration(&SCRIPTS, &kinds, [2, drops], rules);
     for process in &mut lock.processes {
         *process = process.clone().with_tasks(2);
@@ -188,10 +222,8 @@ fn with_tasks(drops: u8) -> Configuration<Client<Lock>> {
 fn two_tasks_in_each_process() {
     let name = "lock, 2 processes with 2 tasks";
     finds_nothing(name, with_tasks(0), NONE, 0);
-    for (what, faults) in [("a lost message", MESSAGE), ("a kill", KILL)] {
-        let name = format!("{name}, {what}");
-        finds_nothing(&name, with_tasks(0), faults, 0);
-    }
+    let name = format!("{name}, a kill");
+    finds_nothing(&name, with_tasks(0), KILL, 0);
 }
 
 #[test]
@@ -287,6 +319,7 @@ fn with_larger_bounds() {
     let name = "lock, 2 processes with 2 tasks";
     finds_nothing(&format!("{name}, drops"), with_tasks(1), NONE, 0);
     for (what, faults) in [
+        ("a lost message", MESSAGE),
         ("a message twice", TWICE),
         ("a stop", STOP),
         ("a cut", CUT),
@@ -353,4 +386,11 @@ fn mutants_are_killed() {
         bounded
     };
     are_killed("lock", &sources, bounded, 1);
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn with_much_larger_bounds() {
+    finds_nothing_so_far("lock, 3 processes, 2 acquires", lock(3, 2, 0), NONE);
+    finds_nothing_so_far("lock, 3 processes, drops, a cut", lock(3, 1, 1), CUT);
 }

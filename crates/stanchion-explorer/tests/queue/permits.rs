@@ -7,6 +7,7 @@ use super::client::{Ask, Client, Kind, LEASE, call};
 use super::mutants::{are_killed, bounds};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+    finds_nothing_so_far,
 };
 
 macro_rules! lua {
@@ -45,7 +46,7 @@ macro_rules! ids {
     };
 }
 
-const PLAIN: [(&str, &str); 3] = [
+const PLAIN: [(&str, &str); 4] = [
     (
         "acquire",
         script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("plain/acquire.lua") => lua!("pool/request.lua")),
@@ -57,6 +58,10 @@ const PLAIN: [(&str, &str); 3] = [
     (
         "tend",
         script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("pool/tend.lua") => ""),
+    ),
+    (
+        "hand_off",
+        script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("plain/hand_off.lua") => ""),
     ),
 ];
 const LEASED: [(&str, &str); 4] = [
@@ -138,7 +143,12 @@ impl<const PLAIN: bool> Kind for Wants<PLAIN> {
         call("renew", &["held", "free", "idle"].repeat(ids.len()), &args)
     }
 
-    fn tend(&self) -> Call {
+    fn hand_off(&self, from: &str, to: &str, not_after: &str) -> Option<Call> {
+        let args = [to, not_after, from, &self.0.to_string(), "base", "PUBLISH"];
+        PLAIN.then(|| call("hand_off", &self.keys(), &args))
+    }
+
+    fn tend(&self, _sentry: &str) -> Call {
         let granted = if PLAIN { "granted" } else { "free" };
         let keys = ["free", "held", "line", "wake", granted, "idle"];
         call("tend", &keys, &["base", "PUBLISH", ""])
@@ -147,6 +157,7 @@ impl<const PLAIN: bool> Kind for Wants<PLAIN> {
 
 fn permits<const PLAIN: bool>(
     scripts: &[(&'static str, &str)],
+    wants: &[u64],
     drops: u8,
 ) -> Configuration<Client<Wants<PLAIN>>> {
     let rules = Rules {
@@ -161,7 +172,7 @@ fn permits<const PLAIN: bool>(
             // The turn of a request for several permits, also of a client that was killed or stopped.
             let free = available(world);
             let big = |it: &Client<Wants<PLAIN>>| it.waits() && it.kind.0 > free;
-            if world.running().any(big) || world.running().count() < 3 {
+            if world.running().any(big) || world.ended().count() > 0 {
                 3_100
             } else {
                 0
@@ -171,19 +182,28 @@ fn permits<const PLAIN: bool>(
         shares: true,
         holds_as_head: false,
         stay: &["free"],
+        of_ended: &["held", "granted"],
     };
-    let kinds = [1, 1, 2].map(Wants);
+    let kinds: Vec<_> = wants.iter().copied().map(Wants).collect();
     let mut permits = super::configuration(scripts, &kinds, [1, drops], rules);
     permits.setup = vec![["SET", "free", "2"].map(str::to_owned).into()];
     permits
 }
 
 fn plain(drops: u8) -> Configuration<Client<Wants<true>>> {
-    permits(&PLAIN, drops)
+    permits(&PLAIN, &[1, 1, 2], drops)
 }
 
 fn leased(drops: u8) -> Configuration<Client<Wants<false>>> {
-    permits(&LEASED, drops)
+    permits(&LEASED, &[1, 1, 2], drops)
+}
+
+/// The first process has two tasks, which acquire so often together. The others want so many permits.
+fn with_tasks(acquires: u8, others: &[u64]) -> Configuration<Client<Wants<true>>> {
+    let mut permits = permits(&PLAIN, &[&[1], others].concat(), 0);
+    permits.processes[0] = permits.processes[0].clone().with_tasks(2);
+    permits.processes[0].acquires = acquires;
+    permits
 }
 
 /// The least number of permits that a waiting client wants.
@@ -194,8 +214,8 @@ fn least<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
 
 fn in_use<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
     let now = world.client_now();
-    let holding = world.running().filter(|it| it.holds(now));
-    holding.map(|it| it.kind.0).sum()
+    let held = |it: &Client<Wants<PLAIN>>| it.kind.0 * it.held(now) as u64;
+    world.running().map(held).sum()
 }
 
 /// The permits that neither a live client has nor, of plain ones, one that was killed or stopped after it could confirm them.
@@ -335,6 +355,29 @@ fn plain_permits() {
     }
 }
 
+/// One hands its permit to the other.
+#[test]
+fn two_tasks_in_a_process() {
+    let name = "plain permits, 2 processes with 2 tasks and 1";
+    finds_nothing(name, with_tasks(2, &[1]), NONE, 0);
+    for (what, faults) in FAULTS.iter().skip(1).take(4) {
+        finds_nothing(&format!("{name}, {what}"), with_tasks(2, &[1]), *faults, 0);
+    }
+    let edit = (
+        "call('HDEL', KEYS[2], ARGV[3]) == 0",
+        "call('HEXISTS', KEYS[2], ARGV[3]) == 0",
+    );
+    let what = "a hand-off leaves the permit with its former owner";
+    finds(what, with_tasks(2, &[1]), (NONE, 0), &[edit]);
+    let edit = (
+        "if not late and not big and free >= 0 and",
+        "if not late and false and",
+    );
+    let edits = [edit, ("if free > 0 then _, _, more = pass(us) end", "")];
+    let what = "a hand-off that releases instead serves no process";
+    finds(what, with_tasks(2, &[1, 1]), (NONE, 0), &edits);
+}
+
 #[test]
 fn leased_permits() {
     finds_nothing("leased permits, drops", leased(1), NONE, 0);
@@ -352,6 +395,10 @@ fn with_larger_bounds() {
         REPLY,
         0,
     );
+    let name = "plain permits, 2 processes with 2 tasks and 1";
+    for (what, faults) in [FAULTS[0], FAULTS[5]] {
+        finds_nothing(&format!("{name}, {what}"), with_tasks(2, &[1]), faults, 0);
+    }
     finds_nothing("plain permits, drops, a jump", plain(1), NONE, 1);
     finds_nothing("leased permits, a jump", leased(0), NONE, 1);
     finds_nothing(
@@ -399,4 +446,12 @@ fn mutants_are_killed() {
         || bounds(|_, drops| leased(drops)),
         1,
     );
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn with_much_larger_bounds() {
+    let name = "plain permits, 3 processes with 2 tasks, 1, and 1 that wants 2";
+    finds_nothing_so_far(name, with_tasks(2, &[1, 2]), NONE);
+    finds_nothing_so_far(&format!("{name}, a kill"), with_tasks(2, &[1, 2]), KILL);
 }

@@ -7,6 +7,7 @@ use super::client::{Ask, Client, Kind, LEASE, call};
 use super::mutants::{are_killed, bounds};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+    finds_nothing_so_far,
 };
 
 macro_rules! lua {
@@ -79,6 +80,7 @@ impl Kind for Side {
             word,
             not_after,
             began,
+            ..
         } = ask;
         match self {
             Write => call(
@@ -130,7 +132,7 @@ impl Kind for Side {
         }
     }
 
-    fn tend(&self) -> Call {
+    fn tend(&self, _sentry: &str) -> Call {
         call("tend", &KEYS, &["base", "PUBLISH", "", PREFIX])
     }
 }
@@ -164,6 +166,7 @@ const RULES: Rules<Side> = Rules {
     shares: true,
     holds_as_head: false,
     stay: &[],
+    of_ended: &[],
 };
 
 /// The writers and the readers that hold.
@@ -297,4 +300,13 @@ fn mutants_are_killed() {
         bounded
     };
     are_killed("read-write lock", &sources, bounded, 1);
+}
+
+#[test]
+#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
+fn with_much_larger_bounds() {
+    for side in ["r", "R"] {
+        let name = format!("read-write lock, {side}, 2 acquires");
+        finds_nothing_so_far(&name, rwlock(side, 2, 0), NONE);
+    }
 }

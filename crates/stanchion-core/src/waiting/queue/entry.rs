@@ -112,7 +112,7 @@ impl<P: Parts> Queue<P> {
 
     /// Brings the entry of `debt`, which a request from another queue got, to the new waiter at `place`. Returns whether this waiter sends
     /// the next request, for that entry. Otherwise this queue keeps the entry if its first waiter can use it, or the entry is given up.
-    pub(crate) fn bring(&mut self, cx: &dyn Context, place: u64, debt: P::Debt) -> bool {
+    pub fn bring(&mut self, cx: &dyn Context, place: u64, debt: P::Debt) -> bool {
         let Some((first, waiter)) = self.first_place() else {
             self.give_up(Some(debt));
             return false;

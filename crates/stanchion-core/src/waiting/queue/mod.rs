@@ -244,8 +244,13 @@ impl<P: Parts> fmt::Debug for Queue<P> {
             })
             .collect();
         let moment = |(at, reason): &(Moment, Reason)| (at.micros(), *reason);
-        f.debug_struct("Queue")
-            .field("waiters", &waiters)
+        let kept =
+            (!self.kept.by_owner.is_empty()).then(|| (self.kept.restamp.micros(), self.kept.pause));
+        let mut text = f.debug_struct("Queue");
+        if let Some(kept) = kept {
+            text.field("kept", &kept);
+        }
+        text.field("waiters", &waiters)
             .field("handing", &self.handing.map(index))
             .field("holder", &self.holder)
             .field("handed", &self.handed)

@@ -1,11 +1,13 @@
 //! The life of a hold: it begins, is renewed, handed to another waiter, released or lost.
 
 use stanchion_client::local_queue::End;
+use stanchion_client::primitive::Reason;
 use stanchion_explorer::{Micros, Reply};
 
 use super::model::{Taken, Wanted};
 use super::{
-    Client, FAR, HAND_OFF, HAND_OFFS, Handing, Hold, Kind, LEASE_US, MS, RENEW, SILENCE, Step,
+    Ask, Client, FAR, GONE, HAND_OFF, HAND_OFFS, Handing, Hold, Kind, LEASE_US, MS, RENEW, SILENCE,
+    Step,
 };
 
 /// The end of a lease on the client's side, with the margin of P1.
@@ -28,30 +30,76 @@ impl<K: Kind> Client<K> {
 
     /// Ends a hold: that of the user, or one that its waiter has not taken.
     pub(super) fn release_hold(&mut self, step: &mut Step, owner: u64) {
-        let kind = self.kind;
-        let Some(hold) = self.hold_of(owner).filter(|it| it.valid_until > 0) else {
+        let Some(claimed) = self.end_hold(owner) else {
             return;
         };
-        (hold.valid_until, hold.renew_at) = (0, None);
-        let claimed = hold.claimed;
-        let until = hold.unanswered_until;
-        self.sweeps.extend(until.map(|at| (at, owner)));
-        if claimed && kind.is_handed_off() && self.hand_off(step, owner) {
+        if claimed && self.kind.is_handed_off() && self.hand_off(step, owner) {
             return;
         }
         self.release(step, owner, false);
         // With no waiter now or later, the end of the release changes nothing. This saves states.
         if self.waiters.is_empty() && self.acquires == 0 {
-            self.released(step, owner);
+            self.released(step, owner, &Reply::Nil);
         }
     }
 
+    /// Ends a hold on the client's side. Returns whether the user had it; `None` if it has ended before.
+    pub(super) fn end_hold(&mut self, owner: u64) -> Option<bool> {
+        let hold = self.hold_of(owner).filter(|it| it.valid_until > 0)?;
+        (hold.valid_until, hold.renew_at) = (0, None);
+        let (claimed, until) = (hold.claimed, hold.unanswered_until);
+        self.sweeps.extend(until.map(|at| (at, owner)));
+        Some(claimed)
+    }
+
     /// The release of a hold was answered.
-    pub(super) fn released(&mut self, step: &mut Step, owner: u64) {
+    pub(super) fn released(&mut self, step: &mut Step, owner: u64, reply: &Reply) {
+        self.served(step, reply);
         if let Some(hold) = self.hold_of(owner).map(|it| it.clone()) {
             let ended = self.ended(&hold);
             self.holds.retain(|it| it.owner != owner);
-            self.event(step, |it, cx| it.queue.freed(cx, &ended, End::Released));
+            let end = match *reply == Reply::Int(GONE) {
+                true => End::Unknown,
+                false => End::Released,
+            };
+            self.event(step, |it, cx| it.here().queue.freed(cx, &ended, end));
+        }
+    }
+
+    /// Passes a grant in the reply to a release on to its waiter.
+    pub(super) fn served(&mut self, step: &mut Step, reply: &Reply) {
+        if let Reply::Array(parts) = reply
+            && let [_, _, Reply::Bulk(grant)] = parts.as_slice()
+        {
+            self.message(step, &String::from_utf8_lossy(grant));
+        }
+    }
+
+    /// Returns whether a new waiter's first request can go with a release.
+    pub(super) fn goes_with(&self) -> bool {
+        let ask = Ask::default();
+        self.both.is_none() && self.kind.release_and_acquire("", &ask).is_some()
+    }
+
+    /// The outcome of a release that made the first request of `owner`, too. Without a reply the release is sent alone.
+    pub(super) fn released_and_answered(
+        &mut self,
+        step: &mut Step,
+        owner: u64,
+        reply: Option<Reply>,
+    ) {
+        let Some((from, _)) = self.both.take() else {
+            return;
+        };
+        match reply {
+            Some(Reply::Array(replies)) if replies.len() == 2 => {
+                self.released(step, from, &replies[0]);
+                self.answered(step, owner, false, &replies[1]);
+            }
+            _ => {
+                self.release(step, from, false);
+                self.unanswered(step, owner);
+            }
         }
     }
 
@@ -59,8 +107,8 @@ impl<K: Kind> Client<K> {
     pub(super) fn hand_off(&mut self, step: &mut Step, from: u64) -> bool {
         let want = Wanted(self.kind);
         let reserved = self.event(step, |it, cx| {
-            let (handed, _) = it.queue.hand_offs();
-            let place = (handed < HAND_OFFS).then(|| it.queue.reserve(cx, &want, false));
+            let (handed, _) = it.here().queue.hand_offs();
+            let place = (handed < HAND_OFFS).then(|| it.here().queue.reserve(cx, &want, false));
             Some((place.flatten()?, handed))
         });
         let Some((place, handed)) = reserved else {
@@ -97,6 +145,9 @@ impl<K: Kind> Client<K> {
     /// The outcome of a hand-off. Without a reply it is sent again.
     pub(super) fn handed_off(&mut self, step: &mut Step, reply: Option<&Reply>) {
         let Some(Reply::Int(code)) = reply else {
+            if K::CONFIRMS {
+                return self.not_handed(step);
+            }
             if let Some(handing) = &self.handing {
                 let owed = self.debts.entry(handing.to).or_default();
                 owed.unanswered_until = Some(handing.sent + SILENCE + 2 * MS);
@@ -124,22 +175,42 @@ impl<K: Kind> Client<K> {
                 begun.unanswered_until = owed.unanswered_until;
             }
             self.event(step, |it, cx| {
-                it.queue.hand_over(cx, place, hold, handed + 1);
+                it.here().queue.hand_over(cx, place, hold, handed + 1);
             });
             return;
         }
         // The sweep begins before the next waiter's request.
         self.settle(step, to);
         let ended = self.ended(&old);
-        let end = if *code == -1 {
-            End::Released
-        } else {
+        let end = if *code == GONE {
             End::Unknown
+        } else {
+            End::Released
         };
         self.event(step, |it, cx| {
-            it.queue.end_hand_off(cx, place, None);
-            it.queue.freed(cx, &ended, end);
+            it.here().queue.end_hand_off(cx, place, None);
+            it.here().queue.freed(cx, &ended, end);
         });
+    }
+
+    /// The hand-off of a permit was not answered. It is tried once: the permit is released instead.
+    fn not_handed(&mut self, step: &mut Step) {
+        let Some(Handing {
+            from,
+            to,
+            place,
+            sent,
+            ..
+        }) = self.handing.take()
+        else {
+            return;
+        };
+        self.sweep(step, to, Some(sent + SILENCE + 2 * MS));
+        self.event(step, |it, cx| {
+            it.here().queue.end_hand_off(cx, place, None);
+            it.here().queue.admit(Reason::Turn);
+        });
+        self.release(step, from, false);
     }
 
     pub(super) fn renew(&mut self, step: &mut Step, owner: u64) {
@@ -166,6 +237,7 @@ impl<K: Kind> Client<K> {
         };
         let hold = Hold {
             owner,
+            name: self.at,
             token,
             valid_until: until,
             renew_at,
@@ -199,6 +271,10 @@ impl<K: Kind> Client<K> {
         match reply {
             // The user sees the loss. The server has nothing left.
             Some(Reply::Array(items)) if items.contains(&Reply::Int(0)) => {
+                if self.kind.is_of_several() {
+                    // The others may be left.
+                    self.release(step, owner, true);
+                }
                 self.lose(step, owner);
             }
             Some(Reply::Array(_)) => {
@@ -214,7 +290,9 @@ impl<K: Kind> Client<K> {
         if let Some(hold) = self.hold_of(owner).map(|it| it.clone()) {
             let ended = self.ended(&hold);
             self.holds.retain(|it| it.owner != owner);
-            self.event(step, |it, cx| it.queue.freed(cx, &ended, End::Unknown));
+            self.event(step, |it, cx| {
+                it.here().queue.freed(cx, &ended, End::Unknown);
+            });
         }
     }
 }

@@ -1,26 +1,31 @@
 //! A client: the real local queue of `stanchion-core` in a model of what surrounds it, written after `acquire` and `hold`.
 //!
 //! [`Queue`] decides which waiter sends a request, and when. The model sends the requests, begins and renews holds, and cleans up after
-//! owners. It leaves out re-entry, Redisson's clients and jitter: a poll at a random moment happens at the latest moment. A woken task runs
-//! at once.
+//! owners. It leaves out re-entry and jitter: a poll at a random moment happens at the latest moment. A woken task runs at once. A process
+//! has a queue for each name of its kind; the event under way is about one of them (`Client::at`).
 //!
-//! `waits` is the loop of an acquire, `holds` the life of a hold, `model` the types that a queue stores, and
-//! `kind` what the kinds of synchronizers add.
+//! `process` has the inputs, `waits` the loop of an acquire, `holds` the life of a hold, `line` the local queues by name, `model` the types
+//! that a queue stores, `kind` what the kinds of synchronizers add, and `redisson` another client in the place of a process.
 
 mod holds;
 mod kind;
+mod line;
 mod model;
+mod process;
+mod redisson;
 mod waits;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 
-use stanchion_client::local_queue::{Context, Queue, Turn};
-use stanchion_client::primitive::Reason;
-use stanchion_explorer::{Call, Input, Micros, Output, Process, Reply};
+use stanchion_client::local_queue::{Context, Turn};
+use stanchion_explorer::{Call, Micros, Output, Reply};
 
 pub(crate) use self::kind::{Ask, Kind, call};
-use self::model::{Model, Settings, moment, set_holds};
+use self::line::{Line, Subscribed};
+use self::model::{Settings, moment, set_holds};
+use self::redisson::Redisson;
+pub(crate) use self::redisson::SCRIPTS as REDISSONS_SCRIPTS;
 
 pub(crate) const MS: Micros = 1000;
 /// The lease, in milliseconds.
@@ -42,6 +47,8 @@ const LEAVE: u64 = 5000;
 const TEND: u64 = 6000;
 /// A hand-off to the owner.
 const HAND_OFF: u64 = 7000;
+/// A release and the first request of the owner, in one.
+const BOTH: u64 = 8000;
 
 /// An operation of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +57,12 @@ pub(crate) enum Op {
     /// Drops the waiter with this index.
     DropAcquire(usize),
     Release,
+    /// A release, and at the same moment an acquire.
+    ReleaseAndAcquire,
 }
 
 /// A client.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Client<K: Kind> {
     uuid: &'static str,
     pub(crate) kind: K,
@@ -62,17 +71,25 @@ pub(crate) struct Client<K: Kind> {
     /// The number of acquires that the user does at the same time.
     tasks: usize,
     /// The acquires, and the drops of waiting acquires, that the user may still do.
-    acquires: u8,
+    pub(crate) acquires: u8,
     drops: u8,
     /// The number of owners so far.
     owners: u64,
-    subscribed: Subscribed,
-    /// True if a message came while there was no waiter.
-    unheard: bool,
-    queue: Queue<Model<K>>,
+    /// A client of Redisson's, which has nothing of what follows.
+    redisson: Option<Redisson>,
+    /// The subscription to Redisson's releases.
+    relays: Subscribed,
+    /// One for each name.
+    lines: Vec<Line<K>>,
+    /// The name that the present event is about; 0 between events.
+    at: usize,
     waiters: Vec<Waiter>,
     holds: Vec<Hold>,
     handing: Option<Handing>,
+    /// The owner that a request in flight releases, and the one that it acquires for. The second is 0 before the request is sent.
+    both: Option<(u64, u64)>,
+    /// True once a subscription was cut, if the server keeps an entry for each waiter: others may then go first.
+    pub(crate) was_cut: bool,
     /// What the requests of an owner may have left on the server.
     debts: BTreeMap<u64, Owed>,
     /// Owners whose leftovers are removed a second time, because a request of theirs may run until then.
@@ -83,16 +100,11 @@ pub(crate) struct Client<K: Kind> {
     timer: Option<Micros>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subscribed {
-    No,
-    Sent,
-    Confirmed,
-}
-
 /// A call that waits.
 #[derive(Clone)]
 struct Waiter {
+    /// The name in whose local queue it waits, and its place there.
+    name: usize,
     place: u64,
     began: Micros,
     /// The owner of its requests, once it has sent one and the queue has not taken the owner as its entry.
@@ -104,7 +116,7 @@ struct Waiter {
 impl Debug for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the place: the order of waiters shows it, and the number grows.
-        (self.began, self.owner, self.asking).fmt(f)
+        (self.began, self.owner, self.asking, self.name).fmt(f)
     }
 }
 
@@ -136,6 +148,8 @@ impl Debug for Handing {
 #[derive(Clone, Debug)]
 struct Hold {
     owner: u64,
+    /// The name in whose local queue it was acquired.
+    name: usize,
     token: u64,
     /// 0 once the user has released it.
     valid_until: Micros,
@@ -145,6 +159,9 @@ struct Hold {
     /// True once the user has it.
     claimed: bool,
 }
+
+/// The reply to a release whose owner holds nothing.
+const GONE: i64 = -2;
 
 fn number(reply: &Reply) -> u64 {
     match reply {
@@ -180,12 +197,15 @@ impl<K: Kind> Client<K> {
             acquires,
             drops,
             owners: 0,
-            subscribed: Subscribed::No,
-            unheard: false,
-            queue: Queue::default(),
+            redisson: None,
+            relays: Subscribed::No,
+            lines: vec![Line::default(); K::BASES.len()],
+            at: 0,
             waiters: Vec::new(),
             holds: Vec::new(),
             handing: None,
+            both: None,
+            was_cut: false,
             debts: BTreeMap::new(),
             sweeps: Vec::new(),
             tend: None,
@@ -203,13 +223,33 @@ impl<K: Kind> Client<K> {
         Self { tasks, ..self }
     }
 
+    /// A client of Redisson's.
+    pub(crate) fn of_redisson(uuid: &'static str, kind: K, acquires: u8) -> Self {
+        let redisson = Some(Redisson::new(uuid));
+        Self {
+            redisson,
+            ..Self::new(uuid, kind, acquires, 0)
+        }
+    }
+
+    pub(crate) fn is_redissons(&self) -> bool {
+        self.redisson.is_some()
+    }
+
     pub(crate) fn waits(&self) -> bool {
-        !self.waiters.is_empty()
+        let redisson = self.redisson.as_ref();
+        !self.waiters.is_empty() || redisson.is_some_and(Redisson::waits)
+    }
+
+    /// The number of holds of the user.
+    pub(crate) fn held(&self, now: Micros) -> usize {
+        let held = |hold: &&Hold| hold.claimed && now < hold.valid_until;
+        self.holds.iter().filter(held).count()
     }
 
     pub(crate) fn holds(&self, now: Micros) -> bool {
-        let held = |hold: &Hold| hold.claimed && now < hold.valid_until;
-        self.holds.iter().any(held)
+        let redisson = self.redisson.as_ref();
+        self.held(now) > 0 || redisson.is_some_and(|it| it.holds(now))
     }
 
     /// The owners of the present acquires, and of the entry in the queue.
@@ -217,6 +257,32 @@ impl<K: Kind> Client<K> {
         let own = self.waiters.iter().filter_map(|it| it.owner);
         let all = self.debts.keys().copied().chain(own);
         all.map(|owner| self.wire(owner)).collect()
+    }
+
+    /// The channel for messages to this process about the present name.
+    pub(crate) fn channel(&self) -> String {
+        format!("{}:{}", K::BASES[self.at], self.uuid)
+    }
+
+    /// The local queue of the present name.
+    fn here(&mut self) -> &mut Line<K> {
+        &mut self.lines[self.at]
+    }
+
+    /// The name of the local queue with a waiter or a hold of `owner`.
+    fn name_of(&self, owner: u64) -> usize {
+        let asks = |it: &&Waiter| it.asking.is_some() && it.owner == Some(owner);
+        let waiter = self.waiters.iter().find(asks).map(|it| it.name);
+        let hold = self.holds.iter().find(|it| it.owner == owner);
+        waiter
+            .or_else(|| hold.map(|it| it.name))
+            .unwrap_or_default()
+    }
+
+    /// The owners that have an entry, and their arrivals, as far as this process knows.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = (String, u64)> {
+        let owners = self.waiters.iter().filter_map(|it| it.owner);
+        owners.filter_map(|owner| Some((self.wire(owner), self.debts.get(&owner)?.arrived?)))
     }
 
     /// The owners that may have what they want, as the server may know: they hold, or a request of theirs is in flight.
@@ -250,12 +316,12 @@ impl<K: Kind> Client<K> {
             polls: self.polls,
         };
         let result = event(self, &settings);
-        if self.queue.is_empty() {
-            self.queue.rest();
+        if self.here().queue.is_empty() {
+            self.here().queue.rest();
         }
-        let effects = self.queue.take_effects().unwrap_or_default();
-        if self.queue.is_idle() {
-            self.queue.reset();
+        let effects = self.here().queue.take_effects().unwrap_or_default();
+        if self.here().queue.is_idle() {
+            self.here().queue.reset();
         }
         if let Some(debt) = effects.entry {
             self.settle_if_unused(step, Self::number_of(&debt.owner));
@@ -310,13 +376,15 @@ impl<K: Kind> Client<K> {
         match op {
             Op::Acquire => {
                 self.acquires -= 1;
+                self.at = self.kind.first_name();
                 // The server's clock is up to a millisecond ahead: later than all requests so far.
                 self.join(step, step.now + MS - 1);
             }
             Op::DropAcquire(index) => {
                 self.drops -= 1;
                 let waiter = self.waiters.remove(index);
-                let entry = self.event(step, |it, cx| it.queue.leave(cx, waiter.place));
+                self.at = waiter.name;
+                let entry = self.event(step, |it, cx| it.here().queue.leave(cx, waiter.place));
                 if let Some(entry) = entry {
                     self.settle(step, Self::number_of(&entry.owner));
                 }
@@ -326,17 +394,32 @@ impl<K: Kind> Client<K> {
                 }
             }
             Op::Release => {
-                let held = |it: &&Hold| it.claimed && it.valid_until > 0;
-                if let Some(owner) = self.holds.iter().find(held).map(|it| it.owner) {
+                if let Some(owner) = self.held_owner() {
+                    self.at = self.name_of(owner);
                     self.release_hold(step, owner);
+                }
+            }
+            Op::ReleaseAndAcquire => {
+                self.acquires -= 1;
+                if let Some(owner) = self.held_owner() {
+                    self.end_hold(owner);
+                    self.both = Some((owner, 0));
+                    self.join(step, step.now + MS - 1);
                 }
             }
         }
     }
 
+    /// The owner of a hold of the user.
+    fn held_owner(&self) -> Option<u64> {
+        let held = |it: &&Hold| it.claimed && it.valid_until > 0;
+        self.holds.iter().find(held).map(|it| it.owner)
+    }
+
     fn reply(&mut self, step: &mut Step, request: u64, reply: Option<Reply>) {
         let (owner, now) = (request % 1000, step.now);
         let kind = request - owner;
+        self.at = self.name_of(owner);
         let (reply, unfinished) = match reply.map(split) {
             Some((reply, unfinished)) => (Some(reply), unfinished),
             None => (None, (kind == TEND).then_some(250)),
@@ -350,7 +433,9 @@ impl<K: Kind> Client<K> {
             (RENEW, reply) => self.renewed(step, owner, reply.as_ref()),
             (RELEASE, None) => self.release(step, owner, false),
             (LEAVE, None) => self.release(step, owner, true),
-            (RELEASE, Some(_)) => self.released(step, owner),
+            (RELEASE, Some(reply)) => self.released(step, owner, &reply),
+            (LEAVE, Some(reply)) => self.served(step, &reply),
+            (BOTH, reply) => self.released_and_answered(step, owner, reply),
             (HAND_OFF, reply) => self.handed_off(step, reply.as_ref()),
             _ => {}
         }
@@ -363,12 +448,17 @@ impl<K: Kind> Client<K> {
             self.release(step, owner, true);
         }
         if self.tend.take_if(|at| *at <= now).is_some() {
-            self.send(step, TEND, 0, self.kind.tend());
+            self.send(step, TEND, 0, self.kind.tend(""));
         }
         let over = |it: &&Hold| it.valid_until > 0 && now >= it.valid_until;
         let over: Vec<_> = self.holds.iter().filter(over).cloned().collect();
         for hold in over {
-            self.sweep(step, hold.owner, hold.unanswered_until);
+            self.at = hold.name;
+            // A request in flight may have been granted to the same owner: its waiter cleans up.
+            let asks = |it: &Waiter| it.asking.is_some() && it.owner == Some(hold.owner);
+            if !self.waiters.iter().any(asks) {
+                self.sweep(step, hold.owner, hold.unanswered_until);
+            }
             self.lose(step, hold.owner);
         }
         let renews = |it: &&Hold| it.renew_at.is_some_and(|at| at <= now);
@@ -381,106 +471,26 @@ impl<K: Kind> Client<K> {
         for owner in renewals {
             self.renew(step, owner);
         }
-        if self.queue.next_poll().is_some_and(|at| at <= moment(now)) {
-            self.event(step, |it, cx| it.queue.timer(cx));
+        for name in 0..self.lines.len() {
+            self.at = name;
+            let poll = self.here().queue.next_poll();
+            if poll.is_some_and(|at| at <= moment(now)) {
+                self.event(step, |it, cx| it.here().queue.timer(cx));
+            }
         }
-    }
-
-    fn subscription(&self) -> Output {
-        Output::Subscribe(format!("base:{}", self.uuid))
     }
 
     /// The next time at which the process does something by itself.
     fn next(&self) -> Option<Micros> {
         // The timers of the world are whole milliseconds.
-        let poll = self
-            .queue
-            .next_poll()
-            .map(|at| at.micros().div_ceil(MS) * MS);
+        let polls = self.lines.iter().filter_map(|it| it.queue.next_poll());
+        let polls = polls.map(|at| at.micros().div_ceil(MS) * MS);
         let end = |it: &Hold| Some(it.valid_until).filter(|at| (1..FAR).contains(at));
         let holds = self
             .holds
             .iter()
             .filter_map(|it| it.renew_at.or_else(|| end(it)));
         let sweeps = self.sweeps.iter().map(|(at, _)| *at);
-        sweeps.chain(poll).chain(holds).chain(self.tend).min()
-    }
-}
-
-impl<K: Kind> Process for Client<K> {
-    type Op = Op;
-
-    fn ops(&self) -> Vec<Op> {
-        let active = |it: &&Hold| it.claimed && it.valid_until > 0;
-        let held = self.holds.iter().filter(active).count();
-        let mut ops = Vec::new();
-        if self.acquires > 0 && self.waiters.len() + held < self.tasks {
-            ops.push(Op::Acquire);
-        }
-        if self.drops > 0 {
-            ops.extend((0..self.waiters.len()).map(Op::DropAcquire));
-        }
-        if held > 0 {
-            ops.push(Op::Release);
-        }
-        ops
-    }
-
-    /// Of a refusal: the time, the arrival, and whether the next poll is at random, and a response to a wake-up.
-    fn reads(&self, request: u64, reply: Reply) -> Option<Reply> {
-        let refusal = |reply| match reply {
-            Reply::Array(parts) if parts.len() > 5 => {
-                Reply::Array([0, 2, 4, 5].map(|at| parts[at].clone()).into())
-            }
-            reply => reply,
-        };
-        let (owner, kind) = (request % 1000, request / 1000 * 1000);
-        match (kind, reply) {
-            // The content is not read, but the queue learns of the end of a hold.
-            (RELEASE, Reply::Int(_)) if self.holds.iter().any(|it| it.owner == owner) => {
-                Some(Reply::Nil)
-            }
-            (RELEASE | LEAVE | TEND, Reply::Int(_)) => None,
-            (_, Reply::Array(mut parts)) if matches!(parts.first(), Some(Reply::Bulk(_))) => {
-                parts[2] = refusal(parts[2].clone());
-                Some(Reply::Array(parts))
-            }
-            (_, reply) => Some(refusal(reply)),
-        }
-    }
-
-    fn step(&mut self, now: Micros, input: Input<Op>) -> Vec<Output> {
-        let mut step = Step {
-            now,
-            outputs: Vec::new(),
-        };
-        match input {
-            Input::User(op) => self.user(&mut step, op),
-            Input::Reply { request, reply } => self.reply(&mut step, request, Some(reply)),
-            Input::Failed { request } => self.reply(&mut step, request, None),
-            Input::Message { payload, .. } => self.message(&mut step, &payload),
-            Input::Subscribed { .. } => {
-                self.subscribed = Subscribed::Confirmed;
-                self.event(&mut step, |it, _| it.queue.admit(Reason::Anew));
-            }
-            Input::Disconnected if self.subscribed == Subscribed::No => {}
-            Input::Disconnected => {
-                step.outputs.push(self.subscription());
-                let before = std::mem::replace(&mut self.subscribed, Subscribed::Sent);
-                if before == Subscribed::Confirmed {
-                    self.event(&mut step, |it, _| it.queue.admit(Reason::Anew));
-                }
-            }
-            Input::Timer => {
-                self.timer = None;
-                self.timer(&mut step);
-            }
-        }
-        let next = self.next();
-        if next != self.timer {
-            self.timer = next;
-            step.outputs.push(Output::Timer(next));
-        }
-        step.outputs
+        sweeps.chain(polls).chain(holds).chain(self.tend).min()
     }
 }

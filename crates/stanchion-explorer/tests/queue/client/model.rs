@@ -50,7 +50,7 @@ impl<K: Kind> Want for Wanted<K> {
     }
 
     fn is_in_line(&self) -> bool {
-        true
+        !self.0.keeps_waiters()
     }
 
     fn is_fact(&self) -> bool {
