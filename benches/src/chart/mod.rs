@@ -1,5 +1,8 @@
 //! Charts as SVG files that need nothing from outside: horizontal bars, or lines. They are readable on a phone, and in light and dark mode.
 
+mod axis;
+mod drawing;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,14 +10,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// The width of the drawing. A phone shows about this many pixels, so the text keeps its size there.
-const WIDTH: f64 = 400.0;
-/// The width on a large screen.
-const SHOWN: f64 = 600.0;
-const MARGIN: f64 = 12.0;
-const TITLE: f64 = 16.0;
-const TEXT: f64 = 13.0;
-const SMALL: f64 = 11.5;
+use self::axis::{Axis, short, tick};
+use self::drawing::{
+    Drawing, MARGIN, SHOWN, SMALL, TEXT, TITLE, WIDTH, escaped, halves, width, wrapped,
+};
+
 /// The height of a bar with the room around it.
 const ROW: f64 = 21.0;
 /// The height of the plot of a line chart.
@@ -388,174 +388,5 @@ fn covers(one: &[(f64, f64)], other: &[(f64, f64)]) -> bool {
     pairs.all(|(one, other)| (one.1 - other.1).abs() < NEAR)
 }
 
-/// The axis of the values.
-struct Axis {
-    low: f64,
-    high: f64,
-    /// The start of bars.
-    base: f64,
-    log: bool,
-}
-
-impl Axis {
-    /// The place of a value, from 0 to 1.
-    fn share(&self, value: f64) -> f64 {
-        let at = |value: f64| if self.log { value.log10() } else { value };
-        let long = at(self.high) - at(self.low);
-        if long <= 0.0 {
-            return 0.0;
-        }
-        (at(value) - at(self.low)) / long
-    }
-
-    fn ticks(&self) -> Vec<f64> {
-        let mut ticks = Vec::new();
-        if self.log {
-            let (first, last) = (self.low.log10().floor(), self.high.log10().floor());
-            let step = ((last - first) / 5.0).floor().max(0.0) + 1.0;
-            // A short axis has ticks between the powers of ten, too.
-            let between: &[f64] = if self.high / self.low < 100.0 {
-                &[1.0, 2.0, 5.0]
-            } else {
-                &[1.0]
-            };
-            let mut power = first;
-            while power <= last {
-                let values = between.iter().map(|digit| digit * 10f64.powf(power));
-                ticks.extend(values.filter(|value| *value >= self.low && *value <= self.high));
-                power += step;
-            }
-            return ticks;
-        }
-        let rough = self.high / 4.0;
-        let decade = 10f64.powf(rough.log10().floor());
-        let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * decade);
-        let step = steps.into_iter().find(|step| *step >= rough);
-        let step = step.unwrap_or(rough);
-        let mut nth = 0.0;
-        while nth * step <= self.high * 1.000_1 {
-            ticks.push(nth * step);
-            nth += 1.0;
-        }
-        ticks
-    }
-}
-
-/// The elements of a picture.
-#[derive(Default)]
-struct Drawing(String);
-
-impl Drawing {
-    fn text(&mut self, x: f64, y: f64, attributes: &str, text: &str) {
-        let text = escaped(text);
-        let _ = writeln!(
-            self.0,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" {attributes}>{text}</text>"
-        );
-    }
-
-    fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
-        let _ = writeln!(
-            self.0,
-            "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
-            from.0, from.1, to.0, to.1
-        );
-    }
-
-    /// Variants of a product differ in their dashes.
-    fn course(&mut self, class: &str, variant: usize, points: &[(f64, f64)]) {
-        let dashes = match variant {
-            0 => "",
-            1 => " stroke-dasharray=\"9 5\"",
-            2 => " stroke-dasharray=\"3 4\"",
-            _ => " stroke-dasharray=\"10 4 2 4\"",
-        };
-        let points: Vec<_> = points
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
-        let _ = writeln!(
-            self.0,
-            "<polyline class=\"{class}\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2.5\"{dashes} points=\"{}\"/>",
-            points.join(" ")
-        );
-    }
-
-    /// Variants of a product differ in their markers.
-    fn marker(&mut self, class: &str, variant: usize, (x, y): (f64, f64)) {
-        let edge = "stroke=\"currentColor\" stroke-width=\"2\"";
-        let element = match variant {
-            0 => format!(
-                "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"currentColor\"/>"
-            ),
-            1 => format!(
-                "<g class=\"{class}\"><rect class=\"hole\" x=\"{:.1}\" y=\"{:.1}\" width=\"8\" height=\"8\" {edge}/></g>",
-                x - 4.0,
-                y - 4.0
-            ),
-            _ => format!(
-                "<g class=\"{class}\"><path class=\"hole\" d=\"M{x:.1} {:.1}l5 9h-10z\" {edge}/></g>",
-                y - 5.5
-            ),
-        };
-        self.0.push_str(&(element + "\n"));
-    }
-}
-
-/// The width of a text, roughly.
-fn width(text: &str, size: f64) -> f64 {
-    text.chars().count() as f64 * size * 0.58
-}
-
-/// The lines of a text that fit into the drawing.
-fn wrapped(text: &str, size: f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if width(&format!("{line} {word}"), size) <= WIDTH - 2.0 * MARGIN => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-/// One line, or two for a long label.
-fn halves(label: &str) -> Vec<String> {
-    match label.split_once(' ') {
-        Some((first, rest)) if label.chars().count() > 13 => vec![first.into(), rest.into()],
-        _ => vec![label.to_owned()],
-    }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
-}
-
-/// A number of the axis: without digits that say nothing.
-fn tick(value: f64) -> String {
-    match value {
-        million if million >= 1e6 => format!("{}M", million / 1e6),
-        thousand if thousand >= 1e3 => format!("{}k", thousand / 1e3),
-        small => format!("{}", (small * 1e6).round() / 1e6),
-    }
-}
-
-/// Three significant digits, without an exponent.
-fn short(value: f64) -> String {
-    match value.abs() {
-        huge if huge >= 9_995.0 => format!("{:.0}k", value / 1000.0),
-        thousands if thousands >= 999.5 => format!("{:.1}k", value / 1000.0),
-        hundreds if hundreds >= 99.95 => format!("{value:.0}"),
-        tens if tens >= 9.995 => format!("{value:.1}"),
-        zero if zero < 1e-9 => "0".into(),
-        small if small < 0.01 => format!("{value:.4}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 #[cfg(test)]
-#[path = "chart_tests.rs"]
 mod tests;
