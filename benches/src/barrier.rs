@@ -45,7 +45,7 @@ pub(crate) fn rounds(server: &RedisServer, plan: Plan, report: &mut Report) -> R
             format!("{parties} parties: commands a participant"),
             Spread::of(commands),
             Target::AtMost(1.05),
-            "EVALSHA, by the server's count; a client asks once in 5 s besides",
+            "EVALSHA, by the server's count; a client also polls once in 5 s",
         );
         report.row(
             "barrier",

@@ -100,7 +100,7 @@ pub(crate) fn turns(server: &RedisServer, plan: Plan, report: &mut Report) -> Re
     let both = in_turns(plan, |kind| {
         processes::run(server, plan.run, kind, Duration::ZERO)
     })?;
-    columns.push(("4 x 8 processes".to_owned(), both));
+    columns.push(("4 processes of 8 tasks".to_owned(), both));
     for (what, both) in &columns {
         rows(report, what, both);
     }
@@ -118,7 +118,7 @@ fn rows(report: &mut Report, what: &str, both: &Both) {
         both.ratio(|o| o.rate),
         match what {
             // Between processes the message is the way, for both.
-            "4 x 8 processes" => Target::None,
+            "4 processes of 8 tasks" => Target::None,
             _ => Target::AtLeast(0.8),
         },
         format!("{} / {}", per_second(ours), per_second(theirs)),
@@ -159,38 +159,43 @@ fn charts(report: &mut Report, columns: &[(String, Both)]) {
     };
     let waits = Kind::ALL
         .into_iter()
-        .map(|kind| series(kind, format!("{} p50", kind.title()), |o| o.p50))
-        .chain(Kind::ALL.map(|kind| series(kind, format!("{} p99", kind.title()), |o| o.p99)))
+        .map(|kind| series(kind, format!("{}, median", kind.title()), |o| o.p50))
+        .chain(Kind::ALL.map(|kind| {
+            series(kind, format!("{}, 99th percentile", kind.title()), |o| {
+                o.p99
+            })
+        }))
         .collect();
     let categories: Vec<String> = columns.iter().map(|(what, _)| what.clone()).collect();
     let chart = |file: &str, title: &str, unit: &str, series, scale| Chart {
         file: file.into(),
         title: title.into(),
         unit: unit.into(),
-        along: "who contends".into(),
+        along: "contenders".into(),
         categories: categories.clone(),
         series,
         scale,
         shape: Shape::Bars,
+        source: String::new(),
     };
     report.chart(chart(
         "fair-rate",
-        "Hand-offs per second, one name (higher is better)",
-        "hand-offs/s",
+        "Hand-offs of one lock: more is better",
+        "hand-offs per second",
         each(|o| o.rate),
         Scale::Linear,
     ));
     report.chart(chart(
         "fair-wait",
-        "Wait from the call to the guard, one name (lower is better)",
-        "ms",
+        "Wait from the call to the grant of one lock: less is better",
+        "milliseconds",
         waits,
         Scale::Log,
     ));
     report.chart(chart(
         "fair-commands",
-        "Commands for a hand-off, one name (lower is better)",
-        "commands",
+        "Commands for a hand-off of one lock: fewer is better",
+        "commands per hand-off",
         each(|o| o.commands),
         Scale::Linear,
     ));

@@ -34,7 +34,7 @@ const PARTS: [Part; 6] = [
         release: &[],
     },
     Part {
-        what: "the looks at the line",
+        what: "the checks of the queue",
         acquire: &[("'EXISTS', KEYS[1], KEYS[3]", "'EXISTS', KEYS[1]")],
         release: &[("call('EXISTS', KEYS[3], KEYS[4]) == 0", "true")],
     },

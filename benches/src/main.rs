@@ -2,7 +2,7 @@
 //! and compares it with other lock libraries: `scripts/peers`.
 //!
 //! Starts a private server. Everything that is compared runs in alternating blocks of one process, because round trips
-//! on a small machine jump between levels. The result is the median of the blocks' ratios. `docs/benchmarks.md` explains each
+//! on a small machine jump between levels. The result is the median of the blocks' ratios. `docs/measurements.md` explains each
 //! figure.
 #![expect(clippy::print_stdout, reason = "its output is a table")]
 #![expect(
@@ -44,6 +44,7 @@ mod server_time;
 mod sizing;
 mod slowlog;
 mod uncontended;
+mod users;
 mod watchdog;
 
 use std::path::PathBuf;
@@ -86,7 +87,7 @@ enum Command {
         /// Where to put the SVG file.
         folder: PathBuf,
     },
-    /// Writes the tables of docs/benchmarks.md anew, from docs/figures.
+    /// Writes the tables and charts of the book again, from docs/figures.
     Page,
     /// Measures stanchion beside other lock libraries, in turns; scripts/peers builds them and calls this.
     Peers(peers::Run),

@@ -1,6 +1,9 @@
-//! The tables and charts of `docs/benchmarks.md`, made from what runs and `scripts/peers` wrote with `--json`: never by hand.
+//! The tables and charts of `docs/benchmarks.md`, for users, and of `docs/measurements.md`, for maintainers.
 //!
-//! The text between `<!-- figures: NAME -->` and `<!-- end of figures -->` is made from `docs/figures/NAME.json`. Remarks that a person
+//! They are made from what runs and `scripts/peers` wrote with `--json`, never by hand.
+//!
+//! The text between `<!-- figures: NAME -->` and `<!-- end of figures -->` is made from `docs/figures/NAME.json`, or by [`crate::users`]
+//! if the name begins with `users/`. Remarks that a person
 //! has written about a row, such as the reason why it misses its target, are in `docs/figures/remarks.json`.
 
 use std::collections::BTreeMap;
@@ -14,8 +17,10 @@ use serde::Deserialize;
 use crate::chart::Chart;
 use crate::peers::Peers;
 use crate::report::{Row, Run};
+use crate::users;
 
 const OPEN: &str = "<!-- figures: ";
+const PAGES: [&str; 2] = ["benchmarks.md", "measurements.md"];
 const CLOSE: &str = "<!-- end of figures -->";
 
 /// The remarks about rows, by figure and by the text of the row.
@@ -25,7 +30,7 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }
 
-fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T> {
+pub(crate) fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
@@ -57,7 +62,7 @@ impl Measured {
 
     fn charts(&self) -> Vec<Chart> {
         match self {
-            Self::Run(run) => run.charts.clone(),
+            Self::Run(run) => run.charts(),
             Self::Peers(peers) => peers.charts(),
         }
     }
@@ -88,20 +93,34 @@ pub(crate) fn write() -> Result<()> {
     for chart in all()?.iter().flat_map(Measured::charts) {
         chart.write(&docs().join("charts"))?;
     }
-    let page = docs().join("benchmarks.md");
-    let old = fs::read_to_string(&page)?;
-    let new = filled(&old, &docs().join("figures"))?;
-    println!(
-        "{} {}",
-        page.display(),
-        if new == old { "was right" } else { "written" }
-    );
-    Ok(fs::write(&page, new)?)
+    for (path, new) in filled(&docs())? {
+        let right = new == fs::read_to_string(&path)?;
+        let state = if right { "was right" } else { "written" };
+        println!("{} {state}", path.display());
+        fs::write(path, new)?;
+    }
+    Ok(())
 }
 
-/// The page with the tables of the runs in `figures`.
-fn filled(page: &str, figures: &Path) -> Result<String> {
+/// The pages with their tables, by their paths.
+fn filled(docs: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let figures = docs.join("figures");
     let mut remarks: Remarks = read(&figures.join("remarks.json"))?;
+    let mut pages = Vec::new();
+    for page in PAGES {
+        let path = docs.join(page);
+        let old = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let new = fill(&old, &figures, &mut remarks)?;
+        pages.push((path, new));
+    }
+    if let Some((figure, rows)) = remarks.iter().find(|(_, rows)| !rows.is_empty()) {
+        bail!("remarks on rows of {figure} that no run has: {rows:?}");
+    }
+    Ok(pages)
+}
+
+/// A page with its tables.
+fn fill(page: &str, figures: &Path, remarks: &mut Remarks) -> Result<String> {
     let mut new = String::new();
     let mut rest = page;
     while let Some((before, after)) = rest.split_once(OPEN) {
@@ -109,14 +128,14 @@ fn filled(page: &str, figures: &Path) -> Result<String> {
         let (_, after) = after
             .split_once(CLOSE)
             .with_context(|| format!("`{CLOSE}` is missing after {name}"))?;
-        let text = Measured::read(figures, name)?.text(&mut remarks);
+        let text = match name.strip_prefix("users/") {
+            Some(part) => users::text(part, figures)?,
+            None => Measured::read(figures, name)?.text(remarks),
+        };
         write!(new, "{before}{OPEN}{name} -->\n{text}{CLOSE}")?;
         rest = after;
     }
     new.push_str(rest);
-    if let Some((figure, rows)) = remarks.iter().find(|(_, rows)| !rows.is_empty()) {
-        bail!("remarks on rows of {figure} that no run has: {rows:?}");
-    }
     Ok(new)
 }
 
@@ -168,26 +187,62 @@ mod tests {
     use crate::report::Target;
 
     #[test]
-    fn the_page_says_what_the_runs_measured() {
-        let page = fs::read_to_string(docs().join("benchmarks.md")).unwrap();
-        let filled = filled(&page, &docs().join("figures")).unwrap();
-        assert!(
-            page == filled,
-            "docs/benchmarks.md is not what docs/figures say; write it with `cargo run -p stanchion-benches -- page`"
-        );
-        let measured = filled.split(OPEN).skip(1);
-        for text in measured.map(|rest| rest.split_once(CLOSE).unwrap().0) {
-            let cells = |row: &str| row.replace("\\|", "").matches('|').count();
-            let mut head = None;
-            for line in text.lines() {
-                if !line.starts_with('|') {
-                    head = None;
-                    continue;
+    fn the_pages_agree_with_the_figures() {
+        for (path, filled) in filled(&docs()).unwrap() {
+            let page = fs::read_to_string(&path).unwrap();
+            assert!(
+                page == filled,
+                "{} does not agree with docs/figures; write it with `cargo run -p stanchion-benches -- page`",
+                path.display()
+            );
+            let measured = filled.split(OPEN).skip(1);
+            for text in measured.map(|rest| rest.split_once(CLOSE).unwrap().0) {
+                let cells = |row: &str| row.replace("\\|", "").matches('|').count();
+                let mut head = None;
+                for line in text.lines() {
+                    if !line.starts_with('|') {
+                        head = None;
+                        continue;
+                    }
+                    let wanted = *head.get_or_insert_with(|| cells(line));
+                    assert_eq!(cells(line), wanted, "as many as in the head: {line}");
                 }
-                let wanted = *head.get_or_insert_with(|| cells(line));
-                assert_eq!(cells(line), wanted, "as many as in the head: {line}");
             }
         }
+    }
+
+    #[test]
+    fn the_users_page_is_short_and_narrow() {
+        let page = fs::read_to_string(docs().join("benchmarks.md")).unwrap();
+        let hidden = |line: &&str| !line.starts_with("<!--") && !line.starts_with("|---");
+        let words = page.lines().filter(hidden).flat_map(str::split_whitespace);
+        let words = words.filter(|word| *word != "|").count();
+        assert!(words <= 900, "{words} words");
+        let rows = page.lines().filter(|line| line.starts_with('|'));
+        for row in rows {
+            let cells = row.matches('|').count() - 1;
+            assert!(cells <= 4, "too wide for a phone: {row}");
+        }
+    }
+
+    #[test]
+    fn every_chart_is_on_a_page_and_every_picture_is_drawn() {
+        let pages = PAGES.map(|page| fs::read_to_string(docs().join(page)).unwrap());
+        let pages = pages.concat();
+        let mut drawn: Vec<String> = all()
+            .unwrap()
+            .iter()
+            .flat_map(Measured::charts)
+            .map(|chart| chart.file)
+            .collect();
+        let pictures = pages.split("](charts/").skip(1);
+        let mut shown: Vec<String> = pictures
+            .map(|rest| rest.split_once(".svg)").unwrap().0.to_owned())
+            .collect();
+        drawn.sort();
+        shown.sort();
+        shown.dedup();
+        assert_eq!(drawn, shown);
     }
 
     #[test]

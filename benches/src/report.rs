@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use stanchion_testkit::RedisServer;
 
-use crate::chart::Chart;
+use crate::chart::{Chart, source};
+use crate::fleet;
 use crate::measure::Spread;
 
 /// The target of a figure.
@@ -75,6 +76,25 @@ pub(crate) struct Run {
     pub(crate) cores: usize,
     pub(crate) rows: Vec<Row>,
     pub(crate) charts: Vec<Chart>,
+}
+
+impl Run {
+    /// The charts that the run has stored and those that its rows make, with the day, the server and the machine.
+    pub(crate) fn charts(&self) -> Vec<Chart> {
+        let mut charts = self.charts.clone();
+        charts.extend(fleet::chart(&self.rows));
+        let about = source(&self.day, &self.server, self.cores);
+        for chart in &mut charts {
+            chart.source = format!("{} {about}", chart.source).trim().to_owned();
+        }
+        charts
+    }
+
+    pub(crate) fn row(&self, figure: &str, what: &str) -> Result<&Row> {
+        let mut rows = self.rows.iter();
+        rows.find(|row| row.figure == figure && row.what == what)
+            .with_context(|| format!("no row `{figure}` {what}"))
+    }
 }
 
 #[derive(Debug)]
@@ -169,10 +189,11 @@ impl Report {
             fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
         if let Some(folder) = charts {
-            for chart in &self.run.charts {
+            let charts = self.run.charts();
+            for chart in &charts {
                 chart.write(folder)?;
             }
-            println!("{} charts in {}", self.run.charts.len(), folder.display());
+            println!("{} charts in {}", charts.len(), folder.display());
         }
         Ok(())
     }

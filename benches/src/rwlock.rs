@@ -148,23 +148,25 @@ pub(crate) fn crowds(server: &RedisServer, plan: Plan, report: &mut Report) -> R
         .collect();
     report.row(
         "readers-held",
-        format!("{READERS} readers: rate beside 1024 others / beside 8"),
+        format!("{READERS} readers: rate with 1024 other holders / with 8"),
         Spread::of(ratios.map(|(many, few)| many / few).collect()),
         Target::AtLeast(0.9),
         format!("{:.0}/s / {:.0}/s", medians[HELD.len() - 1], medians[0]),
     );
     report.chart(Chart {
         file: "rwlock-readers".into(),
-        title: "Read and release, 64 tasks, while others hold (flat is good)".into(),
-        unit: "cycles/s".into(),
-        along: "others that hold".into(),
+        title: "64 tasks read and release while others hold the read side: a flat line is good"
+            .into(),
+        unit: "cycles per second".into(),
+        along: "other readers that hold".into(),
         categories: HELD.map(|others| others.to_string()).to_vec(),
         series: vec![Series {
-            name: "RwLock".into(),
+            name: "RwLock, read".into(),
             values: medians,
         }],
         scale: Scale::Linear,
         shape: Shape::Lines,
+        source: String::new(),
     });
     Ok(())
 }
@@ -199,7 +201,7 @@ pub(crate) fn server_time(server: &RedisServer, plan: Plan, report: &mut Report)
     let ratios = many.iter().zip(few).map(|(many, few)| many / few);
     report.row(
         "readers-server-time",
-        "release beside 300 others / beside 8",
+        "release with 300 other readers / with 8",
         Spread::of(ratios.collect()),
         Target::AtMost(1.5),
         format!(

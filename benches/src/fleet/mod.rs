@@ -19,8 +19,8 @@ use crate::chart::{Chart, Scale, Series, Shape};
 use crate::handoffs::sent;
 use crate::measure::{Flavor, Plan, Spread};
 use crate::redisson;
-use crate::report::Report;
-use rows::{beside, beside_bare, rows, spread};
+use crate::report::{Report, Row};
+use rows::{beside, beside_bare, rows};
 
 /// The numbers of clients.
 const SIZES: [usize; 4] = [2, 16, 64, 256];
@@ -62,16 +62,6 @@ impl What {
             Self::Semaphore => "Semaphore, 8 permits",
             Self::Leased => "LeasedSemaphore, 8 permits",
             Self::Multi => "MultiLock of 3",
-        }
-    }
-
-    /// The name in the chart, if the primitive is in it: the others look as the lock does.
-    const fn in_the_chart(self) -> Option<&'static str> {
-        match self {
-            Self::Lock => Some("Lock"),
-            Self::Fair => Some("FairLock"),
-            Self::Semaphore => Some("Semaphore"),
-            _ => None,
         }
     }
 
@@ -308,7 +298,6 @@ fn run_redisson(
 }
 
 pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
-    let mut series = Vec::new();
     let class_path = redisson::class_path();
     for what in What::ALL {
         let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); SIZES.len()];
@@ -342,32 +331,43 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
         if what == What::Semaphore {
             beside_bare(report, &runs, &bare);
         }
-        let mut draw = |prefix: &str, runs: &[Vec<Figures>]| {
-            let Some(name) = what.in_the_chart() else {
-                return;
-            };
-            let name = format!("{prefix}{name}");
-            let median = |runs: &Vec<Figures>| spread(runs, |f| f.commands).median;
-            let values = runs.iter().map(median).collect();
-            series.push(Series { name, values });
-        };
-        draw("", &runs);
         if theirs.iter().all(|runs| !runs.is_empty()) {
             beside(report, what, &runs, &theirs);
-            if what != What::Fair {
-                draw("Redisson: ", &theirs);
-            }
         }
     }
-    report.chart(Chart {
+    Ok(())
+}
+
+/// The commands of a grant, for each number of clients, from the rows of a run.
+pub(crate) fn chart(rows: &[Row]) -> Option<Chart> {
+    let lines = [
+        ("Lock", "Lock"),
+        ("FairLock", "FairLock"),
+        ("Redisson: Lock", "Redisson Lock"),
+        ("Redisson: FairLock", "Redisson FairLock"),
+    ];
+    let value = |what: String| {
+        let mut rows = rows.iter().filter(|row| row.figure == "fleet");
+        Some(rows.find(|row| row.what == what)?.value.median)
+    };
+    let line = |(what, name): (&str, &str)| {
+        let values = SIZES.map(|size| value(format!("{what}, {size}: commands")));
+        let values: Option<Vec<f64>> = values.into_iter().collect();
+        values.map(|values| Series {
+            name: name.to_owned(),
+            values,
+        })
+    };
+    let series: Vec<Series> = lines.into_iter().filter_map(line).collect();
+    (!series.is_empty()).then(|| Chart {
         file: "fleet-commands".into(),
-        title: "Commands for a grant as the fleet grows (lower is better)".into(),
-        unit: "commands".into(),
-        along: "clients that want one name".into(),
+        title: "Commands for a grant of one lock, as more clients compete: fewer is better".into(),
+        unit: "commands per grant".into(),
+        along: "clients that compete".into(),
         categories: SIZES.map(|size| size.to_string()).to_vec(),
         series,
         scale: Scale::Log,
         shape: Shape::Lines,
-    });
-    Ok(())
+        source: "Each client has one task, which holds for 1 ms and pauses for 1 ms.".into(),
+    })
 }

@@ -62,6 +62,8 @@ pub(crate) enum Role {
 pub(crate) struct Cell {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
+    /// A short title for charts and for the users' page.
+    words: &'static str,
     pub(crate) unit: Unit,
     tasks: usize,
     names: usize,
@@ -88,6 +90,7 @@ const PERMITS: u32 = 8;
 const CELL: Cell = Cell {
     name: "",
     title: "",
+    words: "",
     unit: Unit::Handoffs,
     tasks: 1,
     names: 1,
@@ -102,6 +105,7 @@ pub(crate) const CELLS: [Cell; 10] = [
     Cell {
         name: "cycle",
         title: "one task: acquire and release",
+        words: "1 task, 1 lock",
         unit: Unit::Grants,
         current_thread: CurrentThread::All,
         ..CELL
@@ -109,6 +113,7 @@ pub(crate) const CELLS: [Cell; 10] = [
     Cell {
         name: "names64",
         title: "64 tasks, each with a name of its own",
+        words: "64 tasks, 64 locks",
         unit: Unit::Grants,
         tasks: 64,
         names: 64,
@@ -118,24 +123,28 @@ pub(crate) const CELLS: [Cell; 10] = [
     Cell {
         name: "hand2",
         title: "one name, 2 tasks of one process that hold for no time",
+        words: "2 tasks, 1 lock",
         tasks: 2,
         ..CELL
     },
     Cell {
         name: "hand16",
         title: "one name, 16 tasks of one process that hold for no time",
+        words: "16 tasks, 1 lock",
         tasks: 16,
         ..CELL
     },
     Cell {
         name: "hand128",
         title: "one name, 128 tasks of one process that hold for no time",
+        words: "128 tasks, 1 lock",
         tasks: 128,
         ..CELL
     },
     Cell {
         name: "procs",
         title: "one name, 4 processes of 8 tasks, hold and pause 1 ms",
+        words: "4 processes of 8 tasks, 1 lock",
         tasks: 8,
         processes: 4,
         hold: 1000,
@@ -146,6 +155,7 @@ pub(crate) const CELLS: [Cell; 10] = [
     Cell {
         name: "gap",
         title: "one name, 2 clients of one task that take turns and hold for 2 ms: from the call of a release to the next holder",
+        words: "From a release to the next client's grant",
         unit: Unit::Gap,
         tasks: 2,
         clients: 2,
@@ -156,6 +166,7 @@ pub(crate) const CELLS: [Cell; 10] = [
     Cell {
         name: "readers",
         title: "64 readers of one name",
+        words: "64 readers, 1 lock",
         unit: Unit::Grants,
         tasks: 64,
         current_thread: CurrentThread::All,
@@ -164,6 +175,7 @@ pub(crate) const CELLS: [Cell; 10] = [
     Cell {
         name: "sem",
         title: "8 permits, 64 tasks, hold 1 ms",
+        words: "64 tasks, 8 permits",
         unit: Unit::Grants,
         tasks: 64,
         hold: 1000,
@@ -173,6 +185,7 @@ pub(crate) const CELLS: [Cell; 10] = [
     Cell {
         name: "fleet",
         title: "one name, 64 clients of one task, hold and pause 1 ms",
+        words: "64 clients, 1 lock",
         tasks: 64,
         clients: 64,
         hold: 1000,
@@ -181,6 +194,12 @@ pub(crate) const CELLS: [Cell; 10] = [
         ..CELL
     },
 ];
+
+/// The short title of a stored cell.
+pub(crate) fn words(name: &str) -> &str {
+    let cell = CELLS.iter().find(|cell| cell.name == name);
+    cell.map_or(name, |cell| cell.words)
+}
 
 /// The programs of a contender.
 #[derive(Clone, Debug)]

@@ -4,12 +4,14 @@
 //! block, the first of the round changing; ratios are taken within a round. [`judge`] judges all of them.
 
 mod cells;
+mod charts;
 mod judge;
 mod ours;
 mod process;
 mod result;
 mod table;
 mod turns;
+mod users;
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,6 +23,7 @@ use stanchion_testkit::RedisServer;
 
 pub(crate) use self::ours::Contend;
 pub(crate) use self::result::Peers;
+pub(crate) use self::table::markdown;
 
 use self::cells::{CELLS, Cell, Entrant, Field, JVM_FLAGS};
 use self::process::Running;

@@ -1,11 +1,10 @@
-//! The tables and charts of a run: every number and every bold word is made from its figures.
+//! The tables of a run: every number and every bold word is made from its figures.
 
 use std::fmt::Write as _;
 
 use super::cells::{Role, Unit};
 use super::judge::Figures;
 use super::result::{Contender, Measured, Peers};
-use crate::chart::{Chart, Scale, Series, Shape};
 use crate::measure::Spread;
 use crate::report::digits;
 
@@ -137,8 +136,17 @@ fn row(cell: &Measured, contender: &Contender, columns: &[Column]) -> Vec<String
     cells
 }
 
-fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
+pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| {
+        let cell = |text: &String| {
+            if text.is_empty() {
+                " |".to_owned()
+            } else {
+                format!(" {text} |")
+            }
+        };
+        format!("|{}\n", cells.iter().map(cell).collect::<String>())
+    };
     let head: Vec<String> = head.iter().map(|title| (*title).to_owned()).collect();
     let mut table = line(&head) + &"|---".repeat(head.len()) + "|\n";
     rows.iter().for_each(|row| table.push_str(&line(row)));
@@ -188,7 +196,7 @@ fn table(cell: &Measured) -> String {
         let others = range(others);
         let _ = write!(
             text,
-            " CPU of those whose turn it was not: {others} % of a core."
+            " CPU of the contenders that were not measured: {others} % of a core."
         );
     }
     text + "\n"
@@ -257,63 +265,13 @@ impl Peers {
         );
         let _ = writeln!(text, "Contenders: {}.", self.about.join("; "));
         for skipped in &self.skipped {
-            let _ = writeln!(text, "\n**Not there: {skipped}.**");
+            let _ = writeln!(text, "\n**Missing: {skipped}.**");
         }
         let _ = write!(text, "\n{}", summary(&self.cells));
         for cell in &self.cells {
             let _ = write!(text, "\n{}", table(cell));
         }
         text
-    }
-
-    pub(crate) fn charts(&self) -> Vec<Chart> {
-        let contended = ["hand2", "hand16", "hand128", "procs", "gap", "fleet"];
-        let alone = ["cycle", "names64", "readers", "sem"];
-        vec![
-            self.chart(
-                "peers-contended",
-                "One lock for many: how many times as good stanchion is",
-                &contended,
-            ),
-            self.chart(
-                "peers-alone",
-                "Without waiting, and permits: how many times as good stanchion is",
-                &alone,
-            ),
-        ]
-    }
-
-    /// The ratios of stanchion to the peers. A peer that does not take part, or has no hand-offs, has no bar.
-    fn chart(&self, file: &str, title: &str, cells: &[&str]) -> Chart {
-        let cells: Vec<&Measured> = cells
-            .iter()
-            .filter_map(|name| self.cells.iter().find(|cell| cell.name == *name))
-            .collect();
-        let value = |cell: &Measured, prefix: &str| {
-            let ours = cell.contenders.iter().find(|one| one.role == Role::Ours);
-            // The newest, if there are several versions of one.
-            let ratio = ours.and_then(|ours| {
-                let mut peers = cell.contenders.iter();
-                let peer = peers
-                    .rfind(|peer| peer.name.starts_with(prefix) && peer.beside == ours.name)?;
-                cell.ratio(ours, peer)
-            });
-            ratio.map_or(0.0, |ratio| ratio.median)
-        };
-        let series = ["redisson", "rslock", "rlock", "redsync"].map(|prefix| Series {
-            name: prefix.to_owned(),
-            values: cells.iter().map(|cell| value(cell, prefix)).collect(),
-        });
-        Chart {
-            file: file.to_owned(),
-            title: title.to_owned(),
-            unit: "above 1 stanchion is ahead".to_owned(),
-            along: "cells".to_owned(),
-            categories: cells.iter().map(|cell| cell.name.clone()).collect(),
-            series: series.into(),
-            scale: Scale::Log,
-            shape: Shape::Bars,
-        }
     }
 }
 
