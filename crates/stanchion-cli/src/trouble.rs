@@ -82,7 +82,7 @@ impl Trouble {
                 )
             }
             Self::OrphanQueue(places) => format!(
-                "nobody holds, and of the {places} in its queue no process has been heard for 8 s"
+                "nobody holds, and no process in its queue of {places} has sent a request for 150 s"
             ),
             Self::ClockAhead(ahead) => format!(
                 "Redisson has taken permits by a clock that is {} ahead: they come back so much late, and it gives back others' too early",
