@@ -341,8 +341,8 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
 /// The commands of a grant, for each number of clients, from the rows of a run.
 pub(crate) fn chart(rows: &[Row]) -> Option<Chart> {
     let lines = [
-        ("Lock", "Lock"),
-        ("FairLock", "FairLock"),
+        ("Lock", "stanchion Lock"),
+        ("FairLock", "stanchion FairLock"),
         ("Redisson: Lock", "Redisson Lock"),
         ("Redisson: FairLock", "Redisson FairLock"),
     ];
