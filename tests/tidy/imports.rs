@@ -131,7 +131,10 @@ fn public_code_imports_no_internal_crate() {
             &[
                 ("crates/stanchion-lock/src/lock.rs", import),
                 ("crates/stanchion-core/src/any.rs", import),
-                ("docs/cli/serve.md", "STANCHION_LOG=stanchion_core::hold=error"),
+                (
+                    "docs/cli/serve.md",
+                    "STANCHION_LOG=stanchion_core::hold=error",
+                ),
                 (path, import),
             ],
             &format!("{path}:1"),
