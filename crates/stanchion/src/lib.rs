@@ -30,6 +30,7 @@
 //! * `tls`: `rediss://` URLs and the other TLS URLs. Needs a C compiler.
 //! * `metrics`: counters and histograms through the `metrics` facade.
 //! * `tower`: a layer that lets requests through at the rate of a limiter.
+//! * `blocking`: calls that block a thread, for code without an async runtime.
 //!
 //! # Names
 //!
@@ -37,7 +38,7 @@
 //! all of its names, also those of the root: its status, its options, its operations for operators. [`client`], [`hold`], [`error`],
 //! [`events`], [`survey`] and [`console`] have the names that the primitives share.
 //!
-//! This crate only re-exports: each primitive is a crate of its own over `stanchion-core` and can be used alone.
+//! This crate only re-exports, except for the module `blocking`: each primitive is a crate of its own over `stanchion-core` and can be used alone.
 
 #[doc(inline)]
 pub use barrier::{BarrierError, CyclicBarrier, DoubleBarrier};
@@ -87,6 +88,9 @@ pub mod barrier {
         DoubleStatus, Inside, InvalidBarrier, OnLeave, Passed, WaitOptions,
     };
 }
+
+#[cfg(feature = "blocking")]
+pub mod blocking;
 
 /// The client, its settings, and the parts of it that a program can replace: clock, connections, observer.
 pub mod client {
@@ -258,5 +262,10 @@ mod book {
         Rights: "../../../docs/running/rights.md",
         Monitoring: "../../../docs/running/monitoring.md",
         Deadlocks: "../../../docs/running/deadlocks.md",
+    }
+
+    #[cfg(feature = "blocking")]
+    pages! {
+        Blocking: "../../../docs/blocking.md",
     }
 }

@@ -38,6 +38,8 @@ fn bounds() {
     engine();
     #[cfg(feature = "tower")]
     layers();
+    #[cfg(feature = "blocking")]
+    shared::<stanchion::blocking::BlockingError<AcquireError>>();
     let _compiled: [fn(); 13] = [
         barriers,
         clients,
