@@ -1,10 +1,11 @@
 //! A cluster of real nodes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::admin::Value;
 use crate::builder::Part;
-use crate::eventually::eventually_blocking;
+use crate::eventually::{eventually_blocking, within};
 use crate::sentinel::offset;
 use crate::servers::{RedisServer, start_all};
 
@@ -21,6 +22,9 @@ const SLOTS: usize = 16_384;
 
 /// The milliseconds of silence after which a node counts as failing.
 const NODE_TIMEOUT: &str = "1500";
+
+/// The time after which nodes that have not met are introduced again: longer than the node timeout.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
 impl Cluster {
     /// Starts a fresh cluster. Returns `None`, with a line on stderr, when no server is installed.
@@ -71,6 +75,30 @@ impl Cluster {
                     &to.to_string(),
                 ]);
             }
+        }
+        self.meet();
+        let met = || self.running().all(|node| known(node) == NODES);
+        eventually_blocking("the nodes have met", || {
+            // A node gives up a handshake that takes longer than its timeout, as on a busy machine, and does not repeat it.
+            within(HANDSHAKE, met) || {
+                self.meet();
+                false
+            }
+        });
+        for number in MASTERS..NODES {
+            let master = &self.ids[number - MASTERS];
+            // Refused until the node knows that the other is a master.
+            eventually_blocking("a replica finds its master", || {
+                !self.nodes[number]
+                    .cli(&["CLUSTER", "REPLICATE", master])
+                    .is_error()
+            });
+        }
+    }
+
+    /// Introduces the nodes to each other.
+    fn meet(&self) {
+        for (number, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[..number] {
                 let (port, bus) = (other.addr().port(), other.bus_port());
                 node.done(&[
@@ -81,18 +109,6 @@ impl Cluster {
                     &bus.to_string(),
                 ]);
             }
-        }
-        eventually_blocking("the nodes have met", || {
-            self.running().all(|node| known(node) == NODES)
-        });
-        for number in MASTERS..NODES {
-            let master = &self.ids[number - MASTERS];
-            // Refused until the node knows that the other is a master.
-            eventually_blocking("a replica finds its master", || {
-                !self.nodes[number]
-                    .cli(&["CLUSTER", "REPLICATE", master])
-                    .is_error()
-            });
         }
     }
 
