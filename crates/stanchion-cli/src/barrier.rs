@@ -64,7 +64,7 @@ pub(crate) struct BarrierArgs {
 /// The effect on the others when a waiting party leaves.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Rule {
-    /// They wait on, for somebody else.
+    /// They wait on, for another party.
     Free,
     /// The round breaks for all.
     Break,

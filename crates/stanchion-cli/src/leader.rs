@@ -20,7 +20,7 @@ use crate::wording::{in_json, printable};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
-  0     somebody leads
+  0     a candidate leads
   1     nobody leads
   2     the command line is wrong
   69    the server cannot be reached

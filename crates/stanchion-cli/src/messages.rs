@@ -60,7 +60,7 @@ pub(crate) fn is(name: &impl Display, holders: &str) -> String {
 }
 
 pub(crate) fn taken(name: &impl Display) -> String {
-    format!("{name} is held by somebody else")
+    format!("{name} is held by another process")
 }
 
 pub(crate) fn taken_by_writer(name: &impl Display) -> String {
@@ -72,7 +72,7 @@ pub(crate) fn all_permits_taken(name: &impl Display) -> String {
 }
 
 pub(crate) fn led_by_another(name: &impl Display) -> String {
-    format!("somebody else leads {name}")
+    format!("another candidate leads {name}")
 }
 
 pub(crate) fn led_by_none(name: &str) -> String {
@@ -124,8 +124,8 @@ pub(crate) fn acquired(name: &str, after: Duration, token: Option<impl Display>)
 
 pub(crate) fn asked_for(name: &str, reason: &str) -> String {
     match reason {
-        "" => format!("somebody asks for {name}"),
-        reason => format!("somebody asks for {name}: {reason}"),
+        "" => format!("release of {name} requested"),
+        reason => format!("release of {name} requested: {reason}"),
     }
 }
 

@@ -34,7 +34,7 @@ Exit codes:
   0     held; the ticket is on standard output
   2     the command line is wrong
   69    the server cannot be reached
-  75    somebody else held it for the whole of --wait
+  75    another owner held it for the whole of --wait
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
   130   interrupted while waiting (128 + n for signal n): it has left the queue
 
@@ -68,7 +68,7 @@ pub(crate) struct HoldArgs {
 #[command(after_help = "\
 Exit codes:
   0     released
-  1     its hold had ended, and somebody else may hold: nothing was done
+  1     its hold had ended, and another owner may hold: nothing was done
   2     this is no ticket
   69    the server cannot be reached; if the answer was lost, it may have been done
   78    the server or the rules refuse
@@ -160,7 +160,7 @@ enum Taken {
     Fair(FairLockGuard),
 }
 
-/// Acquires within `--wait`. `None`: with `--wait 0`, somebody else holds.
+/// Acquires within `--wait`. `None`: with `--wait 0`, another owner holds.
 async fn acquire(client: &Client, args: &HoldArgs) -> Result<Option<Taken>, Error> {
     let options = match args.wait {
         Wait::AtMost(most) => AcquireOptions::new().timeout(most),

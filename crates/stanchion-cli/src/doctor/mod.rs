@@ -34,7 +34,7 @@ use crate::table;
 Results:
   ok    as it should be
   skip  could not be looked at, and why
-  warn  works, and will not always; or somebody should look
+  warn  works, and will not always; or needs a look
   FAIL  locks do not work, or are lost while everything looks well
 
 Exit codes:

@@ -155,8 +155,8 @@ Signals:
   the lock is lost.
 
 Requests:
-  `stanchion ask NAME` asks for the lock. It is told on standard error, once; with
-  --on-request term the command is stopped as by TERM to this program.
+  `stanchion ask NAME` requests a release. This program prints the request once on
+  standard error; with --on-request term it stops the command as TERM does.
 
 End:
   All that the command has started ends with the lock, also daemons, and also when

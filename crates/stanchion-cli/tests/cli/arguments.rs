@@ -68,7 +68,7 @@ fn a_candidate_waits_as_long_as_it_is_told() {
         let options = ["lead", "indexer", "--wait", wait, "-E", code];
         let done = output(&server, &[&options[..], &["--", "true"]].concat());
         assert_eq!(done.status.code(), code.parse().ok(), "{wait}");
-        assert!(text(&done.stderr).contains("somebody else leads indexer"));
+        assert!(text(&done.stderr).contains("another candidate leads indexer"));
     }
 }
 

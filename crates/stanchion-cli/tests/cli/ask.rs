@@ -24,7 +24,7 @@ fn run_reports_a_release_request_and_continues() {
     eventually_blocking("it holds", || is_held(&server, "job"));
     assert_eq!(asked(&server, "a fix"), "job: the holder was asked\n");
     let told = || std::fs::read_to_string(log.path()).unwrap();
-    let wanted = "stanchion: somebody asks for job: a fix\n";
+    let wanted = "stanchion: release of job requested: a fix\n";
     eventually_blocking("it says so", || told() == wanted);
     assert!(is_held(&server, "job"));
 }

@@ -166,7 +166,7 @@ fn a_higher_priority_is_reported_and_may_count_as_a_request() {
     line(&mut high, "leads");
     assert_eq!(low.wait(SOON).code(), Some(143));
     let told = std::fs::read_to_string(log.path()).unwrap();
-    let wanted = "stanchion: somebody asks for indexer: a candidate of priority 5 waits\n";
+    let wanted = "stanchion: release of indexer requested: a candidate of priority 5 waits\n";
     assert_eq!(told, wanted);
     assert_eq!(leader(&server), "high\n");
 }

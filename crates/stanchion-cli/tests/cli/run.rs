@@ -140,7 +140,7 @@ fn a_held_lock_is_not_acquired_within_the_wait() {
         );
         assert_eq!(refused.status.code(), Some(75), "--wait {wait}");
         assert_eq!(text(&refused.stdout), "");
-        assert!(text(&refused.stderr).contains("held by somebody else"));
+        assert!(text(&refused.stderr).contains("held by another process"));
     }
     let own_code = ["run", "job", "--wait", "0", "-E", "9", "--", "true"];
     assert_eq!(code(&server, &own_code), Some(9));

@@ -81,7 +81,7 @@ fn hold_and_run_refuse_with_the_same_words() {
     let hold = output(&server, &["hold", "job", "--for", "1m", "--wait", "0"]);
     assert_eq!(
         text(&run.stderr),
-        "stanchion: job is held by somebody else\n"
+        "stanchion: job is held by another process\n"
     );
     assert_eq!(text(&hold.stderr), text(&run.stderr));
     assert_eq!(
