@@ -20,9 +20,9 @@ use crate::wording::{Owner, age, in_json, lease, of_ttl, printable};
 
 /// Show everything about one name.
 ///
-/// Its holders and their processes, who waits in which order, and every key that it has on the server.
+/// Its holders and their processes, its waiters in order, and every key that it has on the server.
 ///
-/// This is the server's state while asked, in several requests: it may change in between.
+/// Several requests read the server's state, which may change in between.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:

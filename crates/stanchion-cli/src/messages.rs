@@ -1,7 +1,7 @@
 //! The sentences of the commands that acquire, release and watch, in one place, so that their wording is reviewed together.
 //!
-//! A message begins without a capital, has no full stop, and names what it is about first. `who` is a process (`billing@web-2 pid 4711`), or
-//! the short form of an owner whose process is not known. A number of seconds is written by [`age`], as the options take it.
+//! A message begins without a capital, has no full stop, and begins with its subject. The parameter `who` is a process
+//! (`billing@web-2 pid 4711`), or the short form of an owner without a known process. A number of seconds is written by [`age`], as the options take it.
 
 use std::fmt::Display;
 use std::time::Duration;

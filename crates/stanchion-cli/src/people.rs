@@ -67,7 +67,7 @@ impl People {
         self.survey = Some(survey);
     }
 
-    /// A short text for the process of an owner: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` of a client that tells no
+    /// A short text for the process of an owner: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` of a client without a known
     /// process; `billing@local` over a socket.
     pub(crate) fn of(&self, owner: &Owner<'_>) -> Option<String> {
         if let Some(label) = self.labels.get(owner.client) {

@@ -46,9 +46,9 @@ pub struct Process {
     pub client: Uuid,
     /// The name of the application: `ClientConfig::name`.
     pub app: String,
-    /// The process id on its machine. `None`: the client does not tell it (`Presence::Off`, an older version).
+    /// The process id on its machine. `None`: the client does not publish it (`Presence::Off`, an older version).
     pub pid: Option<u32>,
-    /// The name of its machine. `None`: the client does not tell it, or does not know it (only Linux is asked).
+    /// The name of its machine. `None`: the client does not publish it, or runs on another system than Linux.
     pub host: Option<String>,
     /// The address of its oldest connection, as the server sees it.
     pub address: String,

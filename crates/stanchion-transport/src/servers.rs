@@ -458,10 +458,10 @@ impl Servers {
         }
     }
 }
-/// Returns `<pid>@<host>` for the names of connections, if the client may tell its place: [`Presence`]. The users of an engine in this
-/// process need no place.
+
+/// Returns `<pid>@<host>` for the names of connections, unless [`Presence`] is off. The clients of an engine in this process need no place.
 fn place_of(config: &ClientConfig, target: &Target) -> Option<String> {
     let is_here = matches!(target, Target::Server(Route::Memory { .. }));
-    let tells = config.presence != Presence::Off && !is_here;
-    tells.then(|| format!("{}@{}", std::process::id(), host().unwrap_or_default()))
+    let publishes = config.presence != Presence::Off && !is_here;
+    publishes.then(|| format!("{}@{}", std::process::id(), host().unwrap_or_default()))
 }

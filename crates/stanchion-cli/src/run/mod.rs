@@ -49,7 +49,7 @@ pub(crate) struct RunArgs {
     /// A read-write lock, to read: together with others that --read, while no --write runs.
     #[arg(long, group = "kind")]
     read: bool,
-    /// A read-write lock, to write: alone, while nobody runs with --read or --write.
+    /// A read-write lock, to write: no other command runs with --read or --write.
     #[arg(long, group = "kind")]
     write: bool,
     /// A semaphore: at most N at a time. The first caller fixes N for all; a caller with another N is warned.

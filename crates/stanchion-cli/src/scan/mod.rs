@@ -217,8 +217,8 @@ impl Server<'_> {
         Ok(pause)
     }
 
-    /// Sends a command, and returns its reply with the time that it took the server. The server's clock tells that: this program's own
-    /// time, and that of the network, is no time of the server.
+    /// Sends a command, and returns its reply with the time that it took the server, by the server's clock. The time of this program and of
+    /// the network does not count.
     async fn timed<B: AsRef<[u8]> + Sync>(
         &self,
         command: &[B],

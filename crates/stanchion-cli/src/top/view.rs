@@ -120,7 +120,7 @@ impl View<'_> {
         let titled = usize::from(blocks.titles.is_some());
         let room = usize::from(area.height).saturating_sub(titled);
         let heights: Vec<usize> = blocks.rows.iter().map(Vec::len).collect();
-        // The last line then tells how many rows do not fit.
+        // The last line then shows the number of rows that do not fit.
         let overflows = heights.iter().sum::<usize>() > room;
         let room = room.saturating_sub(usize::from(overflows));
         state.top = first(&heights, selected, state.top, room);
