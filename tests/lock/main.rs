@@ -50,5 +50,7 @@ mod time {
     mod lost_messages;
     mod lost_replies;
     mod refusals;
+    mod scripts;
+    mod scripts_of_line;
     mod unfinished;
 }

@@ -12,6 +12,7 @@ mod behaviour;
 mod faults;
 mod interop;
 mod time {
+    mod direct;
     mod hand_off;
     mod members;
     mod operations;

@@ -1,6 +1,7 @@
 //! Tests the read-write lock: cancellation at every await point, lost replies and messages, refusals, the queue, and two models.
 
 mod cancellation;
+mod direct;
 mod line;
 mod lost;
 mod model;

@@ -24,6 +24,7 @@ mod interop {
 }
 mod time {
     mod big_requests;
+    mod direct;
     mod leased;
     mod operations;
     mod permit_model;

@@ -18,6 +18,7 @@
     reason = "a test helper fails by panicking"
 )]
 
+pub mod desk;
 pub mod fair;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod faults;

@@ -15,7 +15,7 @@ const INTERNAL: [&str; 7] = [
 ];
 
 /// Folders of crates that are built on the internal crates. The rule applies to their documentation, not to their code.
-const OVER_THE_CORE: [&str; 12] = [
+const OVER_THE_CORE: [&str; 13] = [
     "stanchion/",
     "stanchion-barrier/",
     "stanchion-election/",
@@ -28,6 +28,7 @@ const OVER_THE_CORE: [&str; 12] = [
     "stanchion-redlock/",
     "stanchion-rwlock/",
     "stanchion-semaphore/",
+    "stanchion-tower/",
 ];
 
 /// The files that may name an internal crate, with the reasons.

@@ -4,7 +4,7 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files that build or classify keys and channels, with the reasons.
-const PLACES: [(&str, &str); 20] = [
+const PLACES: [(&str, &str); 22] = [
     ("crates/stanchion-barrier/src/keys.rs", "both barriers'"),
     (
         "crates/stanchion-cli/lua/scan.lua",
@@ -19,7 +19,7 @@ const PLACES: [(&str, &str); 20] = [
         "the common rules, and the default counter of tokens",
     ),
     (
-        "crates/stanchion-core/src/notice.rs",
+        "crates/stanchion-core/src/wire.rs",
         "the channels that notify holders",
     ),
     (
@@ -67,6 +67,14 @@ const PLACES: [(&str, &str); 20] = [
         "the read-write lock's",
     ),
     ("crates/stanchion-semaphore/src/keys.rs", "both semaphores'"),
+    (
+        "crates/stanchion-cli/src/exporter/page.rs",
+        "names of metrics",
+    ),
+    (
+        "crates/stanchion-tower/src/record.rs",
+        "the stored response of an idempotency key",
+    ),
 ];
 
 /// Signs of a derived key: the functions of `Name` that build keys, and parts of keys.

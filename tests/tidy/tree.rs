@@ -54,7 +54,7 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
         } else if [".rs", ".lua", ".md", ".toml", ".yaml"]
             .iter()
             .any(|e| name.ends_with(e))
-            || path.ends_with("ops/grafana.json")
+            || name.ends_with("grafana.json")
         {
             let text = fs::read_to_string(&path).expect("the project's texts are UTF-8");
             let path = path.strip_prefix(root).expect("the file is below the root");

@@ -8,6 +8,7 @@
 )]
 
 mod cluster;
+mod databases;
 mod deadlocks;
 mod family;
 mod figures;

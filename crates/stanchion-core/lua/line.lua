@@ -5,7 +5,7 @@
 -- and receives no messages. The client chooses the number and uses it for one entry (P6). The functions need the locals `call`, `line`,
 -- `wake` (keys), `base` (Redisson's channel of the name; with ":<client uuid>" the channel of one process) and `publish`. The part for the
 -- kind, like `line_of_lock.lua`, needs `lock` and `fence` (keys) and defines `granted_ms`, `shares`, `confirms`, and the functions
--- `released`, `candidate`, `fits`, `spare`, `mints`, `enter`, `leave` and `foreign`.
+-- `released`, `candidate`, `fits`, `mints`, `enter` and `leave`. It may replace `spare` and `foreign`.
 --
 -- Messages to a process, each with the owner of its entry: "G owner token us ms fence" granted at `us` for `ms`, with a token of that
 -- counter ("-": none); "N owner ms" poll in `ms`, when a holder's time may end; "P owner ms" try in `ms`.
@@ -73,6 +73,17 @@ local function put(entry, arrived)
   if set == 1 then return entries end
   call('ZREM', line, entry)
   return set
+end
+
+-- Returns whether the name is still free after a run of `serve` that has reached so many receivers.
+local function spare(told) return told == 0 end
+
+-- Returns whether a client of Redisson's holds: client uuids are of version 8 in stanchion, of version 4 in Redisson.
+local function foreign()
+  for _, holder in ipairs(call('HRANDFIELD', lock, 4)) do
+    if #holder > 36 and string.sub(holder, 15, 15) ~= '8' then return true end
+  end
+  return false
 end
 
 -- Semaphores set this function. The function limits the ms until the head polls to the ms until the first hold ends.

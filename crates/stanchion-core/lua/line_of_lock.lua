@@ -6,7 +6,6 @@ local function released() return '0' end
 local candidate = first
 -- The queue is served only while the lock is free, one entry at a time.
 local function fits() return true end
-local function spare(told) return told == 0 end
 local function mints() return fence ~= lock end
 local function leave(entry) call('HDEL', lock, owner_of(entry)) end
 
@@ -17,10 +16,4 @@ local function enter(entry, _, ms)
   -- R9.
   leave(entry)
   error(set)
-end
-
--- Returns whether a client of Redisson's holds: client uuids are of version 8 in stanchion, of version 4 in Redisson.
-local function foreign()
-  local holder = call('HRANDFIELD', lock)
-  return holder and #holder > 36 and string.sub(holder, 15, 15) ~= '8'
 end

@@ -8,11 +8,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::hold::holds::Base;
+use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
-use crate::timetable::{Scheduled, Timetable};
 use crate::watchdog;
-use stanchion_transport::Moment;
+use stanchion_transport::{Moment, Scheduled, Timetable};
 
 /// The longest sleep between two readings of the clock. While the machine is suspended, timers stop but the clock
 /// runs. Without this bound a lease that could still be renewed would be lost, and a loss would be noticed late.
@@ -42,16 +41,18 @@ impl Scheduled for Item {
 
     fn window(&self) -> Option<Duration> {
         match self {
+            // This may drop the last reference to a hold, under the mutex of the table: no part of a hold has a drop of its own, except the core,
+            // which the caller keeps.
             Self::Hold(hold) => Some(hold.upgrade()?.batching_window()),
             Self::Poll(_) => None,
         }
     }
 }
 
-impl Agenda {
-    /// The holds in the table. Every live hold with a tenure is in it, except while the hold is being rescheduled.
-    pub(crate) fn holds(&self) -> Vec<Arc<HoldState>> {
-        self.items(|item| match item {
+impl Holds {
+    /// The holds in the timetable. Every live hold with a tenure is in it, except while the hold is being rescheduled.
+    pub(crate) fn live_holds(&self) -> Vec<Arc<HoldState>> {
+        self.timetable.items(|item| match item {
             Item::Hold(hold) => hold.upgrade(),
             Item::Poll(_) => None,
         })
@@ -82,7 +83,7 @@ pub(crate) async fn run(
         }
         // All at once, so that holds of one slot share a batch.
         watchdog::tend(&strong, holds);
-        strong.listen_if_held();
+        watchdog::listen(&strong);
         // Dropped before the sleep, because the last guard, and the client with it, may be dropped during the sleep.
         drop(strong);
         tokio::select! {

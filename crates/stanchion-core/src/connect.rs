@@ -16,15 +16,14 @@ use crate::hold::holds::Holds;
 use crate::hold::losses::{AbandonedHold, Losses};
 use crate::hold::releases::{self, Releases};
 use crate::hold::sweep::Leftover;
-use crate::observe::{Counts, sink};
 use crate::primitive::Handle;
+use crate::receiver::Subscriptions;
 use crate::shared::Core;
-use crate::subscriptions::Subscriptions;
 use crate::waiting::LockEntries;
 use crate::wire::Wire;
 use stanchion_transport::{
-    BootClock, ClientConfig, Clock, ConnectError, Destination, Messages, Observer, OnPush, Runner,
-    WRITTEN, Wake, timeout,
+    BootClock, ClientConfig, Clock, ConnectError, Counts, Destination, Messages, Observer, OnPush,
+    Runner, WRITTEN, Wake, timeout,
 };
 
 impl Handle {
@@ -39,7 +38,8 @@ impl Handle {
         extensions: Vec<Arc<dyn Extension>>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Result<Self, ConnectError> {
-        let sink = sink(observers.into_iter().chain(config.observed_by()).collect());
+        let sink =
+            <dyn Observer>::of_all(observers.into_iter().chain(config.observed_by()).collect());
         if let Some(sink) = &sink {
             // The links report to the same observer.
             config = config.observer(Arc::clone(sink));
@@ -165,7 +165,7 @@ impl Handle {
         drop(core.entries.standing());
         drop(core.entries.unclaimed());
         // P3: the same applies to calls that have a hold and continue to wait.
-        for hold in core.timetable.holds() {
+        for hold in core.live_holds() {
             if hold.is_withheld() && hold.end().is_ok() {
                 hold.unschedule();
                 Leftover::of(&hold).sweep(core, &hold.sync);
@@ -175,7 +175,7 @@ impl Handle {
         // A hold on its way to a local waiter, or its place in the line, has arrived by now, and no call takes it.
         drop(core.entries.standing());
         drop(core.entries.unclaimed());
-        for hold in core.timetable.holds() {
+        for hold in core.live_holds() {
             // From here on a release sees that the hold is lost, so the hold is not released.
             if hold.lost_reason(core.clock.now()).is_none() {
                 hold.lose(LostReason::Shutdown);

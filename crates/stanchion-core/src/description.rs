@@ -65,7 +65,7 @@ impl Request<'_> {
             Reason::Told => "ask",
             Reason::Look => "look",
             Reason::Turn if arrived > 0 => "ask",
-            Reason::Turn | Reason::Anew => "new",
+            Reason::Turn | Reason::Resubscribed => "new",
         };
         let polls = if polls { "?" } else { "" };
         let hears = u8::from(hears);
@@ -132,7 +132,7 @@ impl Subject {
     /// because the server may let one of them pass the other.
     pub(crate) fn queue_of(sync: &dyn Synchronizer, name: &Name) -> Self {
         let permits = match sync.sharing() {
-            Sharing::Permits(permits) if sync.line().is_some() => permits,
+            Sharing::Permits(permits) if sync.server_queue().is_some() => permits,
             _ => 0,
         };
         Self {
@@ -217,15 +217,15 @@ impl Kind {
 /// |---|---|---|
 /// | n > 0 | done, n is the fencing token; for [`Sharing::Permits`], the number still free | done, n subscribers notified |
 /// | 0 | done, no token | done, no subscriber notified |
-/// | −1 | too late, not done (a hand-off has released instead) | done, the message could not be sent |
+/// | −1 | too late, not done | done, the message could not be sent |
 /// | −2 | the owner holds nothing; the object waited for is deleted | the owner holds nothing |
 /// | n ≤ −3 | busy, retry after −4 − n ms (−3: the time is not known) | – |
 ///
 /// From the third element on, [`Synchronizer::hint`] reads a busy reply, and [`Synchronizer::dated`] a grant. In the reply to a release, this
-/// element is, with a [`ServerQueue`], a grant to a waiter of this client, as in a message.
+/// element is, with [`Sharing::Queued`], a grant to a waiter of this client, as in a message.
 ///
 /// A script that frees something may find more dead processes than it removes in one run. Then it replies `{ "tend", ms, reply }`, and the client
-/// sends [`ServerLine::tend`] or [`ServerQueue::tend`] after that time.
+/// sends [`ServerQueue::tend`] after that time.
 ///
 /// The core may call these methods while it has a local queue locked, so they must not block or call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
@@ -355,31 +355,35 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The queue that the server keeps, with [`Sharing::Queued`].
-    fn server_queue(&self) -> Option<&dyn ServerQueue> {
-        None
-    }
-
     /// With [`Sharing::Event`]: the reader of messages that report final events. `None` if a message is only a hint to send a request.
     fn facts(&self) -> Option<&dyn Facts> {
         None
     }
 
-    /// The queue of processes that the server keeps.
-    fn line(&self) -> Option<&dyn ServerLine> {
+    /// The queue that the server keeps for the name.
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         None
     }
 }
 
-/// The queue of the processes that wait for a name: see [`Synchronizer::line`].
+/// The queue of the processes that wait for a name: see [`Synchronizer::server_queue`].
 ///
-/// A process has one entry in it for all its waiters. A release grants to the head of the queue by message, and that process gives the
-/// hold to its first waiter; or the message only wakes the head, which then sends a request.
-pub trait ServerLine {
+/// A process has one entry in it for all its waiters, or, with [`Sharing::Queued`], one for each waiter. A release grants to the head of the
+/// queue by message; or the message only wakes the head, which then sends a request. A process with one entry gives the hold to its first
+/// waiter.
+pub trait ServerQueue {
     /// The channel on which Redisson's clients publish releases of `name`. [`Synchronizer::channel`] is the channel of this process.
-    fn neighbours(&self, name: &Name) -> Option<&[u8]>;
+    fn neighbours(&self, _name: &Name) -> Option<&[u8]> {
+        None
+    }
 
-    /// Returns whether an entry is valid for every synchronizer of this kind, name and counter. An entry for several names is not.
+    /// The channel on which Redisson's clients wake this waiter.
+    fn channel_of(&self, _owner: &WireOwner) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Returns whether an entry is valid for every synchronizer of this kind, name and counter. An entry for several names, or of one waiter, is
+    /// not.
     fn is_common(&self) -> bool {
         true
     }
@@ -387,29 +391,22 @@ pub trait ServerLine {
     /// The script that serves the queue. `heard`: this client has heard a release of Redisson's.
     fn tend(&self, heard: bool) -> Option<Call>;
 
-    /// The script that releases for `from` and puts the requester into the queue. The requester may be granted the hold at once.
+    /// The script that releases for `from` and puts the requester into the queue. The requester may be granted the hold at once. With
+    /// [`Sharing::Queued`] the reply contains both replies. The second is nil if that part failed, and the requester then has to send its own request.
     fn pass_on(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
         None
     }
+}
+
+/// Returns whether the process has one entry for all its waiters in the queue on the server.
+pub(crate) fn has_one_entry(sync: &dyn Synchronizer) -> bool {
+    sync.server_queue().is_some() && sync.sharing() != Sharing::Queued
 }
 
 /// The hand-off of a synchronizer: see [`Synchronizer::hand_off`].
 pub trait HandOff {
     /// The script that releases for `from` and acquires for the requester, in one step.
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call;
-}
-
-/// The queue of a synchronizer that the server keeps: see [`Synchronizer::server_queue`].
-pub trait ServerQueue {
-    /// The channel that wakes a single waiter to try.
-    fn channel_of(&self, owner: &WireOwner) -> Vec<u8>;
-
-    /// The script that releases the last hold of `from` and acquires for the requester, a new waiter of this client. The reply contains both
-    /// replies. The second is nil if that part failed, and the requester then has to send its own request.
-    fn release_and_acquire(&self, from: &WireOwner, to: &Request<'_>) -> Call;
-
-    /// The script that finishes the work of another script.
-    fn tend(&self) -> Call;
 }
 
 /// A grant by message.

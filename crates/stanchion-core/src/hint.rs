@@ -24,7 +24,7 @@ pub enum Hint {
     },
     /// The name cannot be granted before the caller's deadline, which the request contained: the acquire times out now.
     TooLate,
-    /// The request has an entry in the queue: see [`ServerLine`](crate::primitive::ServerLine).
+    /// The request has an entry in the queue: see [`ServerQueue`](crate::primitive::ServerQueue).
     Placed(Placed),
     /// For [`Sharing::Queued`](crate::primitive::Sharing::Queued): the state of the queue.
     Queue {

@@ -2,20 +2,12 @@
 
 use std::time::Duration;
 
+use crate::error::{InvalidDuration, bounded};
 use crate::millis::whole_millis;
 
 /// The time after which an unused latch or semaphore expires: 1 s to 365 days, whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdleExpiry(Duration);
-
-/// An idle expiry outside 1 s to 365 days.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid idle expiry {}: it is 1s to 365days", humantime::format_duration(*.expiry))]
-#[non_exhaustive]
-pub struct InvalidIdleExpiry {
-    /// The length as given.
-    pub expiry: Duration,
-}
 
 impl IdleExpiry {
     /// The shortest idle expiry: a shorter one could end between two calls of a healthy program.
@@ -26,15 +18,11 @@ impl IdleExpiry {
     /// Makes the expiry after `idle` without use, cut to whole milliseconds.
     ///
     /// # Errors
-    /// [`InvalidIdleExpiry`] outside [`IdleExpiry::MIN`]..=[`IdleExpiry::MAX`].
-    pub fn after(idle: Duration) -> Result<Self, InvalidIdleExpiry> {
-        let whole = Duration::from_millis(whole_millis(idle));
-        // The upper end is compared uncut: otherwise 365 days and a part of a millisecond would pass.
-        if whole < Self::MIN.0 || idle > Self::MAX.0 {
-            Err(InvalidIdleExpiry { expiry: idle })
-        } else {
-            Ok(Self(whole))
-        }
+    /// [`InvalidDuration`] outside [`IdleExpiry::MIN`]..=[`IdleExpiry::MAX`].
+    pub fn after(idle: Duration) -> Result<Self, InvalidDuration> {
+        let bounds = Self::MIN.0..=Self::MAX.0;
+        let idle = bounded("idle expiry", idle, bounds, "it is 1s to 365days")?;
+        Ok(Self(Duration::from_millis(whole_millis(idle))))
     }
 
     /// The time.
@@ -66,7 +54,7 @@ mod tests {
         ];
         for expiry in beyond {
             let error = IdleExpiry::after(expiry).unwrap_err();
-            assert_eq!(error, InvalidIdleExpiry { expiry });
+            assert_eq!(error.value, expiry);
             assert!(error.to_string().contains("1s to 365days"), "{error}");
         }
         let cut = IdleExpiry::after(IdleExpiry::MIN.length() + tick);

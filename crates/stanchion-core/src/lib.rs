@@ -32,10 +32,10 @@ mod owner;
 pub mod primitive;
 mod query;
 mod reading;
+mod receiver;
 mod seat;
 mod shared;
-mod subscriptions;
-mod timetable;
+mod terms;
 mod token;
 mod waiting;
 mod watchdog;
@@ -51,13 +51,15 @@ pub use error::{
 pub use free_by::FreeBy;
 pub use hold::ended::Ended;
 pub use hold::losses::AbandonedHold;
+pub use hold::request::ReleaseRequest;
 pub use hold::ticket::HoldTicket;
-pub use idle::{IdleExpiry, InvalidIdleExpiry};
+pub use idle::IdleExpiry;
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
-pub use notice::{Asked, ReleaseRequest};
-pub use options::{AcquireOptions, OnDeadlock, Reentry, Renewal};
+pub use notice::Asked;
+pub use options::{AcquireOptions, Reentry};
 pub use owner::Owner;
+pub use terms::{OnDeadlock, Renewal};
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;
 
@@ -65,6 +67,8 @@ pub use wire_owner::WireOwner;
 #[doc(hidden)]
 pub use waiting::queue as local_queue;
 
+#[doc(hidden)]
+pub use stanchion_transport::woven;
 pub use stanchion_transport::{
     Background, BootClock, ByteStream, ClientConfig, Clock, ConfigError, ConnectError, Connector,
     Credentials, CredentialsProvider, Gauges, Moment, Observer, Outage, Placement, Presence,

@@ -2,7 +2,7 @@
 
 use stanchion_transport::Reply;
 
-/// The parameters of a request if the server keeps a queue of processes: see [`ServerLine`](crate::primitive::ServerLine).
+/// The parameters of a request if the server keeps a queue of processes: see [`ServerQueue`](crate::primitive::ServerQueue).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Approach {
@@ -12,7 +12,7 @@ pub struct Approach {
     pub reason: Reason,
     /// True if this client receives no messages, so that its entry is marked as that of a client that polls.
     pub polls: bool,
-    /// True if this client is subscribed to Redisson's releases of the name; with a [`ServerQueue`](crate::primitive::ServerQueue), to its own
+    /// True if this client is subscribed to Redisson's releases of the name; with [`Sharing::Queued`](crate::primitive::Sharing::Queued), to its own
     /// channel.
     pub hears: bool,
 }
@@ -30,7 +30,7 @@ pub enum Reason {
     Look,
     /// The subscription was confirmed or lost. A message may have been missed, so the request has no more right to a free lock than the request of a
     /// new waiter (rule L6).
-    Anew,
+    Resubscribed,
 }
 
 /// An entry in the queue of processes that the server keeps.

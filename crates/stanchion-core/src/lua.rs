@@ -1,26 +1,25 @@
 //! The Lua parts that several primitives share. They are put into the scripts at compile time.
 
+use stanchion_transport::Part;
+
 /// Mints `token`, and returns an error if the counter has none to give. Needs the locals `call`, `fence` (the counter's key; `KEYS[1]`: mint none),
 /// `time` and `now` (the server's `TIME`, and that in microseconds).
 #[doc(hidden)]
-pub const MINT: Part = Part {
-    mark: "-- @mint.lua\n",
-    text: include_str!("../lua/mint.lua"),
-};
+pub const MINT: Part = Part::new("-- @mint.lua\n", include_str!("../lua/mint.lua"));
 
 /// The same as a function, for scripts that define functions: `mint(us)`. Needs the locals `call`, `fence` and `lock`.
 #[doc(hidden)]
-pub const MINT_FUNCTION: Part = Part {
-    mark: "-- @mint_function.lua\n",
-    text: include_str!("../lua/mint_function.lua"),
-};
+pub const MINT_FUNCTION: Part = Part::new(
+    "-- @mint_function.lua\n",
+    include_str!("../lua/mint_function.lua"),
+);
 
 /// The functions for the queue of the processes that wait for a lock. `line.lua` lists the locals that they need.
 #[doc(hidden)]
-pub const LINE: Part = Part {
-    mark: "-- @line.lua\n",
-    text: crate::line!(include_str!("../lua/line_of_lock.lua")),
-};
+pub const LINE: Part = Part::new(
+    "-- @line.lua\n",
+    crate::line!(include_str!("../lua/line_of_lock.lua")),
+);
 
 /// The same functions for another kind of synchronizer, before the part that describes a hold is put in.
 #[doc(hidden)]
@@ -28,26 +27,7 @@ pub const ANY_LINE: &str = crate::mint_function!(include_str!("../lua/line.lua")
 
 /// The functions that notify holders. `notice.lua` lists the locals that they need.
 #[doc(hidden)]
-pub const NOTICE: Part = Part {
-    mark: "-- @notice.lua\n",
-    text: include_str!("../lua/notice.lua"),
-};
-
-impl Part {
-    /// Makes the part that replaces the line `mark`.
-    #[must_use]
-    pub const fn new(mark: &'static str, text: &'static str) -> Self {
-        Self { mark, text }
-    }
-}
-
-/// A text, and the line of a script that it replaces.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Part {
-    mark: &'static str,
-    text: &'static str,
-}
+pub const NOTICE: Part = Part::new("-- @notice.lua\n", include_str!("../lua/notice.lua"));
 
 /// The text of a script with `mint.lua` in the place of its line `-- @mint.lua`.
 ///
@@ -103,73 +83,12 @@ macro_rules! line {
     };
 }
 
-/// The text of a script with a part in the place of its mark.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! woven {
-    ($text:expr, $part:expr) => {{
-        const TEXT: &str = $text;
-        const WHOLE: [u8; $crate::primitive::woven_len(TEXT, $part)] =
-            $crate::primitive::woven(TEXT, $part);
-        match ::std::str::from_utf8(&WHOLE) {
-            Ok(whole) => whole,
-            Err(_) => panic!("text put into text is text"),
-        }
-    }};
-}
-
-/// The length of the script that [`woven!`](crate::woven) makes.
-#[doc(hidden)]
-#[must_use]
-pub const fn woven_len(text: &str, part: Part) -> usize {
-    text.len() - part.mark.len() + part.text.len()
-}
-
-/// The script that [`woven!`](crate::woven) makes.
-///
-/// # Panics
-/// When the program is compiled, if `text` has no line for it.
-#[doc(hidden)]
-#[must_use]
-pub const fn woven<const N: usize>(text: &str, part: Part) -> [u8; N] {
-    let (text, mark, part) = (text.as_bytes(), part.mark.as_bytes(), part.text.as_bytes());
-    let at = place(text, mark);
-    let mut whole = [0; N];
-    let mut i = 0;
-    while i < N {
-        whole[i] = if i < at {
-            text[i]
-        } else if i < at + part.len() {
-            part[i - at]
-        } else {
-            text[i - part.len() + mark.len()]
-        };
-        i += 1;
-    }
-    whole
-}
-
-const fn place(text: &[u8], mark: &[u8]) -> usize {
-    let mut at = 0;
-    while at + mark.len() <= text.len() {
-        let mut same = 0;
-        while same < mark.len() && text[at + same] == mark[same] {
-            same += 1;
-        }
-        if same == mark.len() {
-            return at;
-        }
-        at += 1;
-    }
-    panic!("the script has no line for that part");
-}
-
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_line_is_replaced() {
         let whole = crate::minting!("local fence\n  -- @mint.lua\nreturn token\n");
-        let (before, rest) = whole.split_once(super::MINT.text).unwrap();
+        let (before, rest) = whole.split_once(include_str!("../lua/mint.lua")).unwrap();
         assert_eq!((before, rest), ("local fence\n  ", "return token\n"));
     }
 }

@@ -2,39 +2,24 @@
 //!
 //! A client subscribes to one channel of its own once it has held something for a second. In a cluster it subscribes to one channel for each slot in
 //! which it holds for longer than a renewal interval. An acquire does not pay for this; a primitive with long holds [subscribes at
-//! once](crate::primitive::Hold::listen). The channel begins with the result of [`Holds::notice`] and ends with the client's uuid, so a sender needs
+//! once](crate::primitive::Hold::listen). The channel begins with the result of [`Wire::notice`](crate::wire::Wire::notice) and ends with the client's uuid, so a sender needs
 //! only the holder's owner.
 //!
 //! A message is a hint. After `gone` the holder checks with the server (P5: a hold is lost when the server says so, never because of a message).
 //! After `ask` the guard shows the request. If `gone` is not received, the next renewal finds the loss.
 
-use std::time::Duration;
-
-use crate::description::Tenure;
 use crate::error::{QueryError, Rejection};
 use crate::hold::holds::Holds;
-use crate::hold::state::HoldState;
+use crate::hold::request::ReleaseRequest;
 use crate::name::Name;
 use crate::watchdog;
-use stanchion_transport::{Call, Moment, Placement, Script};
+use stanchion_transport::{Call, Script};
 
 static ASK: Script<1, 4> =
     Script::new("core/ask", crate::noticing!(include_str!("../lua/ask.lua")));
 
-/// The time for which a process holds before its client subscribes, so that short holds cost no subscription. A little less than the longest sleep
-/// of the timetable, whose task checks this time.
-const HELD_FOR: Duration = Duration::from_millis(900);
-
 /// The longest reason of a request, in bytes.
 const LONGEST_REASON: usize = 200;
-
-/// A request to give a hold back. The holder decides.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReleaseRequest {
-    /// The reason from the sender: at most 200 bytes, without control characters. Any client that may publish can send one.
-    pub reason: String,
-}
 
 /// The reply to a request for release: the numbers of holders and of processes that the request reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -93,61 +78,12 @@ fn legible(reason: &str) -> String {
 }
 
 impl Holds {
-    /// Returns the prefix of the channel on which each client is notified about its holds of `name`. In a cluster the channel is in the slot of the
-    /// name, because a script may publish only there.
-    pub(crate) fn notice(&self, name: &Name) -> Vec<u8> {
-        let mut channel = match self.placement {
-            Placement::Slots => name.slot_key("stanchion_notice"),
-            _ => b"stanchion_notice".to_vec(),
-        };
-        channel.push(b':');
-        channel
-    }
-
-    fn own_channel(&self, name: &Name) -> Vec<u8> {
-        let id = self.id.to_string();
-        [self.notice(name), id.into_bytes()].concat()
-    }
-
-    /// Subscribes to messages about `hold`, from now on and at least until its next renewal.
-    pub(crate) fn listen_for(&self, hold: &HoldState) {
-        let until = hold.valid_until() + hold.terms.lease.length();
-        let name = hold.sync.name();
-        if let Some(channel) = hold.sync.notices() {
-            self.subscriptions.hear(&channel, until);
-        } else if self.placement == Placement::Slots {
-            self.subscriptions.hear(&self.own_channel(name), until);
-        } else if self.subscriptions.may_hear_for_ever() {
-            // One channel for all names, so the subscription is kept.
-            self.subscriptions
-                .hear(&self.own_channel(name), Moment::FAR);
-        }
-    }
-
-    /// Subscribes once a hold has lasted for a while. Called by the timetable's task, at least once a second while anything is held. Does nothing in
-    /// a cluster, where it would have to check all holds each time: there the first renewal subscribes.
-    pub(crate) fn listen_if_held(&self) {
-        if self.placement == Placement::Slots || !self.subscriptions.may_hear_for_ever() {
-            return;
-        }
-        let now = self.clock.now();
-        let lasting = |hold: &HoldState| {
-            hold.sync.tenure() == Tenure::Leased
-                && hold.sync.notices().is_none()
-                && now.since(hold.began()) >= HELD_FOR
-        };
-        let holds = self.timetable.holds();
-        if let Some(hold) = holds.iter().find(|hold| lasting(hold)) {
-            self.listen_for(hold);
-        }
-    }
-
     /// Handles a message to holders. Spawns the part that waits for the server.
     pub(crate) fn noticed(&self, channel: &[u8], payload: &[u8]) {
         let Some(notice) = Notice::read(payload) else {
             return;
         };
-        for hold in self.timetable.holds() {
+        for hold in self.live_holds() {
             let number = hold.owner.number();
             match &notice {
                 Notice::SomeGone if hold.sync.notices().as_deref() == Some(channel) => {}

@@ -8,17 +8,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::description::Tenure;
 use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::name::Name;
-use stanchion_transport::{Failure, Item, Moment, Outage, Path, Reply};
+use stanchion_transport::{Failure, Item, Moment, Outage, Path, Placement, Reply};
 
 /// The most renewals in one script: large enough to amortise the call, small enough not to block the server (about 1 µs each).
 const BATCH: usize = 256;
+
+/// The time for which a process holds before its client subscribes, so that short holds cost no subscription. A little less than the longest sleep
+/// of the timetable, whose task checks this time.
+const HELD_FOR: Duration = Duration::from_millis(900);
 
 /// Renews the holds that are due, or declares them lost. Spawns the requests without waiting for them.
 pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
@@ -33,7 +39,7 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
         // Scheduled even while the hold is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds
         // the live holds in the timetable. Scheduled before `wants_renewal` is read, because `HoldState::claim` relies on this order.
         hold.schedule(hold.valid_until());
-        core.listen_for(&hold);
+        hold.listen();
         if hold.wants_renewal()
             && let due = Due::new(hold.clone(), now)
             && let Some(first) = due.items.first()
@@ -51,6 +57,24 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
             let runner = Arc::clone(&core.runner);
             runner.serve(async move { renew_batch(&core, batch).await });
         }
+    }
+}
+
+/// Subscribes once a hold has lasted for a while. Called at least once a second while anything is held. Does nothing in a cluster, where it would have
+/// to check all holds each time: there the first renewal subscribes.
+pub(crate) fn listen(core: &Holds) {
+    if core.placement == Placement::Slots || !core.subscriptions.may_hear_for_ever() {
+        return;
+    }
+    let now = core.clock.now();
+    let lasting = |hold: &HoldState| {
+        hold.sync.tenure() == Tenure::Leased
+            && hold.sync.notices().is_none()
+            && now.since(hold.began()) >= HELD_FOR
+    };
+    let holds = core.live_holds();
+    if let Some(hold) = holds.iter().find(|hold| lasting(hold)) {
+        hold.listen();
     }
 }
 

@@ -89,6 +89,23 @@ impl Wire {
         }
     }
 
+    /// Returns the prefix of the channel on which each client is notified about its holds of `name`. In a cluster the channel is in the slot of the
+    /// name, because a script may publish only there.
+    pub(crate) fn notice(&self, name: &Name) -> Vec<u8> {
+        let mut channel = match self.placement {
+            Placement::Slots => name.slot_key("stanchion_notice"),
+            _ => b"stanchion_notice".to_vec(),
+        };
+        channel.push(b':');
+        channel
+    }
+
+    /// The channel on which this client is notified about its holds of `name`.
+    pub(crate) fn own_channel(&self, name: &Name) -> Vec<u8> {
+        let id = self.id.to_string();
+        [self.notice(name), id.into_bytes()].concat()
+    }
+
     /// Makes a wire owner that was never used.
     pub(crate) fn next_wire_owner(&self) -> WireOwner {
         // Relaxed: nothing else depends on the number. The number only must not be used twice (R1).

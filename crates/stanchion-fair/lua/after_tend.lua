@@ -1,2 +1,3 @@
+read_holder()
 settle()
 return unless_unfinished(-1)

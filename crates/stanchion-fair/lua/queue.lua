@@ -34,7 +34,7 @@ local function process(owner) return string.sub(owner, 1, 36) end
 local function is_ours(owner) return string.sub(owner, 15, 15) == '8' end
 
 -- Notes are times in us: of the last request of a client without a subscription, `watched` of the last poll that was planned for the newest
--- waiter, `called` of the last call, `lost` and an owner of the last loss of a grant by message, and the waiter that lost it.
+-- waiter, `called` of the last call.
 local function note(what)
   call('ZREMRANGEBYSCORE', wake, '-inf', us - wake_ms * 1000)
   call('ZADD', wake, us, what)
@@ -90,12 +90,16 @@ local function enter(owner, lease)
   holder, left = owner, lease
 end
 
+-- The client that reads this run's reply, if the reply may contain a grant to its waiters; and such a grant.
+local reader, own = nil, ''
+
 -- Plans polls for the end of a hold of `ms`, because an expiry sends no message (L4): of the first waiter and, at the end of a grant by
 -- message, of the newest, whose process was alive most recently. At most once in that time, so that the newest of a busy queue rarely polls.
 local function watch(ms)
   local head = first()
   if not head then return end
-  tell(head, 'N', string.format('%.0f', math.min(ms, poll_ms)))
+  -- A process that finds the grant in its reply also knows when that hold ends.
+  if own == '' or process(head) ~= reader then tell(head, 'N', string.format('%.0f', math.min(ms, poll_ms))) end
   local last = call('ZRANGE', waiters, -1, -1)[1]
   if ms > granted_ms or process(last) == process(head) or age('watched') < granted_ms then return end
   note('watched')
@@ -104,13 +108,9 @@ end
 
 -- A process did not use a grant by message: the message was lost, or the process is stopped or cut off. Others may be, too, so each of the
 -- first ones is called, and only those that answer are granted the lock.
-local function call_all(me)
+local function call_all()
   note('called')
   local called = {}
-  if me then
-    called[process(me)] = true
-    note(process(me))
-  end
   for _, owner in ipairs(call('LRANGE', queue, 0, sweep - 1)) do
     local client = process(owner)
     if is_ours(owner) and not called[client] then
@@ -119,9 +119,6 @@ local function call_all(me)
     end
   end
 end
-
--- The client that reads this run's reply, if the reply may contain a grant to its waiters; and such a grant.
-local reader, own = nil, ''
 
 -- Grants to the head by message. Returns the number of receivers; nil if its process is dead, and the grant is undone.
 local function grant_by_message(head, token)
@@ -145,25 +142,25 @@ local function grant_by_message(head, token)
 end
 
 -- Removes dead waiters from the head of the queue of a free lock, and grants the lock to a stanchion waiter there, or wakes a Redisson waiter.
--- `me` is the requesting owner and `lease` its lease: a grant to `me` needs no message. `freed`: this script has freed the lock. Returns the
--- number of receivers.
+-- `me` is the requesting owner and `lease` its lease: a grant to `me` needs no message. `freed`: this script has freed the lock. Otherwise
+-- `holder` has been read. Returns the number of receivers.
 local function settle(me, lease, freed)
-  if not freed then read_holder() end
-  left = freed and -2 or call('PTTL', lock)
+  left = holder and call('PTTL', lock) or -2
   local gone = call('ZRANGE', waiters, 0, 0)[1]
   if gone and gone ~= holder and not call('ZSCORE', timeouts, gone) then
     -- Its grant by message has ended, or a Redisson client has removed its place (F8). A live process takes the place again.
     call('ZREM', waiters, gone)
-    local told = tell(gone, 'P', 0)
-    if left == -2 and not freed then
-      call_all(me)
-      if told > 0 then
-        note('lost')
-        note(gone)
-      end
-    end
+    tell(gone, 'P', 0)
+    if left == -2 and not freed then call_all() end
   end
   local called, token = age('called'), nil
+  if left == -2 and called < call_ms then
+    -- P7: live processes take their places again before the next grant. Without `me` this client may not poll, so the newest waiter does.
+    due = call_ms - called
+    local last = not me and call('ZRANGE', waiters, -1, -1)[1]
+    if last then tell(last, 'N', math.ceil(due)) end
+    return 0
+  end
   for _ = 1, sweep do
     local head = call('LINDEX', queue, 0)
     if not head then
@@ -184,10 +181,6 @@ local function settle(me, lease, freed)
       drop_head(head)
     elseif left ~= -2 then
       return 0
-    elseif head == me and age('lost') < call_ms and age(me) == math.huge then
-      -- The waiter that lost its grant is about to answer.
-      due = call_ms - called
-      return 0
     elseif head == me then
       -- Minting comes first, because it may fail.
       granted = mint(us)
@@ -196,10 +189,6 @@ local function settle(me, lease, freed)
       watch(lease)
       return 0
     elseif called < math.huge and age(process(head)) > called then
-      if called < call_ms and is_alive(process(head)) then
-        due = call_ms - called
-        return 0
-      end
       -- No answer to the call. A live process takes its place again.
       tell(head, 'P', 0)
       drop_head(head)
@@ -258,6 +247,7 @@ local function farewell(owner, found, freed)
   reader = process(owner)
   local settled, told = pcall(function()
     call('ZREM', waiters, owner)
+    if not freed then read_holder() end
     return settle(nil, nil, freed)
   end)
   if not settled then

@@ -258,14 +258,17 @@ impl Synchronizer for Description {
 }
 
 impl ServerQueue for Description {
-    /// Redisson wakes each waiter on that waiter's own channel.
-    fn channel_of(&self, owner: &WireOwner) -> Vec<u8> {
-        below(&self.base, owner.as_str())
+    fn channel_of(&self, owner: &WireOwner) -> Option<Vec<u8>> {
+        Some(below(&self.base, owner.as_str()))
     }
 
-    fn release_and_acquire(&self, from: &WireOwner, to: &Request<'_>) -> Call {
+    fn is_common(&self) -> bool {
+        false
+    }
+
+    fn pass_on(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
         let [base, publish, wait] = self.common();
-        RELEASE_AND_ACQUIRE.call(
+        let call = RELEASE_AND_ACQUIRE.call(
             self.keys(),
             [
                 base,
@@ -277,11 +280,12 @@ impl ServerQueue for Description {
                 to.not_after.into(),
                 u64::from(to.approach.hears).into(),
             ],
-        )
+        );
+        Some(call)
     }
 
-    fn tend(&self) -> Call {
-        TEND.call(self.keys(), self.common())
+    fn tend(&self, _heard: bool) -> Option<Call> {
+        Some(TEND.call(self.keys(), self.common()))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Arg, Call, Handle, Hint, Kind, Line, Reply, Request, Script, ServerLine, Synchronizer,
+    Arg, Call, Handle, Hint, Kind, Line, Reply, Request, Script, ServerQueue, Synchronizer,
     whole_millis,
 };
 use stanchion_client::{Fencing, Lease, Lockable as _, Name, WireOwner, in_line, minting};
@@ -149,9 +149,9 @@ impl Synchronizer for Run {
         Hint::Told(rest.to_vec())
     }
 
-    fn line(&self) -> Option<&dyn ServerLine> {
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         // A run does not wait, but its end may find a line with more dead processes than one script removes.
-        self.keys.sync.line()
+        self.keys.sync.server_queue()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The scripts, and the description of a lock that calls them.
 
 use stanchion_client::primitive::{
-    Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerLine,
+    Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerQueue,
     Synchronizer, Visible, adopt_field,
 };
 use stanchion_client::{
@@ -216,7 +216,7 @@ impl Synchronizer for Description {
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
-    fn line(&self) -> Option<&dyn ServerLine> {
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         Some(self)
     }
 }
@@ -227,7 +227,7 @@ impl HandOff for Description {
     }
 }
 
-impl ServerLine for Description {
+impl ServerQueue for Description {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         (*name == self.name).then_some(self.line.base.as_slice())
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_client::primitive::{
     Arg, Call, HandOff, Hint, Holders, Item, Kind, Line, LuaPart, Part, Placed, Reply, Request,
-    Script, ServerLine, Synchronizer, renew_field,
+    Script, ServerQueue, Synchronizer, renew_field,
 };
 use stanchion_client::{Lease, Name, WireOwner, in_line, woven};
 use tokio::sync::Notify;
@@ -18,7 +18,7 @@ static ACQUIRE: Script<4, 7> = Script::new(
 );
 static HAND_OFF: Script<4, 7> = Script::new(
     "multilock/hand_off",
-    in_line!(woven!(include_str!("../lua/hand_off.lua"), JOINT)),
+    woven!(include_str!("../lua/hand_off.lua"), JOINT),
 );
 static RELEASE: Script<4, 5> = Script::new(
     "multilock/release",
@@ -239,7 +239,7 @@ impl Synchronizer for Joint {
         })
     }
 
-    fn line(&self) -> Option<&dyn ServerLine> {
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         Some(self)
     }
 }
@@ -250,7 +250,7 @@ impl HandOff for Joint {
     }
 }
 
-impl ServerLine for Joint {
+impl ServerQueue for Joint {
     fn is_common(&self) -> bool {
         false
     }

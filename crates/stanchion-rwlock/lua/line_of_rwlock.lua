@@ -13,7 +13,6 @@ local function reads(entry) return string.find(entry, '[rR]') end
 local function overtakes(entry) return string.find(entry, 'r', 1, true) end
 local function mints(entry) return fence ~= lock and not reads(entry) end
 local function fits(entry) return not mode or mode == 'read' and reads(entry) end
-local function spare(told) return told == 0 end
 local function hold_key(owner) return prefix .. owner .. ':rwlock_timeout:1' end
 
 local function leave(entry)
@@ -36,8 +35,8 @@ local function enter(entry, us, ms)
   if reads(entry) then
     -- The hold key first: a field without one looks like a dead reader (R10).
     call('SET', hold_key(owner), '1', 'PX', ms)
+    -- Before the field: a foreign key is an error, and then this reader does not hold (R16).
     call('ZADD', readers, 'GT', string.format('%.0f', math.floor(us / 1000) + ms), owner)
-    call('PEXPIRE', readers, math.max(ms, call('PTTL', lock)))
     call('HSET', lock, 'mode', 'read', owner, '1')
     mode = 'read'
   else
@@ -46,9 +45,11 @@ local function enter(entry, us, ms)
   end
   -- A hold without a TTL must not stay behind, even where PEXPIRE is not permitted (R9). Never shorten (R3).
   local set = call('PTTL', lock) < ms and redis.pcall('PEXPIRE', lock, ms) or 1
-  if set == 1 then return end
-  leave(entry)
-  error(set)
+  if set ~= 1 then
+    leave(entry)
+    error(set)
+  end
+  if mode == 'read' then call('PEXPIRE', readers, call('PTTL', lock)) end
 end
 
 -- Returns a reader that may overtake the writers in front of it; or nil, and the first reader that may not (true: there may be one, behind
@@ -95,12 +96,4 @@ local function candidate(us, me)
     end
   end
   return nil, nil, true
-end
-
--- Returns whether a client of Redisson's holds: client uuids are of version 8 in stanchion, of version 4 in Redisson.
-local function foreign()
-  for _, holder in ipairs(call('HRANDFIELD', lock, 4)) do
-    if #holder > 36 and string.sub(holder, 15, 15) ~= '8' then return true end
-  end
-  return false
 end

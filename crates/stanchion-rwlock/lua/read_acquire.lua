@@ -59,8 +59,8 @@ if not newcomer or free then
   -- The hold key first: a field without one looks like a dead reader (R10). Never shorten (R3).
   local now = math.floor(us / 1000)
   if not held or call('PTTL', hold) < lease then call('SET', hold, '1', 'PX', lease) end
+  -- Before the field: a foreign key is an error, and then this reader does not hold (R16).
   call('ZADD', readers, 'GT', now + lease, owner)
-  call('PEXPIRE', readers, math.max(lease, ttl))
   if not mode then
     call('HSET', lock, 'mode', 'read', owner, '1')
   elseif not held then
@@ -71,13 +71,13 @@ if not newcomer or free then
   if ttl < lease then
     local set = redis.pcall('PEXPIRE', lock, lease)
     if set ~= 1 then
-      call('HDEL', lock, owner)
-      if not mode then call('DEL', lock) end
+      if mode then call('HDEL', lock, owner) else call('DEL', lock) end
       call('DEL', hold)
       call('ZREM', readers, owner)
       return set
     end
   end
+  call('PEXPIRE', readers, math.max(lease, ttl))
   if not waits and not (held and told) then return 0 end
 end
 

@@ -139,7 +139,7 @@ impl Layout {
         [self.main(), &self.fence, line, wake, &self.readers]
     }
 
-    /// See [`ServerLine::tend`](stanchion_client::primitive::ServerLine::tend).
+    /// See [`ServerQueue::tend`](stanchion_client::primitive::ServerQueue::tend).
     pub(crate) fn tend(&self, heard: bool) -> Call {
         let [base, publish] = self.base();
         let sentry = if heard { self.line.client.as_str() } else { "" };
@@ -149,7 +149,7 @@ impl Layout {
         )
     }
 
-    /// See [`ServerLine::neighbours`](stanchion_client::primitive::ServerLine::neighbours).
+    /// See [`ServerQueue::neighbours`](stanchion_client::primitive::ServerQueue::neighbours).
     pub(crate) fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         (*name == self.name).then_some(self.line.base.as_slice())
     }

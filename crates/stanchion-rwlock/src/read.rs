@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerLine, Sharing,
+    Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerQueue, Sharing,
     Synchronizer, renew_field,
 };
 use stanchion_client::{Lease, Name, WireOwner};
@@ -147,12 +147,12 @@ impl Synchronizer for ReadSide {
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
-    fn line(&self) -> Option<&dyn ServerLine> {
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         Some(self)
     }
 }
 
-impl ServerLine for ReadSide {
+impl ServerQueue for ReadSide {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         self.0.neighbours(name)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerLine, Synchronizer,
+    Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerQueue, Synchronizer,
     renew_field,
 };
 use stanchion_client::{Lease, Name, WireOwner, minting};
@@ -154,12 +154,12 @@ impl Synchronizer for WriteSide {
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
-    fn line(&self) -> Option<&dyn ServerLine> {
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         Some(self)
     }
 }
 
-impl ServerLine for WriteSide {
+impl ServerQueue for WriteSide {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         self.0.neighbours(name)
     }

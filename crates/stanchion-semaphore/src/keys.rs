@@ -1,6 +1,6 @@
 //! The keys of one semaphore.
 
-use stanchion_client::primitive::{Arg, Call, Handle, Line, Operation, ServerLine, whole_millis};
+use stanchion_client::primitive::{Arg, Call, Handle, Line, Operation, ServerQueue, whole_millis};
 use stanchion_client::{IdleExpiry, InvalidName, Name};
 
 use crate::scripts::pool;
@@ -130,7 +130,7 @@ impl Keys {
     }
 }
 
-impl ServerLine for Keys {
+impl ServerQueue for Keys {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         (*name == self.name).then_some(self.queue.base.as_slice())
     }

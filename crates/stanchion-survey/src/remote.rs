@@ -68,7 +68,7 @@ async fn read(
     until: u64,
 ) -> Result<Option<SurveyedClient>, QueryError> {
     match place(handle, &key)?
-        .command(&[b"GET", key.as_slice()])
+        .command(&[b"GET".as_slice(), key.as_slice()])
         .await?
     {
         Reply::Bulk(text) => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::admin::Value;
-use crate::builder::Part;
+use crate::builder::{Part, RedisServerBuilder};
 use crate::eventually::{eventually_blocking, within};
 use crate::sentinel::offset;
 use crate::servers::{RedisServer, start_all};
@@ -44,12 +44,24 @@ impl Cluster {
     /// If it takes more than 10 s.
     #[must_use]
     pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// As [`Cluster::start`], with these additional settings of each node.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`], and if the server does not know a setting.
+    #[must_use]
+    pub fn with(settings: &[(&str, &str)]) -> Self {
         let node = || {
-            RedisServer::builder()
+            let node = RedisServer::builder()
                 .part(Part::Node)
                 .arg("cluster-node-timeout", NODE_TIMEOUT)
                 .arg("cluster-replica-validity-factor", "0")
-                .arg("repl-diskless-sync-delay", "0")
+                .arg("repl-diskless-sync-delay", "0");
+            let add =
+                |node, (name, value): &(&str, &str)| RedisServerBuilder::arg(node, name, value);
+            settings.iter().fold(node, add)
         };
         let nodes = start_all((0..NODES).map(|_| node()));
         let ids = nodes

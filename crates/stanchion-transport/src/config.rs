@@ -74,7 +74,7 @@ pub struct ClientConfig {
     /// |---|---|
     /// | `redis://[user[:password]@]host[:port][/database]` | one server, port 6379 if none is given |
     /// | `redis+sentinel://[user[:password]@]host[:port][,host[:port]…]/service[/database]` | the current master of `service`, by these sentinels (port 26379) |
-    /// | `redis+cluster://[user[:password]@]host[:port][,host[:port]…]` | the cluster that these nodes belong to; a few nodes suffice |
+    /// | `redis+cluster://[user[:password]@]host[:port][,host[:port]…][/database]` | the cluster that these nodes belong to; a few nodes suffice |
     /// | `rediss://…`, `rediss+sentinel://…`, `rediss+cluster://…` | the same over TLS, to sentinels too |
     /// | `unix:///path[?db=n&user=…&pass=…]` | one server, by its socket |
     /// | `memory://[namespace]` | the engine in this process |
@@ -86,7 +86,8 @@ pub struct ClientConfig {
     pub username: Option<String>,
     /// The password; overrides the URL's. Not written by `serde` or `Debug`, which show `***`.
     pub password: Option<Secret>,
-    /// The number of the database; overrides the URL's. A cluster has database 0 only.
+    /// The number of the database; overrides the URL's. Most clusters have database 0 only, and then refuse another at connect; since
+    /// Valkey 9 a cluster may have more (`cluster-databases`).
     pub database: Option<u32>,
     /// The user for the sentinels, if they require one.
     pub sentinel_username: Option<String>,
@@ -457,13 +458,6 @@ impl ClientConfig {
                 rule: "a connector of your own leads to one server; use it with redis://".into(),
             });
         }
-        if matches!(endpoint.target, Target::Cluster(_)) && endpoint.login.database != 0 {
-            return Err(ConfigError::InvalidSetting {
-                setting: "database",
-                value: endpoint.login.database.to_string(),
-                rule: "a cluster has database 0 only".into(),
-            });
-        }
         Ok(endpoint)
     }
 }
@@ -479,7 +473,7 @@ mod tests {
             "ftp://u:hunter2@h",
             "u:hunter2@h:1",
             "redis://:hunter2@h:notaport",
-            "redis+cluster://:hunter2@h,i/1",
+            "redis+cluster://:hunter2@h,i/x",
             "redis+sentinel://:hunter2@h:1,i:2",
             // Passwords with characters that end the authority of a URL.
             "redis://app:12/hunter2@h",

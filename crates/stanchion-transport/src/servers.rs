@@ -437,13 +437,13 @@ impl Servers {
     }
 
     /// Returns the realm, which distinguishes the keys of these servers from those of others. Two clients share a realm if
-    /// they use the same seeds (a cluster), or if they found the same server process and use the same database. If the
-    /// process is unknown, the realm belongs to this client alone.
+    /// they use the same database, and the same seeds (a cluster) or the same server process. If the process is
+    /// unknown, the realm belongs to this client alone.
     pub fn realm(&self, info: &ServerInfo, database: u32, client: &Uuid) -> Realm {
         Realm::new(match &self.kind {
             // The seeds as the user wrote them, because masters and their run ids change. With too many realms an owner
             // waits for itself; with too few, one request is wasted, and the server's reply is still correct.
-            Kind::Cluster(cluster) => cluster.name().to_owned(),
+            Kind::Cluster(cluster) => format!("{}/{database}", cluster.name()),
             // Two servers without a run id must not count as the same server.
             Kind::One(_) if info.run_id.is_empty() => client.to_string(),
             Kind::One(_) => format!("{}/{database}", info.run_id),

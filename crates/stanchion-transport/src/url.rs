@@ -165,11 +165,11 @@ impl Several {
         }
     }
 
-    /// Returns the part of such a URL before the number of the database; empty for a cluster, which has one database.
+    /// Returns the part of such a URL before the number of the database.
     const fn database_path(self) -> &'static str {
         match self {
             Self::Sentinel => "redis+sentinel://host:port/service/",
-            Self::Cluster => "",
+            Self::Cluster => "redis+cluster://host:port/",
         }
     }
 
@@ -198,11 +198,6 @@ impl Several {
             Self::Sentinel => {
                 let service = next()
                     .ok_or("it names no service; write it as redis+sentinel://host:port/service")?;
-                if let Some(database) = next() {
-                    login.database = database
-                        .parse()
-                        .map_err(|_| "what follows the service is not a database number")?;
-                }
                 Target::Sentinel(SentinelTarget {
                     sentinels: places,
                     service,
@@ -211,10 +206,13 @@ impl Several {
             }
             Self::Cluster => Target::Cluster(ClusterTarget { seeds: places, tls }),
         };
+        if let Some(database) = next() {
+            login.database = database.parse().map_err(|_| match self {
+                Self::Sentinel => "what follows the service is not a database number",
+                Self::Cluster => "the path is not a database number",
+            })?;
+        }
         match next() {
-            Some(_) if self == Self::Cluster => {
-                Err("a cluster has database 0 only: leave the path out".into())
-            }
             Some(_) => Err("nothing may follow the database number".into()),
             None => Ok(Endpoint { target, login }),
         }
@@ -392,9 +390,6 @@ fn unknown_parameter(parameters: &str, database_path: &str) -> String {
     let (name, value) = first.split_once('=').unwrap_or((first, ""));
     let number = value.parse::<u32>().ok();
     match (name, number) {
-        ("db" | "database", _) if database_path.is_empty() => {
-            format!("the parameter {name} is not known here: there is database 0 only")
-        }
         ("db" | "database", number) => {
             let number = number.map_or_else(|| "N".to_owned(), |number| number.to_string());
             format!(
@@ -552,7 +547,8 @@ mod tests {
             ("redis+sentinel://h:1,,b/s", "names no host"),
             ("redis+sentinel:///s", "names no host"),
             ("redis+cluster://h:x", "invalid port number"),
-            ("redis+cluster://h/1", "database 0 only"),
+            ("redis+cluster://h/x", "the path is not a database number"),
+            ("redis+cluster://h/1/x", "nothing may follow"),
             ("redis+cluster://h?x=1", "parameters are not known"),
             ("redis+ring://h", "unknown scheme \"redis+ring\""),
             ("", "invalid URL"),

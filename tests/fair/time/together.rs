@@ -34,6 +34,8 @@ async fn tasks_that_take_turns_cost_one_command_for_each_grant() {
     for tasks in [2, 3, 16] {
         let (world, ours, _theirs) = ready().await;
         let before = world.scripts_run();
+        let published = || world.as_engine().stats().published;
+        let messages = published();
         let turns: u64 = 40;
         let running: Vec<_> = (0..tasks)
             .map(|_| {
@@ -51,6 +53,8 @@ async fn tasks_that_take_turns_cost_one_command_for_each_grant() {
         let (cost, grants) = (world.scripts_run() - before, turns * tasks);
         // The first acquire and the last release of each task are scripts of their own. The rest of the allowance is for polls.
         assert!(cost <= grants + 2 * tasks + 16, "{cost} for {grants}");
+        // Each grant is in the reply.
+        assert!(published() - messages <= 2 * tasks, "{tasks}");
         world.at_rest().await;
     }
 }
@@ -89,6 +93,26 @@ async fn the_only_waiter_is_granted_the_lock_in_the_reply() {
     assert!(guard.fencing_token() > last, "P2");
     guard.release().await.unwrap();
     world.at_rest().await;
+}
+
+/// P4: the first of the two waiters is granted the lock in the reply.
+#[tokio::test(start_paused = true)]
+async fn a_lost_grant_to_a_waiter_of_the_client_is_found_by_a_poll() {
+    for way in LostReply::WAYS {
+        let (world, ours, _theirs) = ready().await;
+        let held = fair(&ours).acquire().await.unwrap();
+        let first = waiting(&world, &fair(&ours)).await;
+        let second = waiting(&world, &fair(&ours)).await;
+        world.lose_next_reply(way);
+        let releasing = tokio::spawn(held.release());
+        let began = Instant::now();
+        granted(first).await.release().await.unwrap();
+        granted(second).await.release().await.unwrap();
+        // The head of the queue polls within 5 s. The time is virtual.
+        assert!(began.elapsed() < Duration::from_secs(7), "{way:?}");
+        releasing.await.unwrap().unwrap();
+        world.at_rest().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -207,10 +207,12 @@ async fn a_hand_off_that_finds_a_lock_missing_serves_the_queues_of_the_others() 
     tokio::time::sleep(Duration::from_millis(5)).await;
     let _ = world.admin(&["DEL", "b"]);
     guard.release().await.unwrap_err();
+    // The next task may take the locks first.
+    let next = tokio::spawn(async { next.unwrap().await.unwrap().release().await.unwrap() });
     let theirs = timeout(Duration::from_millis(100), theirs).await;
     let theirs = theirs.expect("the queue of `a` was not served").unwrap();
     theirs.release().await.unwrap();
-    next.unwrap().await.unwrap().release().await.unwrap();
+    next.await.unwrap();
     drop(elsewhere);
     world.at_rest().await;
 }

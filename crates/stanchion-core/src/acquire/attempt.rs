@@ -76,8 +76,8 @@ impl<'a> Asking<'a> {
     }
 
     /// Returns whether the last request followed no wake, but a subscription that was confirmed or lost.
-    pub(super) fn comes_anew(&self) -> bool {
-        self.reason == Reason::Anew
+    pub(super) fn follows_subscription(&self) -> bool {
+        self.reason == Reason::Resubscribed
     }
 
     /// Gives the owner of the last request to the queue, as the place of this process, and continues with a fresh owner.

@@ -143,38 +143,36 @@ pub(crate) async fn try_acquire(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
+    let Some(owner) = &options.owner else {
+        return ask(core, sync, options, lease).await.map(Result::ok);
+    };
     let plan = Plan::of_try(core, &**sync, options, lease)?;
     let deadline = deadline_of_try(core, options);
-    match &options.owner {
-        None => once(core, sync, &plan, deadline).await.map(Result::ok),
-        Some(owner) => {
-            let anew = async |_: &Seat| {
-                let answer = once(core, sync, &plan, deadline).await;
-                answer.map(Result::ok)
-            };
-            let seat = owner.seat(&core.realm, Subject::of(&**sync));
-            let seated = match timeout_at(core, deadline, pin!(seat.take_now())).await {
-                Some(Some(seated)) => seated,
-                // Another task of this owner is queued, so another owner holds the name.
-                Some(None) => return Ok(None),
-                None => {
-                    // P8: this call has sent nothing; the unanswered request belongs to another call.
-                    let name = sync.name().clone();
-                    let detail = "another request of this owner has not been answered".into();
-                    let outage = Outage::Unanswered { detail };
-                    return Err(AcquireError::Unavailable { name, outage });
-                }
-            };
-            let sitting = Sitting {
-                seat: &seat,
-                seated,
-            };
-            Box::pin(as_owner(
-                core, sync, owner, options, &plan, deadline, sitting, anew,
-            ))
-            .await
+    let anew = async |_: &Seat| {
+        let answer = once(core, sync, &plan, deadline).await;
+        answer.map(Result::ok)
+    };
+    let seat = owner.seat(&core.realm, Subject::of(&**sync));
+    let seated = match timeout_at(core, deadline, pin!(seat.take_now())).await {
+        Some(Some(seated)) => seated,
+        // Another task of this owner is queued, so another owner holds the name.
+        Some(None) => return Ok(None),
+        None => {
+            // P8: this call has sent nothing; the unanswered request belongs to another call.
+            let name = sync.name().clone();
+            let detail = "another request of this owner has not been answered".into();
+            let outage = Outage::Unanswered { detail };
+            return Err(AcquireError::Unavailable { name, outage });
         }
-    }
+    };
+    let sitting = Sitting {
+        seat: &seat,
+        seated,
+    };
+    Box::pin(as_owner(
+        core, sync, owner, options, &plan, deadline, sitting, anew,
+    ))
+    .await
 }
 
 /// Takes over the detached hold of `from`, which lasts until `until` at the longest; `None` when that hold has ended.

@@ -9,8 +9,9 @@ use crate::extension::{GiveUp, Patient};
 use crate::free_by::FreeBy;
 use crate::lease::Lease;
 use crate::millis::whole_millis;
-use crate::options::{AcquireOptions, HoldTerms, OnDeadlock};
+use crate::options::AcquireOptions;
 use crate::shared::Core;
+use crate::terms::{HoldTerms, OnDeadlock};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
@@ -62,7 +63,7 @@ impl Plan {
         }
         // The scope first: a scope declares which acquires belong together, an owner only which acquires re-enter each other.
         let scope = core.extensions.iter().find_map(|it| it.actor());
-        let actor = scope.or_else(|| ActorId::of(options.owner.as_ref()));
+        let actor = scope.or_else(|| ActorId::of(options.owner.as_ref().map(|owner| owner.mark())));
         give_up(core, sync, options, actor, began)?;
         let lease = options.lease_or(lease);
         let first_lease = options.first_lease.unwrap_or(lease);

@@ -20,9 +20,10 @@ use crate::hint::Hint;
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::sweep::Debt;
-use crate::options::{HoldTerms, OnQueued};
+use crate::options::OnQueued;
 use crate::seat::Seat;
 use crate::shared::Core;
+use crate::terms::HoldTerms;
 use crate::waiting::{LocalTurn, LockEntries, LockEntry, Ticket, Turn};
 use stanchion_transport::Moment;
 
@@ -88,7 +89,7 @@ pub(super) fn wait(
             asking.handled();
             if ticket.must_wait() {
                 // The first request may be far off, so no refusal subscribes this waiter. Messages must reach it before that (P4).
-                core.subscriptions.want(ticket.entry());
+                ticket.entry().want(core);
                 waited = true;
                 on_queued.take().into_iter().for_each(OnQueued::call);
                 // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
@@ -140,7 +141,7 @@ pub(super) fn wait(
             match attempt {
                 Attempt::Granted(hold) => {
                     ticket.acquired(&hold, waited);
-                    if waited && !asking.comes_anew() {
+                    if waited && !asking.follows_subscription() {
                         core.tell(|sink| sink.woken(sync.kind().name(), true));
                     }
                     return asking.unless_closing(hold);
@@ -167,7 +168,7 @@ pub(super) fn wait(
                         }
                     }
                     _ => {
-                        if std::mem::replace(&mut waited, true) && !asking.comes_anew() {
+                        if std::mem::replace(&mut waited, true) && !asking.follows_subscription() {
                             core.tell(|sink| sink.woken(sync.kind().name(), false));
                         }
                         if deadline > started {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, lost};
+use crate::hold::request::ReleaseRequest;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::notice::ReleaseRequest;
 use stanchion_transport::Moment;
 
 /// What a guard holds: one [`Hold`](crate::primitive::Hold), or several that count as one, a [`HoldSet`](crate::primitive::HoldSet). The

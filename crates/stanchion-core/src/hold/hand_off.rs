@@ -15,8 +15,8 @@ use crate::hold::handle::Hold;
 use crate::hold::queue::{HoldQueue, Successor};
 use crate::hold::state::{Grant, HoldState};
 use crate::line::Placed;
-use crate::options::HoldTerms;
 use crate::owner::Owner;
+use crate::terms::HoldTerms;
 use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
 /// The transfer of a hold from one owner to the next in one script: one round trip, no message.
@@ -35,8 +35,8 @@ enum Passed {
     To(Hold),
     /// Released; the new owner has a place in the line, and may poll after this time.
     InLine(Option<Duration>, Placed),
-    /// A hand-off released publicly instead: it came too late, or other processes are next. A downgrade that came too late did nothing.
-    Released,
+    /// The script did nothing: it came too late, or others are next.
+    Undone,
     Gone,
     Rejected,
     /// Nothing was done: the slot is being migrated, and the script's keys are on two nodes.
@@ -97,13 +97,15 @@ impl<'a> Passing<'a> {
                 Ok(Some(Verdict::Late)) => {
                     core.synchronise(path, self.from.sync.name()).await;
                     // The clock was read for the requests that follow: a wrong clock makes all of them late.
-                    return Passed::Released;
+                    return Passed::Undone;
                 }
-                Ok(Some(Verdict::Busy(ttl))) if let Some(placed) = self.placed_by(&reply) => {
+                Ok(Some(Verdict::Busy(ttl))) => {
+                    let Some(placed) = self.placed_by(&reply) else {
+                        return Passed::Undone;
+                    };
                     self.to.placed(placed.arrived);
                     return Passed::InLine(ttl.map(Duration::from_millis), placed);
                 }
-                Ok(Some(Verdict::Busy(_))) => return Passed::Released,
                 Ok(_) => return Passed::Gone,
                 Err(Failure::Rejected(_)) => return Passed::Rejected,
                 Err(Failure::Unanswered(_)) => self.to.unanswered(limit.ends_by),
@@ -141,7 +143,7 @@ pub(super) async fn hand_off(
     // P2: the successor's token comes from the successor's counter.
     let script = |request: &Request<'_>| match successor.turn_is_over() {
         false => Some(to.hand_off()?.hand_off(&state.owner, request)),
-        true => to.line()?.pass_on(&state.owner, request),
+        true => to.server_queue()?.pass_on(&state.owner, request),
     };
     let passed = passing.go(path, script).await;
     let (end, outcome) = match passed {
@@ -170,19 +172,19 @@ pub(super) async fn hand_off(
             }
             return Ok(());
         }
-        Passed::Divided if !passing.was_resent() => {
-            // A plain release has one key, so it works during the migration.
+        Passed::Undone | Passed::Divided if !passing.was_resent() => {
+            // Nothing was done. A plain release has one key, so it works during a migration, too.
             queue.not_handed(&successor);
             return publicly(state, path, Freed::No).await;
         }
         Passed::Unanswered if !passing.once => (End::Unknown, Err(ambiguous(state))),
-        Passed::Rejected | Passed::Divided | Passed::Unanswered => {
-            // The script freed the lock before it failed, or did nothing. A plain release is right in both cases.
+        Passed::Undone | Passed::Rejected | Passed::Divided | Passed::Unanswered => {
+            // An earlier run may have passed the hold on, the end of a turn may have failed halfway, or nothing was done. A plain release is
+            // right in each case.
             drop(passing);
             queue.not_handed(&successor);
             return publicly(state, path, Freed::Perhaps).await;
         }
-        Passed::Released => (End::Released, Ok(())),
         // P6: the earlier run removed the old owner. A grant of that run to the new owner is swept with the debt.
         Passed::Gone if passing.was_resent() => (End::Unknown, Ok(())),
         Passed::Gone => (End::Unknown, Err(gone(state))),
@@ -226,7 +228,7 @@ pub(crate) async fn downgrade(
     let passing = Passing::new(&state, &to, state.terms_left(), &state.queue);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
-    if matches!(passed, Passed::Released) {
+    if matches!(passed, Passed::Undone) {
         // The first try was refused as late and did nothing. The server's clock has been read again since.
         passed = passing.go(Path::Direct, script).await;
     }
@@ -248,7 +250,7 @@ pub(crate) async fn downgrade(
             }
             return Ok(hold);
         }
-        Passed::Released | Passed::Rejected => {
+        Passed::Undone | Passed::Rejected => {
             drop(passing);
             return Err(publicly(&state, Path::Direct, Freed::Perhaps)
                 .await

@@ -1,30 +1,32 @@
 //! One count of a hold: the part that a guard wraps.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
-use tracing::Instrument as _;
+use tokio::sync::Notify;
 
 use crate::description::{End, Sharing, Synchronizer};
 use crate::error::{Rejection, ReleaseError, RenewError};
-use crate::hold::ended::{Ended, Watch};
+use crate::hold::ended::Ended;
 use crate::hold::guarded::Guarded;
 use crate::hold::holds::Base;
 use crate::hold::queue::HoldQueue;
-use crate::hold::renew::{bounded, reenter, renew};
+use crate::hold::renew::{in_time, reenter, renew};
+use crate::hold::request::ReleaseRequest;
 use crate::hold::spent::Spent;
 use crate::hold::state::{Grant, HoldState};
 use crate::hold::{hand_off, release};
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::notice::ReleaseRequest;
-use crate::observe::{span, spans};
+use crate::observe::span;
 use crate::owner::Owner;
-use crate::query::unanswered_in;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Call, Moment, Path, Persistent};
+use stanchion_transport::{Call, Moment, Path, Persistent, sleep};
 
 /// One count of a hold, wrapped by a guard. Dropping it releases that count in the background.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
@@ -163,7 +165,10 @@ impl Hold {
     #[must_use]
     pub fn watch(&self) -> Watch {
         let state = self.state();
-        Watch::new(Arc::downgrade(state), state.bell())
+        Watch {
+            hold: Arc::downgrade(state),
+            over: state.bell(),
+        }
     }
 
     /// As [`requested`](Guarded::requested), for the requests that `read` understands: those that candidates send, not those of operators.
@@ -173,7 +178,7 @@ impl Hold {
     ) -> impl Future<Output = T> + Send + 'static + use<T> {
         let state = self.state();
         // Subscribes now, not only after the hold has lasted for a while, because the caller waits for requests.
-        state.core.listen_for(state);
+        state.listen();
         let mut requests = state.requests().subscribe();
         async move {
             let mut read_last = None;
@@ -214,28 +219,14 @@ impl Hold {
                 },
             });
         };
-        let core = Arc::clone(&state.core);
-        let timeout = core.config.operation_timeout;
-        let unconfirmed = ReleaseError::Ambiguous {
-            name: state.sync.name().clone(),
-            free_by: state.free_by(),
-        };
         // From here on `work` owns this count. Dropping `self` must not release it a second time.
         self.state = None;
         let owner = state.public_owner.get().cloned();
         let span = span!("downgrade", to);
-        let recorded = span.clone();
-        let work = async move {
-            let result = hand_off::downgrade(Arc::clone(&state), to, owner).await;
-            spans::released(&recorded, &state, &result);
-            result
-        };
-        let work = work.instrument(span);
+        let work = state.traced(span, hand_off::downgrade(Arc::clone(&state), to, owner));
         // `begun`: the guard is consumed, so the work continues even if the future is never polled again.
-        let work = Persistent::begun(&core.runner, work);
-        bounded(&core, timeout, work)
-            .await
-            .unwrap_or(Err(unconfirmed))
+        let work = Persistent::begun(&state.core.runner, work);
+        in_time(state, work).await
     }
 
     /// Ends this hold without releasing it. See the guards' documentation.
@@ -275,8 +266,7 @@ impl Hold {
 
     /// Subscribes to the notices for this client now, not only after the hold has lasted for a second. For primitives whose holds are long by nature.
     pub fn listen(&self) {
-        let state = self.state();
-        state.core.listen_for(state);
+        self.state().listen();
     }
 
     /// Returns whether an unanswered request of this owner may still run on the server.
@@ -329,48 +319,22 @@ impl Guarded for Hold {
 
     async fn renew(&self, lease: Option<Lease>) -> Result<(), RenewError> {
         let state = Arc::clone(self.state());
-        let timeout = state.core.config.operation_timeout;
-        let unavailable = RenewError::Unavailable {
-            name: self.name().clone(),
-            outage: unanswered_in(timeout),
-        };
         // If the caller drops the future, the work continues: the server may have renewed, and only the answer moves `valid_until`.
         let span = span!("renew", state.sync);
-        let (recorded, hold) = (span.clone(), Arc::clone(&state));
-        let work = async move {
-            let result = renew(Arc::clone(&hold), lease).await;
-            spans::renewed(&recorded, &hold, &result);
-            result
-        };
-        let work = Persistent::new(&state.core.runner, work.instrument(span));
-        bounded(&state.core, timeout, work)
-            .await
-            .unwrap_or(Err(unavailable))
+        let work = state.traced(span, renew(Arc::clone(&state), lease));
+        let work = Persistent::new(&state.core.runner, work);
+        in_time(state, work).await
     }
 
     async fn release(mut self) -> Result<(), ReleaseError> {
         let Some(state) = self.state.take() else {
             return Ok(());
         };
-        let timeout = state.core.config.operation_timeout;
-        let unconfirmed = || ReleaseError::Ambiguous {
-            name: state.sync.name().clone(),
-            free_by: state.free_by(),
-        };
         // As in `downgrade`: dropping the future only stops the wait for the answer.
-        let work = {
-            let span = span!("release", state.sync);
-            let (recorded, hold) = (span.clone(), Arc::clone(&state));
-            let work = async move {
-                let result = release::one(Arc::clone(&hold), Path::Direct).await;
-                spans::released(&recorded, &hold, &result);
-                result
-            };
-            Persistent::begun(&state.core.runner, work.instrument(span))
-        };
-        bounded(&state.core, timeout, work)
-            .await
-            .unwrap_or_else(|| Err(unconfirmed()))
+        let span = span!("release", state.sync);
+        let work = state.traced(span, release::one(Arc::clone(&state), Path::Direct));
+        let work = Persistent::begun(&state.core.runner, work);
+        in_time(state, work).await
     }
 }
 
@@ -392,5 +356,58 @@ impl Drop for Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.state().fmt(f)
+    }
+}
+
+/// A view of a hold that does not keep it alive, for work that must know whether it may go on. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    hold: Weak<HoldState>,
+    over: Arc<Notify>,
+}
+
+impl Watch {
+    /// Returns whether the hold is still held, by the clock (P5).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.upgrade().is_some_and(|hold| hold.is_held())
+    }
+
+    /// Resolves when the hold is released or lost (P5).
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
+        ended(Weak::clone(&self.hold), Arc::clone(&self.over))
+    }
+}
+
+/// Resolves with the end of `hold`. Keeps nothing alive while it waits.
+async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
+    loop {
+        let mut told = pin!(over.notified());
+        // Enabled before the state is read, so that an end in between notifies this future.
+        told.as_mut().enable();
+        // Each strong reference ends with its statement, because a watcher must not postpone the end. A renewal may
+        // move the end while the timer runs. The next round then sleeps until the new end.
+        let left = hold.upgrade().map_or(Duration::ZERO, |hold| {
+            hold.valid_until().since(hold.core.clock.now())
+        });
+        let mut timer = pin!(sleep(left));
+        let end = poll_fn(|cx| {
+            // P5: every poll compares the clock first, even if the wake-up was for another future. A state that no
+            // longer exists was released by its holder.
+            if let Some(end) = hold
+                .upgrade()
+                .map_or(Some(Ended::Released), |hold| hold.ended())
+            {
+                return Poll::Ready(Some(end));
+            }
+            if told.as_mut().poll(cx).is_ready() || timer.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            Poll::Pending
+        })
+        .await;
+        if let Some(end) = end {
+            return end;
+        }
     }
 }

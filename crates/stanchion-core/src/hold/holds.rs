@@ -8,9 +8,9 @@ use crate::description::Synchronizer;
 use crate::extension::Extensions;
 use crate::hold::losses::Losses;
 use crate::hold::releases::Releases;
-use crate::observe::Counts;
-use crate::subscriptions::Subscriptions;
+use crate::receiver::Subscriptions;
 use crate::wire::Wire;
+use stanchion_transport::Counts;
 
 /// The state that the holds of a client share. Everything below holds is in [`Wire`].
 pub(crate) struct Holds {

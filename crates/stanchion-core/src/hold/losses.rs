@@ -1,9 +1,9 @@
 //! Lost holds whose guards were still alive at the loss, and that the server may still have.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::any::Any;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::free_by::FreeBy;
-use crate::hold::state::HoldState;
 use crate::name::Name;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
@@ -25,19 +25,22 @@ pub struct AbandonedHold {
 pub(crate) struct Losses(Mutex<Vec<Loss>>);
 
 #[derive(Debug)]
-struct Loss {
-    /// The drop of the last guard gives the hold back. `None` once the client is closing: from then on no drop does.
-    hold: Option<Weak<HoldState>>,
-    name: Name,
-    owner: WireOwner,
+pub(super) struct Loss {
+    /// The state of the hold: the drop of its last guard gives the hold back. `None` once the client is closing: from then on no drop does.
+    pub(super) hold: Option<Weak<dyn Any + Send + Sync>>,
+    pub(super) name: Name,
+    pub(super) owner: WireOwner,
     /// The moment from which the server no longer has the hold.
-    gone: Moment,
+    pub(super) gone: Moment,
 }
 
 impl Loss {
     fn lasts(&self, now: Moment) -> bool {
-        let kept = |hold: &Weak<_>| hold.strong_count() > 0;
-        self.gone > now && self.hold.as_ref().is_none_or(kept)
+        self.gone > now
+            && self
+                .hold
+                .as_ref()
+                .is_none_or(|hold| hold.strong_count() > 0)
     }
 }
 
@@ -47,17 +50,7 @@ impl Losses {
     }
 
     /// Adds a hold that was just lost.
-    pub(crate) fn add(&self, hold: &Arc<HoldState>) {
-        let now = hold.core.clock.now();
-        let loss = Loss {
-            hold: Some(Arc::downgrade(hold)),
-            name: hold.sync.name().clone(),
-            owner: hold.owner.clone(),
-            gone: hold
-                .free_by()
-                .bound()
-                .map_or(Moment::FAR, |time| now + time),
-        };
+    pub(super) fn add(&self, loss: Loss, now: Moment) {
         let mut all = self.all();
         // Filters only when the list would grow: if a thousand holds are lost together, each is checked only a few times.
         if all.len() == all.capacity() {

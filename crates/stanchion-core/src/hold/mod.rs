@@ -2,11 +2,12 @@
 //!
 //! * [`holds`]: the state that the holds of a client share; [`queue`]: the local queue of a hold's name, as the hold uses it.
 //! * [`state`]: the state that the guards, the watchdog and the releaser of one hold share.
+//! * [`request`]: a request to give the hold back.
 //! * [`handle`]: one count of a hold; [`set`]: several holds that count as one; [`guarded`]: what a guard needs of either.
 //! * [`losses`]: lost holds that the server may still have.
 //! * [`renew`]: renewal and re-entry on demand; [`parked`]: a re-entry whose caller does not poll it.
 //! * [`release`]: the end; [`hand_off`]: the transfer to another owner; [`sweep`]: the clean-up in the background; [`ended`]: the
-//!   end, for tasks that only watch; [`spent`]: the rest of a hold that was used up.
+//!   way in which a hold ended; [`spent`]: the rest of a hold that was used up.
 //! * [`releases`]: the releases of the last seconds, which are sent again to a new master.
 
 pub(crate) mod ended;
@@ -20,6 +21,7 @@ pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod releases;
 pub(crate) mod renew;
+pub(crate) mod request;
 pub(crate) mod set;
 pub(crate) mod spent;
 pub(crate) mod state;

@@ -9,7 +9,7 @@ use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
 use crate::line::Placed;
-use crate::options::HoldTerms;
+use crate::terms::HoldTerms;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Reply};
 

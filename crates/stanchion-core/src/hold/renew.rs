@@ -1,48 +1,67 @@
-//! Renewal and re-entry on demand.
+//! Renewal and re-entry on demand, and the wait for any operation on a hold.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
-
-use tracing::Instrument as _;
 
 use crate::description::Verdict;
-use crate::error::{AcquireError, LostReason, Rejection, RenewError};
+use crate::error::{AcquireError, LostReason, Rejection, ReleaseError, RenewError};
 use crate::free_by::FreeBy;
 use crate::hold::handle::Hold;
 use crate::hold::holds::{Base, Holds};
 use crate::hold::parked::Parked;
+use crate::hold::release::ambiguous;
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
-use crate::observe::{span, spans};
+use crate::observe::span;
 use crate::query::unanswered_in;
 use crate::watchdog;
 use stanchion_transport::{Failure, Outage, Path, Persistent, Sleep, sleep};
 
-/// Runs `work` for at most `timeout` (P9). Returns `None` after that time.
+/// The error of an operation that has not ended within the operation timeout.
+pub(super) trait Late {
+    fn late(hold: &HoldState) -> Self;
+}
+
+impl Late for ReleaseError {
+    fn late(hold: &HoldState) -> Self {
+        ambiguous(hold)
+    }
+}
+
+impl Late for RenewError {
+    fn late(hold: &HoldState) -> Self {
+        Self::Unavailable {
+            name: hold.sync.name().clone(),
+            outage: unanswered_in(hold.core.config.operation_timeout),
+        }
+    }
+}
+
+/// Waits for an operation on `hold`, for at most the operation timeout (P9). After that it continues in the background.
 ///
-/// The timer is set only when `work` has been woken once and is still not done. The first wait is for an answer, and
-/// the link wakes every such call four times in each response timeout. A timer for each release would be the
-/// runtime's earliest one, and would cost a system call to re-arm the runtime's driver.
-pub(crate) async fn bounded<T: Send + 'static>(
-    core: &Holds,
-    timeout: Duration,
-    mut work: Persistent<T>,
-) -> Option<T> {
+/// The timer is set only when the operation has been woken once and is still not done. The first wait is for an answer, and the link wakes every
+/// such call four times in each response timeout. A timer for each release would be the runtime's earliest one, and would cost a system call to
+/// re-arm the runtime's driver.
+pub(super) async fn in_time<T: Send + 'static, E: Late + Send + 'static>(
+    hold: Arc<HoldState>,
+    mut operation: Persistent<Result<T, E>>,
+) -> Result<T, E> {
+    let core = &hold.core;
+    let timeout = core.config.operation_timeout;
     let until = core.clock.now() + timeout;
     let mut answer_expected = core.config.silence_limit() <= timeout;
     let mut timer: Option<Sleep> = None;
     poll_fn(|cx| {
-        if let Poll::Ready(outcome) = Pin::new(&mut work).poll(cx) {
-            return Poll::Ready(Some(outcome));
+        if let Poll::Ready(outcome) = Pin::new(&mut operation).poll(cx) {
+            return Poll::Ready(outcome);
         }
         if std::mem::take(&mut answer_expected) {
             return Poll::Pending;
         }
         let timer = timer.get_or_insert_with(|| sleep(until.since(core.clock.now())));
-        Pin::new(timer).poll(cx).map(|()| None)
+        Pin::new(timer).poll(cx).map(|()| Err(E::late(&hold)))
     })
     .await
 }
@@ -102,24 +121,12 @@ pub(crate) async fn reenter(
     state: &Arc<HoldState>,
     via: Arc<dyn Base>,
 ) -> Result<Hold, RenewError> {
-    let timeout = state.core.config.operation_timeout;
-    let unavailable = RenewError::Unavailable {
-        name: state.sync.name().clone(),
-        outage: unanswered_in(timeout),
-    };
     let span = span!("reenter", state.sync);
-    let (recorded, hold) = (span.clone(), Arc::clone(state));
-    let work = async move {
-        let result = reenter_persistently(Arc::clone(&hold), via).await;
-        spans::renewed(&recorded, &hold, &result);
-        result
-    };
-    let work = Parked::new(work.instrument(span));
+    let work = state.traced(span, reenter_persistently(Arc::clone(state), via));
+    let work = Parked::new(work);
     state.reenters(&work);
     let work = Persistent::new(&state.core.runner, work.outcome());
-    bounded(&state.core, timeout, work)
-        .await
-        .unwrap_or(Err(unavailable))
+    in_time(Arc::clone(state), work).await
 }
 
 /// Adds one count, until the server has answered or the hold is lost.

@@ -11,9 +11,9 @@ use crate::error::{ReleaseError, RenewError};
 use crate::hold::ended::Ended;
 use crate::hold::guarded::Guarded;
 use crate::hold::handle::Hold;
+use crate::hold::request::ReleaseRequest;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::notice::ReleaseRequest;
 use stanchion_transport::Moment;
 
 /// Several holds of which at least `needed` must last: all holds of a multi-lock, a quorum of a RedLock.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::ReleaseError;
 use crate::hold::release;
-use crate::hold::renew::bounded;
+use crate::hold::renew::in_time;
 use crate::hold::state::HoldState;
 use crate::name::Name;
 use crate::wire_owner::WireOwner;
@@ -47,12 +47,9 @@ impl Spent {
     /// # Errors
     /// [`ReleaseError`].
     pub async fn give_back(self) -> Result<(), ReleaseError> {
-        let core = Arc::clone(&self.state.core);
-        let unconfirmed = release::ambiguous(&self.state);
-        let work = Persistent::begun(&core.runner, release::after_its_end(self.state));
-        bounded(&core, core.config.operation_timeout, work)
-            .await
-            .unwrap_or(Err(unconfirmed))
+        let work = release::after_its_end(Arc::clone(&self.state));
+        let work = Persistent::begun(&self.state.core.runner, work);
+        in_time(self.state, work).await
     }
 }
 

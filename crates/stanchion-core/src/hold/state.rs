@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fe
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{MutexGuard, Notify, watch};
+use tracing::{Instrument as _, Span};
 
 use crate::agenda::Item;
 use crate::description::{End, Subject, Synchronizer, Tenure};
@@ -26,18 +28,18 @@ use crate::error::{LeaseLost, LostReason};
 use crate::free_by::FreeBy;
 use crate::hold::ended::Ended;
 use crate::hold::holds::Base;
+use crate::hold::losses::Loss;
 use crate::hold::parked::Parked;
 use crate::hold::queue::HoldQueue;
+use crate::hold::request::ReleaseRequest;
 use crate::lease::Lease;
-use crate::notice::ReleaseRequest;
-use crate::observe;
-use crate::options::{HoldTerms, Renewal};
+use crate::observe::{self, spans};
 use crate::owner::Owner;
 use crate::seat::Seat;
-use crate::timetable::Slot;
+use crate::terms::{HoldTerms, Renewal};
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::Moment;
+use stanchion_transport::{Moment, Placement, Slot};
 
 /// The state of one hold of one owner, shared by all its guards.
 ///
@@ -245,6 +247,21 @@ impl HoldState {
         self.requests.get_or_init(|| watch::Sender::new(None))
     }
 
+    /// Subscribes to messages about this hold, from now on and at least until its next renewal.
+    pub(crate) fn listen(&self) {
+        let (core, name) = (&self.core, self.sync.name());
+        let until = self.valid_until() + self.terms.lease.length();
+        if let Some(channel) = self.sync.notices() {
+            core.subscriptions.hear(&channel, until);
+        } else if core.placement == Placement::Slots {
+            core.subscriptions.hear(&core.own_channel(name), until);
+        } else if core.subscriptions.may_hear_for_ever() {
+            // One channel for all names, so the subscription is kept.
+            core.subscriptions
+                .hear(&core.own_channel(name), Moment::FAR);
+        }
+    }
+
     /// Passes `request` to the guards.
     pub(crate) fn request(&self, request: ReleaseRequest) {
         let requests = self.requests();
@@ -441,8 +458,18 @@ impl HoldState {
             }
             LostReason::Gone => self.sync.in_parts(),
         };
-        if there && let Some(this) = self.this.upgrade() {
-            self.core.losses.add(&this);
+        if there {
+            let now = self.core.clock.now();
+            let loss = Loss {
+                hold: Some(self.this.clone()),
+                name: self.sync.name().clone(),
+                owner: self.owner.clone(),
+                gone: self
+                    .free_by()
+                    .bound()
+                    .map_or(Moment::FAR, |time| now + time),
+            };
+            self.core.losses.add(loss, now);
         }
     }
 
@@ -529,6 +556,20 @@ impl HoldState {
         }
     }
 
+    /// Runs an operation on this hold in `span`, and records its end there.
+    pub(super) fn traced<T, E: spans::Outcome, F: Future<Output = Result<T, E>>>(
+        self: &Arc<Self>,
+        span: Span,
+        operation: F,
+    ) -> impl Future<Output = Result<T, E>> + use<T, E, F> {
+        let (recorded, hold) = (span.clone(), Arc::clone(self));
+        operation
+            .inspect(move |result| {
+                spans::ended(&recorded, result, || hold.age(), hold.token);
+            })
+            .instrument(span)
+    }
+
     pub(crate) fn lease_lost(&self, reason: LostReason) -> LeaseLost {
         LeaseLost {
             name: self.sync.name().clone(),
@@ -579,7 +620,7 @@ impl HoldState {
             return count;
         }
         // P9: this wait is for another operation, not for an answer, so no link bounds the wait. The wake-up by this
-        // yield makes `bounded` set its timer.
+        // yield makes `in_time` set its timer.
         tokio::task::yield_now().await;
         let mut turn = pin!(self.count.lock());
         loop {

@@ -306,7 +306,7 @@ pub(super) async fn persist(
 /// Forwards a grant to a waiter of this process in the reply to a release.
 pub(super) fn served(core: &Holds, sync: &dyn Synchronizer, reply: &Reply) {
     if let [Reply::Bulk(grant), ..] = rest_of(reply)
-        && sync.server_queue().is_some()
+        && sync.sharing() == Sharing::Queued
         && let Some(client) = core.client.upgrade()
     {
         client.granted(sync, grant);
@@ -316,10 +316,7 @@ pub(super) fn served(core: &Holds, sync: &dyn Synchronizer, reply: &Reply) {
 /// Reads the reply of a script that may have freed something for the queue of `sync`. If the script has
 /// not finished, the rest of its work on the queue is scheduled.
 pub(crate) fn finished(core: &Holds, sync: &dyn Synchronizer, reply: Reply) -> Reply {
-    finished_by(core, reply, || match sync.server_queue() {
-        Some(queue) => Some(queue.tend()),
-        None => sync.line()?.tend(false),
-    })
+    finished_by(core, reply, || sync.server_queue()?.tend(false))
 }
 
 /// As [`finished`], for a queue whose call to finish the work is made by `tend`.
@@ -355,7 +352,7 @@ fn is_unfinished(items: &[Reply]) -> bool {
 
 /// Tends a line at once, or as soon as the server can be reached.
 pub(super) fn tend_soon(core: &Holds, sync: &Arc<dyn Synchronizer>) {
-    if let Some(tend) = sync.line().and_then(|line| line.tend(false)) {
+    if let Some(tend) = sync.server_queue().and_then(|queue| queue.tend(false)) {
         tend_in(core, tend, Duration::ZERO);
     }
 }

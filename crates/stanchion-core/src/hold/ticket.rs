@@ -8,12 +8,11 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 use stanchion_transport::Printable;
 
-use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::handle::Hold;
 use super::release::{Sent, end, was_sent};
-use super::renew::bounded;
+use super::renew::in_time;
 use super::state::HoldState;
 use super::sweep::{Debt, Leftover};
 use crate::description::{End, Verdict};
@@ -22,8 +21,7 @@ use crate::field::detach_field;
 use crate::hold::holds::Holds;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::observe::{span, spans};
-use crate::query::unanswered_in;
+use crate::observe::span;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Failure, Moment, Path, Persistent};
@@ -226,25 +224,12 @@ impl Hold {
     /// [`RenewError`]; then the hold is being released, if this was its last guard.
     pub async fn detach(self, lease: Option<Lease>) -> Result<HoldTicket, RenewError> {
         let state = self.into_state();
-        let core = Arc::clone(&state.core);
-        let timeout = core.config.operation_timeout;
-        let unavailable = RenewError::Unavailable {
-            name: state.sync.name().clone(),
-            outage: unanswered_in(timeout),
-        };
         let span = span!("detach", state.sync);
-        let recorded = span.clone();
-        let work = async move {
-            let result = Detached::from(&state, lease).await;
-            spans::renewed(&recorded, &state, &result);
-            result
-        };
+        let hold = Arc::clone(&state);
+        let work = async move { Detached::from(&hold, lease).await };
         // `begun`: the guard is consumed, so the work continues even if the future is never polled again.
-        let work = Persistent::begun(&core.runner, work.instrument(span));
-        match bounded(&core, timeout, work).await {
-            Some(detached) => Ok(detached?.into_ticket()),
-            None => Err(unavailable),
-        }
+        let work = Persistent::begun(&state.core.runner, state.traced(span, work));
+        Ok(in_time(state, work).await?.into_ticket())
     }
 }
 

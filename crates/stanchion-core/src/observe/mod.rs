@@ -1,15 +1,10 @@
 //! Observation: the spans of operations, and the events that are counted.
 //!
-//! The core and the links report to one [`Observer`](stanchion_transport::Observer) (`sink`), which passes everything on to the observers of the
-//! client. Without an observer nothing is counted or timed. `spans` has the spans of operations, `counts` the numbers of holds. `beat` sets the
-//! gauges once a second.
+//! The core and the links report to one [`Observer`](stanchion_transport::Observer), which passes everything on to the observers of the client.
+//! Without an observer nothing is counted or timed. `spans` has the spans of operations.
 
-mod counts;
-mod sink;
 pub(crate) mod spans;
 
-pub(crate) use self::counts::Counts;
-pub(crate) use self::sink::sink;
 pub(crate) use self::spans::span;
 
 use crate::error::{AcquireError, LostReason};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::Span;
 
 use crate::error::{ReleaseError, RenewError};
-use crate::hold::state::HoldState;
+use crate::millis::whole_millis;
 use crate::token::FencingToken;
 
 /// The span of one operation on one synchronizer. The fields of its end are declared here and recorded later.
@@ -27,51 +27,64 @@ macro_rules! span {
 }
 pub(crate) use span;
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Records the end of an acquire.
 pub(crate) fn waited(span: &Span, outcome: &str, token: Option<FencingToken>, time: Duration) {
     if span.is_disabled() {
         return;
     }
     span.record("outcome", outcome);
-    span.record("waited_ms", millis(time));
+    span.record("waited_ms", whole_millis(time));
     if let Some(token) = token {
         span.record("token", token.get());
     }
 }
 
-/// Records the end of a release or a downgrade of `hold`.
-pub(crate) fn released<T>(span: &Span, hold: &HoldState, result: &Result<T, ReleaseError>) {
-    let outcome = match result {
-        Ok(_) => "released",
-        Err(ReleaseError::Lost(_)) => "lost",
-        Err(ReleaseError::Ambiguous { .. }) => "ambiguous",
-        Err(ReleaseError::Rejected { .. }) => "rejected",
-    };
-    of_hold(span, hold, outcome);
+/// An error of an operation on a hold, with the outcome that its span records.
+pub(crate) trait Outcome {
+    /// The outcome of an operation without an error.
+    const DONE: &'static str;
+
+    fn outcome(&self) -> &'static str;
 }
 
-/// Records the end of a renewal or a re-entry of `hold`.
-pub(crate) fn renewed<T>(span: &Span, hold: &HoldState, result: &Result<T, RenewError>) {
-    let outcome = match result {
-        Ok(_) => "renewed",
-        Err(RenewError::Lost(_)) => "lost",
-        Err(RenewError::Unavailable { .. }) => "unavailable",
-        Err(RenewError::Rejected { .. }) => "rejected",
-    };
-    of_hold(span, hold, outcome);
+impl Outcome for ReleaseError {
+    const DONE: &'static str = "released";
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Lost(_) => "lost",
+            Self::Ambiguous { .. } => "ambiguous",
+            Self::Rejected { .. } => "rejected",
+        }
+    }
 }
 
-fn of_hold(span: &Span, hold: &HoldState, outcome: &str) {
+impl Outcome for RenewError {
+    const DONE: &'static str = "renewed";
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Lost(_) => "lost",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Rejected { .. } => "rejected",
+        }
+    }
+}
+
+/// Records the end of an operation on a hold.
+pub(crate) fn ended<T, E: Outcome>(
+    span: &Span,
+    result: &Result<T, E>,
+    held: impl FnOnce() -> Duration,
+    token: Option<FencingToken>,
+) {
     if span.is_disabled() {
         return;
     }
+    let outcome = result.as_ref().map_or_else(E::outcome, |_| E::DONE);
     span.record("outcome", outcome);
-    span.record("held_ms", millis(hold.age()));
-    if let Some(token) = hold.token() {
+    span.record("held_ms", whole_millis(held()));
+    if let Some(token) = token {
         span.record("token", token.get());
     }
 }

@@ -9,8 +9,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::acquire;
 use crate::description::Synchronizer;
-use crate::error::AdoptError;
-use crate::error::{AcquireError, LeaseLost, LostReason, QueryError, Rejection};
+use crate::error::{AcquireError, AdoptError, LeaseLost, LostReason, QueryError, Rejection};
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::hold::sweep::{finished, finished_by};
@@ -21,8 +20,7 @@ use crate::notice::Asked;
 use crate::observe::{self, span, spans};
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
-use crate::query::unanswered_in;
-use crate::query::{Resend, query, query_until};
+use crate::query::{Resend, query, query_until, unanswered_in};
 use crate::reading::{natural, unexpected};
 use crate::shared::Core;
 use crate::token::FencingToken;
@@ -94,7 +92,9 @@ impl Handle {
     /// Returns the number of calls that wait in this client's queues now.
     #[must_use]
     pub fn waiters(&self) -> usize {
-        self.core.entries.waiters()
+        let (waiting, _) = self.core.entries.census();
+        let all = waiting.iter().map(|(_, number)| number).sum::<u64>();
+        usize::try_from(all).unwrap_or(usize::MAX)
     }
 
     /// Makes `name` with the client's key prefix, checked for the server's placement of keys.
@@ -305,15 +305,8 @@ impl Handle {
     /// # Errors
     /// [`QueryError`].
     pub async fn operate(&self, operation: &Operation, call: &Call) -> Result<Reply, QueryError> {
-        let until = operation.until;
-        query_until(
-            self.core(),
-            Path::Direct,
-            call,
-            Resend::UntilAnswered,
-            until,
-        )
-        .await
+        let resend = Resend::UntilAnswered;
+        query_until(self.core(), Path::Direct, call, resend, operation.until).await
     }
 
     /// Returns an identity that no other operation has.

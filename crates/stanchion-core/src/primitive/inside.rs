@@ -148,7 +148,7 @@ impl Handle {
     /// Returns the holds of this client, in no order.
     #[must_use]
     pub fn holds(&self) -> Vec<HeldHere> {
-        let holds = self.core().timetable.holds().into_iter();
+        let holds = self.core().live_holds().into_iter();
         holds.map(HeldHere).collect()
     }
 
@@ -160,7 +160,7 @@ impl Handle {
     /// Returns the start of the oldest wait.
     #[must_use]
     pub fn oldest_wait(&self) -> Option<Moment> {
-        self.core().entries.oldest()
+        self.core().entries.census().1
     }
 
     /// Returns the slot of a name; 0 on a server without slots.

@@ -16,28 +16,27 @@ pub use self::standby::Standby;
 pub use crate::actor::{ActorId, mark_of};
 pub use crate::dated::Dated;
 pub use crate::description::{
-    Granted, HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Subject,
-    Synchronizer, Tenure, Verdict,
+    Granted, HandOff, Heard, Kind, Request, ServerQueue, Sharing, Subject, Synchronizer, Tenure,
+    Verdict,
 };
 pub use crate::error::{Leftover, bounded};
 pub use crate::extension::{Boxed, Extension, GiveUp, Patient, Queued};
 pub use crate::fact::{Facts, Told};
 pub use crate::field::{adopt_field, renew_field};
 pub use crate::hint::{Hint, Refusal};
-pub use crate::hold::ended::Watch;
 pub use crate::hold::guarded::Guarded;
-pub use crate::hold::handle::Hold;
+pub use crate::hold::handle::{Hold, Watch};
 pub use crate::hold::set::HoldSet;
 pub use crate::hold::spent::Spent;
 pub use crate::holders::Holders;
 pub use crate::line::{Approach, Placed, Reason, Role};
 #[doc(hidden)]
-pub use crate::lua::{
-    ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE, Part as LuaPart, woven, woven_len,
-};
+pub use crate::lua::{ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE};
 pub use crate::millis::{Brief, as_millis, whole_millis};
 pub use crate::name::derived;
 pub use crate::query::Resend;
 pub use crate::reading::{holder_in, natural, unexpected};
 pub use crate::waiting::Waiting;
+#[doc(hidden)]
+pub use stanchion_transport::Part as LuaPart;
 pub use stanchion_transport::{Arg, Call, Item, Reply, Script, sleep, timeout};

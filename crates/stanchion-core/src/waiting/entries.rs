@@ -13,9 +13,9 @@ use crate::description::{Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::sweep::{Debt, Leftover};
 use crate::name::Name;
-use crate::options::HoldTerms;
+use crate::receiver::Part;
 use crate::shared::Core;
-use crate::subscriptions::{Ear, Listen as _};
+use crate::terms::HoldTerms;
 use stanchion_transport::Moment;
 
 /// The number of idle queues that a client keeps: one that is made and forgotten in every cycle costs three allocations and two changes of
@@ -117,7 +117,7 @@ impl LockEntries {
     /// Handles a grant in a reply like one by message. If no waiter is left, the sweep of its debt gives the grant back (P3).
     pub(crate) fn granted(&self, sync: &dyn Synchronizer, grant: &[u8]) {
         if let Some(entry) = self.of(sync) {
-            entry.woken(&Ear::Queue, grant);
+            entry.woken(&Part::Queue, grant);
         }
     }
 
@@ -133,13 +133,5 @@ impl LockEntries {
         let taken =
             |entry: RefMulti<'_, Subject, Arc<LockEntry>>| entry.state().queue.take_unclaimed();
         self.table.entries.iter().flat_map(taken).collect()
-    }
-
-    pub(crate) fn waiters(&self) -> usize {
-        self.table
-            .entries
-            .iter()
-            .map(|entry| entry.state().queue.waiters().len())
-            .sum()
     }
 }

@@ -34,16 +34,16 @@ use super::shell::{LocalQueue, Shell};
 use super::sync::{Mutex, MutexGuard};
 use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item, Polling};
-use crate::description::{Heard, Subject, Synchronizer};
+use crate::description::{Heard, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
+use crate::hold::holds::Holds;
 use crate::hold::state::Grant;
 use crate::line::Reason;
 use crate::name::Name;
+use crate::receiver::{Part, Receiver};
 use crate::shared::Core;
-use crate::subscriptions::{Ear, Listen};
-use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::Moment;
+use stanchion_transport::{Listen, Moment, Slot};
 
 /// The other data under the mutex of a queue.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ pub(crate) struct LockEntry {
     pub(super) this: Weak<Self>,
     /// Fixed, as the channel is.
     pub(super) subject: Subject,
-    channel: Vec<u8>,
+    pub(super) channel: Vec<u8>,
     /// Locked for one event, never across an await. See the lock order in [`super`].
     state: Mutex<State<Self>>,
     /// Weak, because the core owns the table of entries. Every ticket and visit holds it strongly, so an upgrade succeeds while
@@ -107,20 +107,16 @@ impl Polling for LockEntry {
     }
 }
 
-impl Listen for LockEntry {
-    fn channel(&self) -> &[u8] {
-        &self.channel
-    }
-
-    fn subject(&self) -> &Subject {
-        &self.subject
-    }
-
+impl Listen<Receiver> for LockEntry {
     fn keep(&self) {
         self.state().uses.subscribed = true;
     }
 
-    fn unkept(&self) {
+    fn unkept(&self, receiver: &Receiver) {
+        // A channel of one waiter, or of Redisson's, may end before the queue's own.
+        if receiver.part != Part::Queue {
+            return;
+        }
         let mut state = self.state();
         state.uses.subscribed = false;
         if let Some(core) = self.core.upgrade() {
@@ -128,23 +124,26 @@ impl Listen for LockEntry {
         }
     }
 
-    fn woken(&self, whom: &Ear, payload: &[u8]) -> bool {
-        let state = self.state();
-        // A subscription lingers after its last waiter. The listener remembers the message for the next one (`unheard`).
-        // A later waiter does not need an earlier fact.
-        let waits = !state.queue.is_empty() || state.queue.is_for_facts();
-        self.heard(state, whom, payload);
-        waits
+    fn woken(&self, receiver: &Receiver, payload: &[u8]) -> bool {
+        self.woken(&receiver.part, payload)
     }
 
-    fn listening_changed(&self) {
-        self.ask_again(Reason::Anew);
-    }
-
-    fn listening_for(&self, owner: &WireOwner) {
-        if let Some(core) = self.core.upgrade() {
-            self.event(&core, |queue, _| queue.nudge_owner(owner.as_str()));
+    fn listening_changed(&self, receiver: &Receiver, confirmed: bool) {
+        match &receiver.part {
+            Part::Queue => self.admit_first(Reason::Resubscribed),
+            Part::Line if confirmed => self.admit_first(Reason::Resubscribed),
+            Part::Waiter(owner) if confirmed => {
+                if let Some(core) = self.core.upgrade() {
+                    self.event(&core, |queue, _| queue.nudge_owner(owner.as_str()));
+                }
+            }
+            // The queue of a relay, or of a single waiter, listens to the client's own channel, too.
+            Part::Line | Part::Waiter(_) => {}
         }
+    }
+
+    fn missed(&self) {
+        self.admit_first(Reason::Resubscribed);
     }
 }
 
@@ -158,6 +157,30 @@ impl LockEntry {
             core: Arc::downgrade(core),
             timetable: Arc::clone(&core.timetable),
         })
+    }
+
+    /// The receiver of messages to this part of the queue.
+    pub(super) fn receiver(&self, part: Part) -> Receiver {
+        Receiver {
+            subject: self.subject.clone(),
+            part,
+        }
+    }
+
+    /// Subscribes the queue, unless it is subscribed. Returns whether the server has confirmed. Not to be called under a queue's mutex.
+    pub(crate) fn want(self: &Arc<Self>, core: &Holds) -> bool {
+        let queue = self.receiver(Part::Queue);
+        core.subscriptions.want(self, &queue, &self.channel, false)
+    }
+
+    /// Handles a message to `part`. Returns whether a waiter was there to receive it.
+    pub(super) fn woken(&self, part: &Part, payload: &[u8]) -> bool {
+        let state = self.state();
+        // A subscription lingers after its last waiter. The listener remembers the message for the next one (`unheard`).
+        // A later waiter does not need an earlier fact.
+        let waits = !state.queue.is_empty() || state.queue.is_for_facts();
+        self.heard(state, part, payload);
+        waits
     }
 
     /// Passes an event to the queue, and carries out its effects.
@@ -199,15 +222,22 @@ impl LockEntry {
         let Some(core) = self.core.upgrade() else {
             return;
         };
-        if let Some(server_queue) = sync.server_queue() {
-            let own = server_queue.channel_of(owner);
-            let whom = Ear::Waiter(owner.clone());
-            core.subscriptions.forget_for(self, &whom, &own);
+        if let Some(own) = sync
+            .server_queue()
+            .and_then(|queue| queue.channel_of(owner))
+        {
+            let waiter = self.receiver(Part::Waiter(owner.clone()));
+            core.subscriptions.forget(&waiter, &own);
         }
         if was_last {
-            core.subscriptions.forget(self);
-            if let Some(channel) = sync.line().and_then(|line| line.neighbours(self.name())) {
-                core.subscriptions.forget_for(self, &Ear::Line, channel);
+            core.subscriptions
+                .forget(&self.receiver(Part::Queue), &self.channel);
+            if let Some(channel) = sync
+                .server_queue()
+                .and_then(|queue| queue.neighbours(self.name()))
+            {
+                core.subscriptions
+                    .forget(&self.receiver(Part::Line), channel);
             }
         }
     }
@@ -218,13 +248,13 @@ impl LockEntry {
         holder.is_some_and(|it| it.is_held() && it.is_claimed() && it.terms.actor == Some(actor))
     }
 
-    fn heard(&self, mut state: MutexGuard<'_, State<Self>>, whom: &Ear, payload: &[u8]) {
+    fn heard(&self, mut state: MutexGuard<'_, State<Self>>, part: &Part, payload: &[u8]) {
         // The first waiter's kind applies to the whole queue: if the server keeps the queue, the family has one kind only.
         let sync = state.queue.first().map(|first| Arc::clone(&first.want));
         let (Some(sync), Some(core)) = (sync, self.core.upgrade()) else {
             return;
         };
-        if *whom == Ear::Line {
+        if *part == Part::Line {
             drop(state);
             return self.heard_for_line(&core, &sync, payload);
         }
@@ -232,12 +262,13 @@ impl LockEntry {
             return self.tell(&core, state, payload);
         }
         let heard = queue::hear(payload);
-        let to = match whom {
-            Ear::Waiter(owner) => Some(owner.as_str()),
-            Ear::Queue | Ear::Line => None,
+        let to = match part {
+            Part::Waiter(owner) => Some(owner.as_str()),
+            Part::Queue | Part::Line => None,
         };
         let begin = |it: Begin<'_, Shell>| self.begin(&core, &heard, it);
-        let subscribed = sync.server_queue().is_some() && core.subscriptions.hears(&self.channel);
+        let subscribed =
+            sync.sharing() == Sharing::Queued && core.subscriptions.hears(&self.channel);
         state
             .queue
             .message(&core.holds, to, subscribed, heard, begin);
@@ -270,7 +301,7 @@ impl LockEntry {
     }
 
     /// Lets the first waiter send a request for `reason`.
-    pub(super) fn ask_again(&self, reason: Reason) {
+    pub(super) fn admit_first(&self, reason: Reason) {
         // Confirmed: a message may have been missed before. Lost: the server may be unreachable, and waiters poll more often
         // from now on. The first waiter is enough also where the server keeps the queue: its reply names the waiter of this
         // process that was granted, and reports that the server has removed entries.

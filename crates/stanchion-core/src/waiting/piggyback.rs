@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::lock_entry::LockEntry;
 use super::shared::Host as _;
-use crate::description::{Request, Synchronizer};
+use crate::description::{Request, Sharing, Synchronizer};
 use crate::hold::holds::Holds;
 use crate::hold::queue::Piggyback;
 use crate::hold::state::HoldState;
@@ -35,8 +35,7 @@ pub(crate) struct FirstRequest {
 
 impl Piggyback for FirstRequest {
     fn call(&self, from: &WireOwner) -> Option<Call> {
-        let queue = self.sync.server_queue()?;
-        Some(queue.release_and_acquire(from, &self.request()))
+        self.sync.server_queue()?.pass_on(from, &self.request())
     }
 
     fn answered(self: Box<Self>, answer: Option<Result<Reply, Failure>>) {
@@ -68,7 +67,7 @@ impl FirstRequest {
 impl LockEntry {
     /// Returns whether the holder may be in this process, so that its release can make the request of a new waiter for `sync`.
     pub(crate) fn may_release(&self, core: &Holds, sync: &dyn Synchronizer) -> bool {
-        sync.server_queue().is_some() && self.state().queue.may_have_holder(core)
+        sync.sharing() == Sharing::Queued && self.state().queue.may_have_holder(core)
     }
 
     /// Makes the first request of `debt`: with the release of the holder, if there is one in this turn of the tasks, otherwise by `call`.
@@ -110,7 +109,6 @@ impl LockEntry {
 
     /// Takes a request that can go with the release of `hold`.
     pub(super) fn with_release_of(&self, hold: &HoldState) -> Option<FirstRequest> {
-        hold.sync.server_queue()?;
         // P2: the tokens of both come from one counter. A request without a waiter is not made, because no task would undo it.
         self.take_piggyback(|it| it.sync.fence() == hold.sync.fence() && !it.answer.is_closed())
     }

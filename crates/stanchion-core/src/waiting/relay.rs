@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::lock_entry::LockEntry;
-use crate::description::Synchronizer;
+use crate::description::{Sharing, Synchronizer};
 use crate::hold::holds::Holds;
 use crate::hold::sweep::{Debt, finished};
 use crate::line::{Reason, Role};
+use crate::receiver::Part;
 use crate::shared::Core;
-use crate::subscriptions::{Ear, Listen as _};
 use stanchion_transport::Path;
 
 /// Returns whether this is a release of Redisson's. Payloads of stanchion have a zero in front, which Redisson's clients read as the same.
@@ -20,24 +20,32 @@ impl LockEntry {
     /// Returns whether this client is subscribed to the releases of Redisson's clients; in a queue with an entry for each waiter, to its own
     /// channel.
     pub(crate) fn hears(&self, core: &Holds, debt: &Debt) -> bool {
-        if debt.sync.server_queue().is_some() {
-            return core.subscriptions.hears(self.channel());
+        if debt.sync.sharing() == Sharing::Queued {
+            return core.subscriptions.hears(&self.channel);
         }
-        let line = debt.sync.line().filter(|_| debt.is_queued());
-        let channel = line.and_then(|line| line.neighbours(self.name()));
+        let queue = debt.sync.server_queue().filter(|_| debt.is_queued());
+        let channel = queue.and_then(|queue| queue.neighbours(self.name()));
         channel.is_some_and(|channel| core.subscriptions.hears(channel))
     }
 
     /// Becomes the relay, or stops being it, as the server's reply demands. Not to be called under a queue's mutex.
     pub(super) fn play(self: &Arc<Self>, core: &Core, sync: &dyn Synchronizer, role: Role) {
-        let Some(channel) = sync.line().and_then(|line| line.neighbours(self.name())) else {
+        let Some(channel) = sync
+            .server_queue()
+            .and_then(|queue| queue.neighbours(self.name()))
+        else {
             return;
         };
         match role {
             // A relay stays subscribed while it waits: its subscription may be one that lingers, and the server relies on it.
             Role::Keep if !core.subscriptions.hears(channel) => {}
-            Role::Keep | Role::Take => drop(core.subscriptions.want_for(self, &Ear::Line, channel)),
-            Role::Leave => core.subscriptions.forget_for(&**self, &Ear::Line, channel),
+            Role::Keep | Role::Take => {
+                let line = self.receiver(Part::Line);
+                core.subscriptions.want(self, &line, channel, true);
+            }
+            Role::Leave => core
+                .subscriptions
+                .forget(&self.receiver(Part::Line), channel),
         }
     }
 
@@ -51,8 +59,8 @@ impl LockEntry {
         if !is_redissons(payload) {
             return;
         }
-        let Some(call) = sync.line().and_then(|line| line.tend(true)) else {
-            return self.ask_again(Reason::Told);
+        let Some(call) = sync.server_queue().and_then(|queue| queue.tend(true)) else {
+            return self.admit_first(Reason::Told);
         };
         let (core, sync) = (Arc::clone(core), Arc::clone(sync));
         let runner = Arc::clone(&core.runner);

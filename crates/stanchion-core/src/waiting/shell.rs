@@ -4,12 +4,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::queue::{self, Context, Held, Holder, Owed, Parts, Queue, Turn, Waiter, Want};
-use crate::description::{ServerLine, Sharing, Synchronizer};
+use crate::description::{ServerQueue, Sharing, Synchronizer, has_one_entry};
 use crate::hold::handle::Hold;
 use crate::hold::holds::Holds;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
-use crate::options::HoldTerms;
+use crate::terms::HoldTerms;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage, Wake};
 
@@ -39,7 +39,7 @@ impl Want for Arc<dyn Synchronizer> {
     }
 
     fn is_in_line(&self) -> bool {
-        self.line().is_some()
+        has_one_entry(&**self)
     }
 
     fn is_fact(&self) -> bool {
@@ -60,7 +60,7 @@ impl Want for Arc<dyn Synchronizer> {
     }
 
     fn shares_entry(&self, other: &Self) -> bool {
-        let common = self.line().is_some_and(ServerLine::is_common);
+        let common = self.server_queue().is_some_and(ServerQueue::is_common);
         let same = other.kind() == self.kind() && Want::fence(other) == Want::fence(self);
         common && same && Want::sharing(other) == Want::sharing(self) || Self::ptr_eq(self, other)
     }

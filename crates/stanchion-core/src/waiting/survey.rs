@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use dashmap::mapref::multiple::RefMulti;
-
 use super::entries::LockEntries;
-use super::lock_entry::LockEntry;
 use super::shared::Host as _;
 use crate::actor::ActorId;
-use crate::description::{Subject, Synchronizer};
+use crate::description::Synchronizer;
 use crate::name::Name;
-use crate::options::OnDeadlock;
+use crate::terms::OnDeadlock;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
@@ -60,13 +57,5 @@ impl LockEntries {
             drop(state);
             see(entry.name(), waiters, all.saturating_sub(most));
         }
-    }
-
-    /// The start of the call that has waited longest, if any waits. Looks at the first of each queue.
-    pub(crate) fn oldest(&self) -> Option<Moment> {
-        let first = |it: RefMulti<'_, Subject, Arc<LockEntry>>| {
-            it.state().queue.first().map(|waiter| waiter.stay.began)
-        };
-        self.table.entries.iter().filter_map(first).min()
     }
 }

@@ -14,13 +14,13 @@ use super::lock_entry::LockEntry;
 use super::queue::{Context, Refused, Turn, after_expiry};
 use super::shared::Host as _;
 use super::shell::{LocalQueue, LocalTurn};
-use crate::description::Synchronizer;
+use crate::description::{Synchronizer, has_one_entry};
 use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::sweep::Debt;
 use crate::line::Reason;
+use crate::receiver::Part;
 use crate::shared::Core;
-use crate::subscriptions::Ear;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Outage;
 
@@ -108,14 +108,17 @@ impl Ticket {
         };
         // P4: subscribed before the waiter is parked. A release after the refusal either is a message for this queue, or is found
         // by the try that follows the confirmation. Before the queue is locked, because `want` may lock it.
-        let subscribed = self.core.subscriptions.want(&self.entry);
+        let subscribed = self.entry.want(&self.core);
         let Applicant { sync, owner, .. } = &self.applicant;
         // Only Redisson wakes a waiter on its own channel. Without its clients the client's one channel is enough.
-        if let (Hint::Queue { foreign: true, .. }, Some(server_queue)) = (hint, sync.server_queue())
+        let own = || sync.server_queue()?.channel_of(owner);
+        if let Hint::Queue { foreign: true, .. } = hint
+            && let Some(own) = own()
         {
-            let own = server_queue.channel_of(owner);
-            let whom = Ear::Waiter(owner.clone());
-            self.core.subscriptions.want_for(&self.entry, &whom, &own);
+            let waiter = self.entry.receiver(Part::Waiter(owner.clone()));
+            self.core
+                .subscriptions
+                .want(&self.entry, &waiter, &own, false);
         }
         let placed = hint.placed();
         let (granted, forgotten) = match hint {
@@ -130,7 +133,7 @@ impl Ticket {
             placed,
             debt: Arc::clone(debt),
             // R8: at maxmemory an entry cannot be renewed, and is still there.
-            has_entry: sync.line().is_some() && (placed.is_some() || debt.arrived() > 0),
+            has_entry: has_one_entry(&**sync) && (placed.is_some() || debt.arrived() > 0),
             granted,
             forgotten,
             subscribed,
@@ -178,7 +181,7 @@ impl Ticket {
 
     /// Subscribes, and plans a poll in case a message is lost (P4).
     pub(crate) fn stand_by(&self) {
-        let subscribed = self.core.subscriptions.want(&self.entry);
+        let subscribed = self.entry.want(&self.core);
         self.event(|queue, cx| {
             let pause = queue.pause(cx, None, subscribed);
             queue.poll_by(cx.now() + pause, Reason::Turn);

@@ -3,6 +3,8 @@
 mod convert;
 mod interpreter;
 mod library;
+#[cfg(stanchion_mutants)]
+mod mutant;
 mod patterns;
 
 use std::collections::HashMap;

@@ -8,7 +8,6 @@ mod client;
 mod fair;
 mod lock;
 mod multilock;
-mod mutants;
 mod permits;
 mod redisson;
 mod rwlock;

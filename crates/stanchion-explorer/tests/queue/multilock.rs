@@ -4,7 +4,6 @@ use stanchion_client::primitive::{LuaPart, Sharing};
 use stanchion_explorer::{Call, Configuration, World};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
-use super::mutants::{are_killed, bounds};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
     finds_nothing_so_far, lock,
@@ -318,23 +317,6 @@ fn with_larger_bounds() {
         let name = format!("two multi-locks and a lock of x, {what}");
         finds_nothing(&name, locks([Both, Both, X], 1, 0), *faults, 0);
     }
-}
-
-#[test]
-#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
-fn mutants_are_killed() {
-    let sources = [
-        ("acquire.lua", lua!("acquire.lua")),
-        ("release.lua", lua!("release.lua")),
-        ("tend.lua", lua!("tend.lua")),
-    ];
-    let bounded = || {
-        let mut bounded = bounds(|acquires, drops| locks([Both, X, Y], acquires, drops));
-        bounded.push((locks([Both, Both, X], 1, 0), NONE, 0));
-        bounded.push((locks([Both, Both, X], 1, 0), KILL, 0));
-        bounded
-    };
-    are_killed("multi-lock", &sources, bounded, 1);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use stanchion_client::primitive::{LuaPart, Sharing};
 use stanchion_explorer::{Call, Configuration, World};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
-use super::mutants::{are_killed, bounds};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
     finds_nothing_so_far,
@@ -280,26 +279,6 @@ fn planted_errors_are_found() {
             &[edit],
         );
     }
-}
-
-#[test]
-#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
-fn mutants_are_killed() {
-    let sources = [
-        ("line_of_rwlock.lua", lua!("line_of_rwlock.lua")),
-        ("read_acquire.lua", lua!("read_acquire.lua")),
-        ("write_acquire.lua", lua!("write_acquire.lua")),
-        ("read_release.lua", lua!("read_release.lua")),
-        ("write_release.lua", lua!("write_release.lua")),
-        ("dead.lua", lua!("dead.lua")),
-    ];
-    let bounded = || {
-        let mut bounded = bounds(|acquires, drops| rwlock("R", acquires, drops));
-        bounded.push((rwlock("r", 1, 0), NONE, 0));
-        bounded.push((rwlock("r", 1, 0), KILL, 0));
-        bounded
-    };
-    are_killed("read-write lock", &sources, bounded, 1);
 }
 
 #[test]

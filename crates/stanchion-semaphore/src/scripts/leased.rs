@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Call, HandOff, Hint, Item, Kind, Operation, Placed, Reply, Request, Script, ServerLine,
+    Call, HandOff, Hint, Item, Kind, Operation, Placed, Reply, Request, Script, ServerQueue,
     Sharing, Synchronizer, Visible, unexpected,
 };
 use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
@@ -21,9 +21,9 @@ static RELEASE: Script<5, 5> = script!(
     "leased/release",
     "pool/free.lua" "pool/idle.lua" "leased/release.lua" => queued with "pool/returned.lua"
 );
-static HAND_OFF: Script<5, 6> = script!(
+static HAND_OFF: Script<5, 4> = script!(
     "leased/hand_off",
-    "pool/free.lua" "pool/idle.lua" "leased/hand_off.lua" => queued
+    "pool/free.lua" "pool/idle.lua" "pool/reserved.lua" "leased/hand_off.lua"
 );
 static RENEW: Script<3, 3> = script!("leased/renew", "pool/idle.lua" "leased/renew.lua");
 static SET_TOTAL: Script<5, 5> = script!(
@@ -145,7 +145,7 @@ impl Synchronizer for Description {
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
-    fn line(&self) -> Option<&dyn ServerLine> {
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         Some(&*self.keys)
     }
 
@@ -175,7 +175,6 @@ impl Description {
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
         let [given, got] = [from, to.owner].map(|owner| PermitId::joined(owner, self.permits));
-        let [base, publish] = self.keys.common();
         HAND_OFF.call(
             self.keys.serving_leased(),
             [
@@ -183,8 +182,6 @@ impl HandOff for Description {
                 to.lease.millis().into(),
                 to.not_after.into(),
                 given.as_slice().into(),
-                base,
-                publish,
             ],
         )
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Arg, Call, HandOff, Hint, Item, Kind, Operation, Placed, Reply, Request, Script, ServerLine,
+    Arg, Call, HandOff, Hint, Item, Kind, Operation, Placed, Reply, Request, Script, ServerQueue,
     Sharing, Synchronizer, Tenure, Visible, unexpected,
 };
 use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
@@ -20,9 +20,9 @@ static RELEASE: Script<6, 5> = script!(
     "semaphore/release",
     "pool/free.lua" "pool/idle.lua" "plain/release.lua" => queued with "pool/returned.lua"
 );
-static HAND_OFF: Script<6, 6> = script!(
+static HAND_OFF: Script<4, 4> = script!(
     "semaphore/hand_off",
-    "pool/free.lua" "pool/idle.lua" "plain/hand_off.lua" => queued
+    "pool/free.lua" "pool/reserved.lua" "plain/hand_off.lua"
 );
 static RECLAIM: Script<6, 4> = script!(
     "semaphore/reclaim",
@@ -125,7 +125,7 @@ impl Synchronizer for Description {
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
-    fn line(&self) -> Option<&dyn ServerLine> {
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         Some(&*self.keys)
     }
 
@@ -136,16 +136,15 @@ impl Synchronizer for Description {
 
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
-        let [owner, permits, base, publish, _] = self.returned(from, false);
+        let [owner, permits, ..] = self.returned(from, false);
+        let [free, ledger, line, wake, ..] = self.keys.serving();
         HAND_OFF.call(
-            self.keys.serving(),
+            [free, ledger, line, wake],
             [
                 to.owner.as_str().into(),
                 to.not_after.into(),
                 owner,
                 permits,
-                base,
-                publish,
             ],
         )
     }

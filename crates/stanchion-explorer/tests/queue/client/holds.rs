@@ -146,7 +146,7 @@ impl<K: Kind> Client<K> {
     pub(super) fn handed_off(&mut self, step: &mut Step, reply: Option<&Reply>) {
         let Some(Reply::Int(code)) = reply else {
             if K::CONFIRMS {
-                return self.not_handed(step);
+                return self.not_handed(step, false);
             }
             if let Some(handing) = &self.handing {
                 let owed = self.debts.entry(handing.to).or_default();
@@ -154,6 +154,9 @@ impl<K: Kind> Client<K> {
             }
             return self.send_hand_off(step);
         };
+        if *code < 0 && *code != GONE {
+            return self.not_handed(step, true);
+        }
         let Some(handing) = self.handing.take() else {
             return;
         };
@@ -182,19 +185,14 @@ impl<K: Kind> Client<K> {
         // The sweep begins before the next waiter's request.
         self.settle(step, to);
         let ended = self.ended(&old);
-        let end = if *code == GONE {
-            End::Unknown
-        } else {
-            End::Released
-        };
         self.event(step, |it, cx| {
             it.here().queue.end_hand_off(cx, place, None);
-            it.here().queue.freed(cx, &ended, end);
+            it.here().queue.freed(cx, &ended, End::Unknown);
         });
     }
 
-    /// The hand-off of a permit was not answered. It is tried once: the permit is released instead.
-    fn not_handed(&mut self, step: &mut Step) {
+    /// The hand-off did nothing; or that of a permit, which is tried once, was not answered. The hold is released instead.
+    fn not_handed(&mut self, step: &mut Step, is_answered: bool) {
         let Some(Handing {
             from,
             to,
@@ -205,7 +203,11 @@ impl<K: Kind> Client<K> {
         else {
             return;
         };
-        self.sweep(step, to, Some(sent + SILENCE + 2 * MS));
+        if is_answered {
+            self.settle(step, to);
+        } else {
+            self.sweep(step, to, Some(sent + SILENCE + 2 * MS));
+        }
         self.event(step, |it, cx| {
             it.here().queue.end_hand_off(cx, place, None);
             it.here().queue.admit(Reason::Turn);

@@ -290,6 +290,7 @@ impl<K: Kind> Client<K> {
         let asking = self.waiters.iter().filter(|it| it.asking.is_some());
         let all = asking.filter_map(|it| it.owner);
         let all = all.chain(self.holds.iter().map(|it| it.owner));
+        let all = all.chain(self.handing.iter().map(|it| it.to));
         all.map(|owner| self.wire(owner)).collect()
     }
 

@@ -124,7 +124,9 @@ impl<K: Kind> Process for Client<K> {
             Input::Subscribed { channel } if channel == K::BASES[0] => {}
             Input::Subscribed { channel } if channel == Self::mark() => {
                 self.relays = Subscribed::Confirmed;
-                self.event(&mut step, |it, _| it.here().queue.admit(Reason::Anew));
+                self.event(&mut step, |it, _| {
+                    it.here().queue.admit(Reason::Resubscribed);
+                });
             }
             Input::Message { channel, payload } => {
                 self.at = Self::name_on(&channel);
@@ -137,7 +139,9 @@ impl<K: Kind> Process for Client<K> {
             Input::Subscribed { channel } => {
                 self.at = Self::name_on(&channel);
                 self.here().subscribed = Subscribed::Confirmed;
-                self.event(&mut step, |it, _| it.here().queue.admit(Reason::Anew));
+                self.event(&mut step, |it, _| {
+                    it.here().queue.admit(Reason::Resubscribed);
+                });
             }
             Input::Disconnected => {
                 self.was_cut = self.kind.keeps_waiters();

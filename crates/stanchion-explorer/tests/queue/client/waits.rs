@@ -163,7 +163,7 @@ impl<K: Kind> Client<K> {
             step.outputs.push(self.subscription());
         }
         if std::mem::take(&mut self.here().unheard) {
-            self.event(step, |it, _| it.here().queue.admit(Reason::Anew));
+            self.event(step, |it, _| it.here().queue.admit(Reason::Resubscribed));
         }
         self.here().subscribed == Subscribed::Confirmed
     }

@@ -1,24 +1,27 @@
-//! The one observer to which the core and the links report.
+//! The one observer to which a client and its links report.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stanchion_transport::{Gauges, Observer};
+use crate::observer::{Gauges, Observer};
 
-/// Makes the observer of a client, which passes everything on to `observers`. `None` without any, so that nothing is timed.
-pub(crate) fn sink(observers: Vec<Arc<dyn Observer>>) -> Option<Arc<dyn Observer>> {
-    if observers.is_empty() {
-        return None;
+impl dyn Observer {
+    /// Makes the observer that passes everything on to `observers`. `None` without any, so that nothing is timed.
+    #[must_use]
+    pub fn of_all(observers: Vec<Arc<dyn Observer>>) -> Option<Arc<dyn Observer>> {
+        if observers.is_empty() {
+            return None;
+        }
+        let isolated = |observer| Isolated {
+            observer,
+            failed: AtomicBool::new(false),
+        };
+        Some(Arc::new(Sink(
+            observers.into_iter().map(isolated).collect(),
+        )))
     }
-    let isolated = |observer| Isolated {
-        observer,
-        failed: AtomicBool::new(false),
-    };
-    Some(Arc::new(Sink(
-        observers.into_iter().map(isolated).collect(),
-    )))
 }
 
 struct Sink(Box<[Isolated]>);

@@ -26,17 +26,19 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::description::Subject;
-use crate::wire_owner::WireOwner;
-use stanchion_transport::{
-    Clock, ConnectionId, Failure, Link, Messages, Moment, OnPush, Printable, Servers, Subscribe,
-    Wake, slot_of,
-};
+use crate::clock::{Clock, Moment};
+use crate::config::Wake;
+use crate::failure::Failure;
+use crate::link::{ConnectionId, Link, Messages, OnPush, Subscribe};
+use crate::printable::Printable;
+use crate::servers::Servers;
+use crate::slot::slot_of;
 
-pub(crate) struct Subscriptions {
+/// The subscriptions of a client. `E` identifies a receiver, see [`Listen`].
+pub struct Subscriptions<E> {
     /// Locked by waiters (under the mutex of their queue, too), by the connection's driver for each message, and by `serve`.
     /// Never held across an await, and no queue is locked under it: the audience of a message is copied out first.
-    topics: Mutex<Topics>,
+    topics: Mutex<Topics<E>>,
     /// Rung when `serve` has something to do before its next timer. Only `serve` waits for it.
     bell: Notify,
     clock: Arc<dyn Clock>,
@@ -52,14 +54,13 @@ pub(crate) struct Subscriptions {
 
 type Channel = Arc<[u8]>;
 
-/// Receives the channel and payload of each message to a holder.
-type OnNotice = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
+/// Receives the channel and payload of each notice.
+pub type OnNotice = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
 /// All subscriptions, and lists of those that changed, so that a pass of [`Subscriptions::serve`] costs only as much as the
 /// changes since the last.
-#[derive(Default)]
-struct Topics {
-    by_channel: BTreeMap<Channel, Topic>,
+struct Topics<E> {
+    by_channel: BTreeMap<Channel, Topic<E>>,
     /// The channels to subscribe to now, in the state [`State::Wanted`].
     wanted: VecDeque<Channel>,
     /// The topics that have been idle, each once, by their earliest end.
@@ -69,11 +70,22 @@ struct Topics {
     ending: BTreeSet<Channel>,
 }
 
-struct Topic {
+impl<E> Default for Topics<E> {
+    fn default() -> Self {
+        Self {
+            by_channel: BTreeMap::new(),
+            wanted: VecDeque::new(),
+            lingering: BinaryHeap::new(),
+            ending: BTreeSet::new(),
+        }
+    }
+}
+
+struct Topic<E> {
     /// The second channel of a relay: see [`mark_of`].
     mark: Option<Channel>,
     /// The queues and single waiters that ever listened. They leave with the topic.
-    listeners: Vec<Listener>,
+    listeners: Vec<Listener<E>>,
     slot: u16,
     /// True for a channel with notices to holders: it needs no waiter, and is kept until `idle_since`.
     notices: bool,
@@ -89,48 +101,31 @@ struct Topic {
     lingers: bool,
 }
 
-/// The receiver of a channel's messages in a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ear {
-    /// The whole queue.
-    Queue,
-    /// One waiter.
-    Waiter(WireOwner),
-    /// The queue on the server: this process is its relay, and receives Redisson's releases.
-    Line,
-}
-
-/// A queue that listens to channels. No method is called under the mutex of the topics.
-pub(crate) trait Listen: Send + Sync {
-    /// The subject of the queue. A subject has one queue at a time.
-    fn subject(&self) -> &Subject;
-
-    /// The channel of the whole queue.
-    fn channel(&self) -> &[u8];
-
+/// A queue that listens to channels. `E` identifies a receiver of one channel's messages in a queue: it must differ between the queues that share a
+/// channel. No method is called under the mutex of the topics.
+pub trait Listen<E>: Send + Sync {
     /// Keeps the queue as long as a subscription lasts, so that its messages find the waiters that join in that time.
     fn keep(&self);
 
-    /// Ends [`Listen::keep`].
-    fn unkept(&self);
+    /// The subscription for `receiver` has ended: ends [`Listen::keep`] if it was that of the whole queue.
+    fn unkept(&self, receiver: &E);
 
     /// Handles a message: a hint to try (P4), or a grant. Returns false if the message must be remembered for the next waiter.
-    fn woken(&self, whom: &Ear, payload: &[u8]) -> bool;
+    fn woken(&self, receiver: &E, payload: &[u8]) -> bool;
 
-    /// Lets the first waiter send a request because the subscription was confirmed, or lost.
-    fn listening_changed(&self);
+    /// The subscription for `receiver` was confirmed, or lost: a waiter sends a request.
+    fn listening_changed(&self, receiver: &E, confirmed: bool);
 
-    /// Lets `owner` send a request because the subscription to its own channel was confirmed.
-    fn listening_for(&self, owner: &WireOwner);
+    /// A message came while no waiter listened: a waiter sends a request.
+    fn missed(&self);
 }
 
 /// A queue that listens to a channel.
-struct Listener {
-    subject: Subject,
-    /// The subject's present queue: an idle one is removed, and a later waiter creates another. Weak, because a subscription
-    /// must not keep a queue alive through its linger.
-    queue: Weak<dyn Listen>,
-    whom: Ear,
+struct Listener<E> {
+    receiver: E,
+    /// The present queue of `receiver`: an idle one is removed, and a later waiter creates another. Weak, because a subscription must not keep a queue
+    /// alive through its linger.
+    queue: Weak<dyn Listen<E>>,
     /// True while no waiter listens.
     idle: bool,
     /// True if a message came while no waiter listened. The next waiter then sends one more request.
@@ -168,14 +163,14 @@ fn mark_of(channel: &[u8]) -> Channel {
     [channel, b":stanchion"].concat().into()
 }
 
-impl Topic {
+impl<E: Clone + PartialEq> Topic<E> {
     /// Adds `queue` as a listener. Returns whether the subscription is confirmed, and whether `queue` has received every message
     /// since the last request of a waiter.
-    fn listen(&mut self, queue: &Arc<dyn Listen>, whom: &Ear) -> (bool, bool) {
+    fn listen(&mut self, queue: &Arc<dyn Listen<E>>, receiver: &E) -> (bool, bool) {
         self.idle_since = None;
         let confirmed = self.state.is_confirmed();
-        if let Some(listener) = self.listener(&**queue, whom) {
-            // The subject's old queue was idle and has left the table.
+        if let Some(listener) = self.listener(receiver) {
+            // The old queue was idle and has left the table.
             if !std::ptr::addr_eq(listener.queue.as_ptr(), Arc::as_ptr(queue)) {
                 listener.queue = Arc::downgrade(queue);
             }
@@ -183,40 +178,41 @@ impl Topic {
             // Taken: this waiter sends a request because of the message, and its reply is recent enough for later waiters.
             return (confirmed, !std::mem::take(&mut listener.unheard));
         }
-        self.listeners.push(Listener::new(queue, whom));
+        self.listeners.push(Listener::new(queue, receiver));
         // A message may have come before now, when only the other queues listened.
         (confirmed, !confirmed)
     }
 
-    fn listener(&mut self, queue: &dyn Listen, whom: &Ear) -> Option<&mut Listener> {
+    fn listener(&mut self, receiver: &E) -> Option<&mut Listener<E>> {
         self.listeners
             .iter_mut()
-            .find(|listener| listener.whom == *whom && listener.subject == *queue.subject())
+            .find(|listener| listener.receiver == *receiver)
     }
 
     /// The queues, or single waiters, that a message or a confirmation is for. The caller wakes them after it has unlocked the
     /// topics: a queue may not be locked under them.
-    fn audience(&self) -> Vec<(Arc<dyn Listen>, Ear)> {
+    fn audience(&self) -> Vec<(Arc<dyn Listen<E>>, E)> {
         let present =
-            |listener: &Listener| Some((listener.queue.upgrade()?, listener.whom.clone()));
+            |listener: &Listener<E>| Some((listener.queue.upgrade()?, listener.receiver.clone()));
         self.listeners.iter().filter_map(present).collect()
     }
 }
 
-impl Listener {
-    fn new(queue: &Arc<dyn Listen>, whom: &Ear) -> Self {
+impl<E: Clone> Listener<E> {
+    fn new(queue: &Arc<dyn Listen<E>>, receiver: &E) -> Self {
         Self {
-            subject: queue.subject().clone(),
+            receiver: receiver.clone(),
             queue: Arc::downgrade(queue),
-            whom: whom.clone(),
             idle: false,
             unheard: false,
         }
     }
 }
 
-impl Subscriptions {
-    pub(crate) fn new(clock: Arc<dyn Clock>, linger: Duration, wake: Wake) -> Arc<Self> {
+impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
+    /// Makes the subscriptions of a client, none at first. Each lasts for `linger` after its last listener.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, linger: Duration, wake: Wake) -> Arc<Self> {
         Arc::new(Self {
             topics: Mutex::default(),
             bell: Notify::new(),
@@ -229,37 +225,33 @@ impl Subscriptions {
         })
     }
 
-    fn topics(&self) -> MutexGuard<'_, Topics> {
+    fn topics(&self) -> MutexGuard<'_, Topics<E>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes for `queue` unless it is subscribed. Returns whether the server has confirmed. Not to be called under a queue's
-    /// mutex: it may lock that of `queue`.
-    pub(crate) fn want(&self, queue: &Arc<impl Listen + 'static>) -> bool {
-        self.want_for(queue, &Ear::Queue, queue.channel())
-    }
-
-    /// As [`Subscriptions::want`], to `channel` for `whom` in `queue`.
-    pub(crate) fn want_for(
+    /// Subscribes `queue` to `channel` for `receiver`, unless it is subscribed. `marked`: the client is the relay of this channel, which has a second
+    /// channel that says so. Returns whether the server has confirmed. Not to be called under a queue's mutex: it may lock that of `queue`.
+    pub fn want(
         &self,
-        queue: &Arc<impl Listen + 'static>,
-        whom: &Ear,
+        queue: &Arc<impl Listen<E> + 'static>,
+        receiver: &E,
         channel: &[u8],
+        marked: bool,
     ) -> bool {
         if self.wake == Wake::Poll {
             return false;
         }
-        let queue: &Arc<dyn Listen> = &(Arc::clone(queue) as _);
+        let queue: &Arc<dyn Listen<E>> = &(Arc::clone(queue) as _);
         // First, so that the end of the topic, which takes it back, comes after it.
         queue.keep();
         let mut topics = self.topics();
         if let Some(topic) = topics.by_channel.get_mut(channel) {
-            let (confirmed, heard_all) = topic.listen(queue, whom);
+            let (confirmed, heard_all) = topic.listen(queue, receiver);
             // A queue may not be locked under the topics (lock order).
             drop(topics);
             if !heard_all {
                 // A message without a receiver may be newer than this waiter's reply: retry, as after a confirmation.
-                queue.listening_changed();
+                queue.missed();
             }
             return confirmed;
         }
@@ -267,8 +259,8 @@ impl Subscriptions {
         topics.by_channel.insert(
             Arc::clone(&name),
             Topic {
-                mark: (*whom == Ear::Line).then(|| mark_of(channel)),
-                listeners: vec![Listener::new(queue, whom)],
+                mark: marked.then(|| mark_of(channel)),
+                listeners: vec![Listener::new(queue, receiver)],
                 slot: slot_of(channel),
                 notices: false,
                 state: State::Wanted,
@@ -286,18 +278,18 @@ impl Subscriptions {
     }
 
     /// Sets the receiver of messages to holders.
-    pub(crate) fn on_notice(&self, receiver: OnNotice) {
+    pub fn on_notice(&self, receiver: OnNotice) {
         // Once: by the client that these are the subscriptions of.
         drop(self.on_notice.set(receiver));
     }
 
     /// Returns whether messages can arrive, and the client has no subscription for its lifetime yet.
-    pub(crate) fn may_hear_for_ever(&self) -> bool {
+    pub fn may_hear_for_ever(&self) -> bool {
         self.wake == Wake::Messages && !self.hears_for_ever.load(Ordering::Relaxed)
     }
 
     /// Subscribes to a channel with notices until `until`, and a linger longer.
-    pub(crate) fn hear(&self, channel: &[u8], until: Moment) {
+    pub fn hear(&self, channel: &[u8], until: Moment) {
         if self.wake == Wake::Poll {
             return;
         }
@@ -350,13 +342,8 @@ impl Subscriptions {
         true
     }
 
-    /// Lets the subscription end after the linger, unless others listen: the last waiter of `queue` has left.
-    pub(crate) fn forget(&self, queue: &dyn Listen) {
-        self.forget_for(queue, &Ear::Queue, queue.channel());
-    }
-
-    /// As [`Subscriptions::forget`], for a channel of `whom` in `queue`.
-    pub(crate) fn forget_for(&self, queue: &dyn Listen, whom: &Ear, channel: &[u8]) {
+    /// Lets the subscription to `channel` end after the linger, unless others listen: the last waiter of `receiver` has left.
+    pub fn forget(&self, receiver: &E, channel: &[u8]) {
         let mut guard = self.topics();
         let topics = &mut *guard;
         let Some((name, _)) = topics.by_channel.get_key_value(channel) else {
@@ -366,7 +353,7 @@ impl Subscriptions {
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
         };
-        if let Some(listener) = topic.listener(queue, whom) {
+        if let Some(listener) = topic.listener(receiver) {
             listener.idle = true;
         }
         if topic.idle_since.is_some() || topic.listeners.iter().any(|listener| !listener.idle) {
@@ -389,7 +376,7 @@ impl Subscriptions {
     }
 
     /// Returns whether this client's connection is among the receivers of a message on `channel`.
-    pub(crate) fn hears(&self, channel: &[u8]) -> bool {
+    pub fn hears(&self, channel: &[u8]) -> bool {
         let topics = self.topics();
         let topic = topics.by_channel.get(channel);
         // Also without a waiter: the server counts this connection among the receivers until it is unsubscribed.
@@ -397,7 +384,7 @@ impl Subscriptions {
     }
 
     /// The callback that the connection's driver calls for each message.
-    pub(crate) fn on_push(self: &Arc<Self>) -> OnPush {
+    pub fn on_push(self: &Arc<Self>) -> OnPush {
         let this = Arc::clone(self);
         Arc::new(move |on: ConnectionId, channel: &[u8], payload: &[u8]| {
             this.message(on, channel, payload);
@@ -422,7 +409,7 @@ impl Subscriptions {
     }
 
     /// Passes a message on to its receivers.
-    fn deliver(&self, mut topics: MutexGuard<'_, Topics>, channel: &[u8], payload: &[u8]) {
+    fn deliver(&self, mut topics: MutexGuard<'_, Topics<E>>, channel: &[u8], payload: &[u8]) {
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
         };
@@ -440,24 +427,24 @@ impl Subscriptions {
         }
         let audience = topic.audience();
         drop(topics);
-        for (queue, whom) in audience {
-            if !queue.woken(&whom, payload) {
-                self.unheard(channel, &*queue, &whom);
+        for (queue, receiver) in audience {
+            if !queue.woken(&receiver, payload) {
+                self.unheard(channel, &receiver);
             }
         }
     }
 
     /// Records that a message came while no waiter listened. A waiter that has joined since sends its request after the message.
-    fn unheard(&self, channel: &[u8], queue: &dyn Listen, whom: &Ear) {
+    fn unheard(&self, channel: &[u8], receiver: &E) {
         if let Some(topic) = self.topics().by_channel.get_mut(channel)
-            && let Some(listener) = topic.listener(queue, whom)
+            && let Some(listener) = topic.listener(receiver)
         {
             listener.unheard |= listener.idle;
         }
     }
 
     /// Keeps the servers' subscriptions equal to the topics until the client is closed.
-    pub(crate) async fn serve(
+    pub async fn serve(
         self: Arc<Self>,
         servers: Arc<Servers>,
         kind: Messages,
@@ -539,12 +526,8 @@ impl Subscriptions {
                     topics.wanted.push_back(Arc::clone(channel));
                 }
             }
-            for (queue, whom) in deaf {
-                // The queue of a single waiter, or of a relay, listens to the client's own channel, too, and sends a request
-                // because of that.
-                if whom == Ear::Queue {
-                    queue.listening_changed();
-                }
+            for (queue, receiver) in deaf {
+                queue.listening_changed(&receiver, false);
             }
             // The map is loaded before the next subscription, because a demoted master ends its subscriptions; and after each failed
             // attempt to connect, because the other masters may learn of the new master late.
@@ -640,11 +623,8 @@ impl Subscriptions {
         for payload in early {
             self.deliver(self.topics(), channel, &payload);
         }
-        for (queue, whom) in audience {
-            match whom {
-                Ear::Waiter(owner) => queue.listening_for(&owner),
-                Ear::Queue | Ear::Line => queue.listening_changed(),
-            }
+        for (queue, receiver) in audience {
+            queue.listening_changed(&receiver, true);
         }
     }
 
@@ -702,11 +682,8 @@ impl Subscriptions {
         let next = topics.lingering.peek();
         let next = next.map(|Reverse((end, _))| end.since(now));
         drop(guard);
-        for (queue, whom) in idle {
-            // A channel of one waiter, or of Redisson's, may end before the queue's own.
-            if whom == Ear::Queue {
-                queue.unkept();
-            }
+        for (queue, receiver) in idle {
+            queue.unkept(&receiver);
         }
         for (channel, mark, slot, connection) in over {
             // A subscription on a lost connection has ended with it.
@@ -740,21 +717,19 @@ impl Subscriptions {
     }
 }
 
-impl std::fmt::Debug for Subscriptions {
+impl<E> std::fmt::Debug for Subscriptions<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscriptions")
-            .field("topics", &self.topics().by_channel.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Subscriptions").finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stanchion_transport::BootClock;
+    use crate::clock::BootClock;
 
     /// Moves the topic `c`, as `ask` does.
-    fn ask(subscriptions: &Subscriptions, on: ConnectionId) {
+    fn ask(subscriptions: &Subscriptions<()>, on: ConnectionId) {
         let mut topics = subscriptions.topics();
         let topic = topics.by_channel.get_mut(b"c".as_slice()).unwrap();
         topic.state = State::Asked(on);
@@ -763,7 +738,8 @@ mod tests {
 
     #[test]
     fn a_message_counts_on_the_connection_of_its_topic_alone() {
-        let subscriptions = Subscriptions::new(Arc::new(BootClock), Duration::ZERO, Wake::Messages);
+        let subscriptions =
+            Subscriptions::<()>::new(Arc::new(BootClock), Duration::ZERO, Wake::Messages);
         let heard = Arc::<Mutex<Vec<Vec<u8>>>>::default();
         let receiver = Arc::clone(&heard);
         subscriptions.on_notice(Arc::new(move |_, payload| {

@@ -1,4 +1,4 @@
-//! The number of holds of a client, by kind.
+//! The numbers of holds of a client, by kind, for [`Gauges`](crate::Gauges).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ const KINDS: usize = 32;
 
 /// The number of holds by kind. Any task updates it, and there is no mutex, because every grant is an update.
 #[derive(Debug, Default)]
-pub(crate) struct Counts([Slot; KINDS]);
+pub struct Counts([Slot; KINDS]);
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -25,20 +25,23 @@ impl Counts {
             .map(|slot| &slot.held)
     }
 
-    pub(crate) fn begun(&self, kind: &'static str) {
+    /// A hold has begun.
+    pub fn begun(&self, kind: &'static str) {
         if let Some(held) = self.of(kind) {
             held.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn ended(&self, kind: &'static str) {
+    /// A hold has ended.
+    pub fn ended(&self, kind: &'static str) {
         if let Some(held) = self.of(kind) {
             held.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Returns the kinds that were ever held, with their present numbers of holds.
-    pub(crate) fn held(&self) -> Vec<(&'static str, u64)> {
+    #[must_use]
+    pub fn held(&self) -> Vec<(&'static str, u64)> {
         let number = |slot: &Slot| Some((*slot.kind.get()?, slot.held.load(Ordering::Relaxed)));
         self.0.iter().map_while(number).collect()
     }

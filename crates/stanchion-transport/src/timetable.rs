@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use stanchion_transport::Moment;
+use crate::clock::Moment;
 
 /// A place in the timetable: the due time, and a number.
-pub(crate) type Slot = (Moment, u64);
+pub type Slot = (Moment, u64);
 
 /// The properties of an item that the timetable uses.
-pub(crate) trait Scheduled {
+pub trait Scheduled {
     /// Returns whether items of this kind are handled together.
     fn is_batched(&self) -> bool;
 
@@ -23,11 +23,12 @@ pub(crate) trait Scheduled {
     fn window(&self) -> Option<Duration>;
 }
 
-pub(crate) struct Timetable<I> {
-    /// Locked for single operations only, also under a queue's or a hold's `slot` mutex. No other mutex is taken under it.
+/// A table of items in order of their due times.
+pub struct Timetable<I> {
+    /// Locked for single operations only. No other mutex is taken under it.
     table: Mutex<Table<I>>,
-    /// Rung after the table is unlocked. Only `agenda::run` waits for it.
-    pub(crate) bell: Notify,
+    /// Rung after the table is unlocked. Only the task that takes what is due waits for it.
+    pub bell: Notify,
 }
 
 impl<I> Default for Timetable<I> {
@@ -46,11 +47,11 @@ impl<I> fmt::Debug for Timetable<I> {
 }
 
 struct Table<I> {
-    /// Any task inserts and removes; only `agenda::run` takes what is due.
+    /// Any task inserts and removes; one task takes what is due.
     due: BTreeMap<Slot, I>,
     /// The next number, which distinguishes slots of the same moment.
     next: u64,
-    /// The moment until which `agenda::run` sleeps, or will sleep. Only an earlier item rings the bell.
+    /// The moment until which that task sleeps, or will sleep. Only an earlier item rings the bell.
     armed: Moment,
 }
 
@@ -69,7 +70,8 @@ impl<I: Scheduled> Timetable<I> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, at: Moment, item: I) -> Slot {
+    /// Inserts an item. Rings the bell if it is due before the moment until which the taking task sleeps.
+    pub fn insert(&self, at: Moment, item: I) -> Slot {
         let mut table = self.table();
         let slot = (at, table.next);
         table.next += 1;
@@ -88,18 +90,19 @@ impl<I: Scheduled> Timetable<I> {
         slot
     }
 
-    pub(crate) fn remove(&self, slot: Slot) {
+    /// Removes the item in `slot`, if it is still there.
+    pub fn remove(&self, slot: Slot) {
         self.table().due.remove(&slot);
     }
 
     /// Maps the items in the table with `of`, and leaves out those that give `None`.
-    pub(crate) fn items<T>(&self, of: impl FnMut(&I) -> Option<T>) -> Vec<T> {
+    pub fn items<T>(&self, of: impl FnMut(&I) -> Option<T>) -> Vec<T> {
         self.table().due.values().filter_map(of).collect()
     }
 
     /// Takes the items that are due. With the first batched item, also takes the batched items that are due soon
     /// after it. Returns the items, and the moment of the next item.
-    pub(crate) fn take_due(&self, now: Moment) -> (Vec<I>, Moment) {
+    pub fn take_due(&self, now: Moment) -> (Vec<I>, Moment) {
         let mut table = self.table();
         let mut horizon = now;
         let mut taken = Vec::new();
@@ -112,8 +115,7 @@ impl<I: Scheduled> Timetable<I> {
             let item = entry.remove();
             // Only the first item opens the window. If each item could extend it, a batch would grow without a limit.
             if horizon == now
-                // A hold that loses its last reference here is dropped under this mutex. Its drop takes no lock: no
-                // part of a hold has a drop of its own, except the core, which the caller keeps.
+                // An item that loses its last reference here is dropped under this mutex, so its drop may take no lock.
                 && let Some(window) = item.window()
             {
                 horizon = now + window;
