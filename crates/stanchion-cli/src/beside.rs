@@ -25,13 +25,15 @@ pub(crate) enum Part {
 }
 
 /// Prefixes, the kind that each one shows (`None`: several kinds have it), and the role of the key.
-const PREFIXES: [(&str, Option<Kind>, Part); 33] = [
+const PREFIXES: [(&str, Option<Kind>, Part); 34] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_waiters", Some(Kind::Fair), Part::Live),
     ("stanchion_fair_wake", Some(Kind::Fair), Part::Mark),
     ("redisson_lock_token", None, Part::Rest),
     ("stanchion_job_last", Some(Kind::Job), Part::Mark),
+    // A stored response: next to the lock that was the claim of its idempotency key.
+    ("stanchion_done", None, Part::Rest),
     ("stanchion_leader", Some(Kind::Election), Part::Mark),
     ("stanchion_candidates", Some(Kind::Election), Part::Mark),
     ("stanchion_candidate_seen", Some(Kind::Election), Part::Mark),

@@ -283,7 +283,7 @@ pub(crate) async fn not_permits(client: &Client, name: &str, error: QueryError) 
         Ok(Seen::Told(facts)) => format!("of the kind {}", facts.kind.word()),
         _ => return Library(error).into(),
     };
-    let message = format_args!("{name} is {what} and has no permits: give each its own name");
+    let message = format!("{name} is {what} and has no permits: give each its own name");
     Failure::new(exit::CONFIG, message)
 }
 

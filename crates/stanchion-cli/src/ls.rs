@@ -17,7 +17,7 @@ use crate::look::{Kind, ask_all, is_wait, look_by_itself};
 use crate::messages;
 use crate::output;
 use crate::people::People;
-use crate::scan::{self, Limits};
+use crate::scan::{self, Limits, Progress};
 use crate::table;
 
 /// List names: their kind, holder, and number of waiters.
@@ -103,7 +103,7 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
         let matches = |name: &[u8]| glob::matches(pattern.as_bytes(), name);
         matches(key) || beside::owner_of(key).is_some_and(|its| matches(&its.name))
     };
-    let found = scan::scan(&client, args.limits.limits(), wanted).await?;
+    let found = scan::scan(&client, args.limits.limits(), &mut Progress::new(), wanted).await?;
     let mut entries = entries_of(&client, &found, &pattern, prefix, &people).await?;
     entries.retain(|entry| args.all || !entry.is_idle());
     show(&entries, Some((found.keys, found.complete)), args.json)?;
@@ -123,7 +123,7 @@ fn more_of(one: Option<Kind>, other: Option<Kind>) -> Option<Kind> {
 pub(crate) struct Heard {
     pub(crate) kind: Option<Kind>,
     waiting: u64,
-    longest: Option<Duration>,
+    pub(crate) longest: Option<Duration>,
 }
 
 /// Makes entries from the names that processes have published, with the present status of each name.

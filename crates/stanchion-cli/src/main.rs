@@ -21,6 +21,7 @@ mod doctor;
 mod duration;
 mod entry;
 mod exit;
+mod exporter;
 mod force_release;
 mod glob;
 mod inspect;
@@ -30,6 +31,7 @@ mod limit;
 mod log;
 mod look;
 mod ls;
+mod man;
 mod messages;
 mod output;
 mod people;
@@ -81,6 +83,7 @@ Examples:
   stanchion ls                               every name, who holds it, who waits
   stanchion top                              the same, live, with keys
   stanchion doctor                           is the server fit for locks?
+  stanchion exporter                         metrics of every lock, for Prometheus
 
   The options of the server, --url, --url-file, --prefix and --tls-ca, may come
   before or after the command's name. Each command has its own --help.
@@ -114,7 +117,11 @@ enum Command {
     Clients(clients::ClientsArgs),
     Watch(watch::WatchArgs),
     Bench(bench::BenchArgs),
+    Exporter(exporter::ExporterArgs),
     Completions(completions::CompletionsArgs),
+    /// For packages: users read the pages that a package has.
+    #[command(hide = true)]
+    Man(man::ManArgs),
 }
 
 impl Command {
@@ -184,8 +191,10 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Ping(args) => Box::pin(ping::ping(args)).await,
             Command::Clients(args) => Box::pin(clients::clients(args)).await,
             Command::Watch(args) => Box::pin(watch::watch(args)).await,
+            Command::Exporter(args) => Box::pin(exporter::exporter(args)).await,
             Command::Bench(args) => Box::pin(bench::bench(args)).await,
             Command::Completions(args) => completions::completions(&args),
+            Command::Man(args) => man::man(&args),
         }
     });
     // Dropping the runtime would wait for every task that runs just now: a script that `serve` executes, a read of the terminal.

@@ -4,6 +4,8 @@
 //! (`billing@web-2 pid 4711`), or the short form of an owner without a known process. A number of seconds is written by [`age`], as the options take it.
 
 use std::fmt::Display;
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::wording::{age, printable};
@@ -294,6 +296,24 @@ pub(crate) fn more(above: usize, below: usize) -> String {
         (above, 0) => format!("{above} above"),
         (above, below) => format!("{above} above, {below} more"),
     }
+}
+
+// The exporter.
+
+pub(crate) fn serves_metrics(address: SocketAddr) -> String {
+    format!("metrics are at http://{address}/metrics")
+}
+
+pub(crate) fn cannot_listen(address: SocketAddr, error: &io::Error) -> String {
+    format!("{address} cannot be listened on: {error}")
+}
+
+pub(crate) fn survey_failed(failure: &impl Display) -> String {
+    format!("the survey failed, and is repeated: {failure}")
+}
+
+pub(crate) fn surveys_again() -> &'static str {
+    "the server is surveyed again"
 }
 
 /// The keys of `top`.

@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::look::Kind;
 use crate::ls::{ScanArgs, entries_of};
 use crate::people::People;
-use crate::scan;
+use crate::scan::{self, Progress};
 use crate::table::Tone;
 use crate::trouble::Trouble;
 use crate::wording::{Owner, printable};
@@ -31,7 +31,7 @@ pub(super) async fn check(
     prefix: &str,
     people: &People,
 ) -> Result<Vec<Finding>, Failure> {
-    let found = scan::scan(client, limits.limits(), |_| true).await?;
+    let found = scan::scan(client, limits.limits(), &mut Progress::new(), |_| true).await?;
     let mut entries = entries_of(client, &found, pattern, prefix, people).await?;
     clocks::check(client, &mut entries).await;
     let mut findings = Vec::new();

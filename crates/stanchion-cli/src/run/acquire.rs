@@ -178,7 +178,7 @@ pub(super) async fn acquire(
                 return Ok(Answer::Conflict(error.to_string()));
             }
             _ if matches!(error, AcquireError::TimedOut { .. }) => {
-                let message = format_args!("{error}, and the server cannot be reached");
+                let message = format!("{error}, and the server cannot be reached");
                 return Err(Failure::new(exit::UNAVAILABLE, message));
             }
             _ => return Err(Library(error).into()),

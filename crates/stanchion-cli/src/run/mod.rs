@@ -296,7 +296,7 @@ async fn run_holding(
         Ok(child) => child,
         Err(error) => {
             release(held, report).await;
-            let rule = format_args!("cannot start what watches over the command: {error}");
+            let rule = format!("cannot start what watches over the command: {error}");
             return Err(Failure::new(exit::IO, rule));
         }
     };

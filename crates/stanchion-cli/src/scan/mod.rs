@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use self::pace::Pace;
-use self::progress::Progress;
+pub(crate) use self::progress::Progress;
 use crate::beside::{self, Part};
 use crate::exit::{self, Failure, Library};
 use crate::look::Kind;
@@ -99,6 +99,7 @@ pub(crate) struct Limits {
 pub(crate) async fn scan(
     client: &Client,
     limits: Limits,
+    progress: &mut Progress,
     wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<Found, Failure> {
     let until = Instant::now() + limits.budget;
@@ -107,7 +108,6 @@ pub(crate) async fn scan(
         complete: true,
         ..Found::default()
     };
-    let mut progress = Progress::new();
     for console in client.consoles() {
         progress.of(total(&console).await);
         let server = Server {
@@ -116,7 +116,7 @@ pub(crate) async fn scan(
             until,
         };
         let done = server
-            .scan(&wanted, &mut found, &mut progress, &mut interrupt)
+            .scan(&wanted, &mut found, progress, &mut interrupt)
             .await;
         if done.is_err() {
             progress.end();

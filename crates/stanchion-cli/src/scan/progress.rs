@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Shows the progress of a scan on standard error, if that is a terminal.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     terminal: bool,
     next: Instant,
     total: u64,
@@ -19,9 +19,17 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             terminal: io::stderr().is_terminal(),
+            ..Self::hidden()
+        }
+    }
+
+    /// Shows nothing.
+    pub(crate) fn hidden() -> Self {
+        Self {
+            terminal: false,
             next: Instant::now() + PATIENCE,
             total: 0,
             shown: false,

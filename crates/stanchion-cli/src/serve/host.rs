@@ -72,7 +72,7 @@ impl Host {
         idle: Idle,
     ) -> Result<(Self, String), Failure> {
         if !ip.is_loopback() {
-            let rule = format_args!(
+            let rule = format!(
                 "{ip} is no loopback address: this server is for one machine, and asks nobody for a password. Locks of several \
                  machines need a Redis or Valkey server"
             );
@@ -267,7 +267,7 @@ impl Listener {
         };
         if !place.keep() {
             let socket = place.socket.display();
-            let rule = format_args!("{socket} was taken from this server: its files were removed");
+            let rule = format!("{socket} was taken from this server: its files were removed");
             return Err(Failure::new(exit::IO, rule));
         }
         if identity(&place.socket) != Some(*bound) {

@@ -26,7 +26,7 @@ pub(crate) fn default_socket() -> Result<PathBuf, Failure> {
         None => format!("/tmp/stanchion-{}", me()).into(),
     };
     if !dir.is_absolute() {
-        let rule = format_args!("{DIRECTORY}={}: it must be an absolute path", dir.display());
+        let rule = format!("{DIRECTORY}={}: it must be an absolute path", dir.display());
         return Err(Failure::new(exit::CONFIG, rule));
     }
     Ok(dir.join("serve.sock"))
@@ -49,7 +49,7 @@ pub(super) fn explicit(socket: &Path) -> Result<PathBuf, Failure> {
 /// The URL of a socket.
 pub(crate) fn url(socket: &Path) -> Result<String, Failure> {
     let Some(path) = socket.to_str() else {
-        let rule = format_args!("{}: a URL cannot name it, it is no text", socket.display());
+        let rule = format!("{}: a URL cannot name it, it is no text", socket.display());
         return Err(Failure::new(exit::CONFIG, rule));
     };
     let mut url = "unix://".to_owned();
@@ -87,7 +87,7 @@ fn own_directory(dir: &Path) -> Result<(), Failure> {
 fn check_directory(dir: &Path) -> Result<(), Failure> {
     let refuse = |rule: &str| {
         let dir = dir.display();
-        let rule = format_args!("{dir} {rule}; set {DIRECTORY} to a directory of your own");
+        let rule = format!("{dir} {rule}; set {DIRECTORY} to a directory of your own");
         Err(Failure::new(exit::CONFIG, rule))
     };
     // Not through a symlink: its owner decides where it leads.
@@ -136,7 +136,7 @@ impl Place {
             let opened = lock.metadata()?;
             if !opened.is_file() || opened.uid() != me() {
                 let path = path.display();
-                let rule = format_args!("{path} belongs to another user, or is no file");
+                let rule = format!("{path} belongs to another user, or is no file");
                 return Err(Failure::new(exit::CONFIG, rule));
             }
             match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -175,7 +175,7 @@ impl Place {
             if asked.elapsed() > STARTUP {
                 let pid = taken.pid.map_or_else(String::new, |pid| format!(" {pid}"));
                 let socket = socket.display();
-                let rule = format_args!("process{pid} serves {socket}, but: {error}");
+                let rule = format!("process{pid} serves {socket}, but: {error}");
                 return Err(Failure::new(exit::IO, rule));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -190,7 +190,7 @@ impl Place {
         };
         if !found.file_type().is_socket() || found.uid() != me() {
             let socket = self.socket.display();
-            let rule = format_args!("{socket} is there already, and is no socket of this user");
+            let rule = format!("{socket} is there already, and is no socket of this user");
             return Err(Failure::new(exit::CONFIG, rule));
         }
         Ok(fs::remove_file(&self.socket)?)

@@ -41,7 +41,7 @@ pub(crate) fn find_or_start(socket: &Path) -> Result<Found, Failure> {
         READY => Ok(Found::Started),
         why => {
             let why = if why.is_empty() { "it was killed" } else { why };
-            let rule = format_args!("cannot start a server for this user: {why}");
+            let rule = format!("cannot start a server for this user: {why}");
             Err(Failure::new(exit::UNAVAILABLE, rule))
         }
     }
@@ -61,7 +61,7 @@ pub(crate) fn is_running(socket: &Path) -> Result<bool, Failure> {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(false),
             _ => {
                 let socket = socket.display();
-                let rule = format_args!("cannot connect to {socket}: {error}");
+                let rule = format!("cannot connect to {socket}: {error}");
                 Err(Failure::new(exit::UNAVAILABLE, rule))
             }
         },

@@ -149,6 +149,47 @@ fn completions_and_version_are_printed() {
 }
 
 #[test]
+fn man_writes_a_page_for_each_command_of_the_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = stanchion(&["man", folder.path().to_str().unwrap()]).output();
+    assert_eq!(written.unwrap().status.code(), Some(0));
+    let commands = |of: &[&str]| -> Vec<String> {
+        let help = text(
+            &stanchion(&[of, &["--help"]].concat())
+                .output()
+                .unwrap()
+                .stdout,
+        );
+        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let lines = lines.take_while(|line| !line.is_empty());
+        // Not the lines on which a description continues.
+        let lines = lines.filter(|line| !line.starts_with("   "));
+        let names = lines.filter_map(|line| line.split_whitespace().next());
+        names
+            .filter(|name| *name != "help")
+            .map(str::to_owned)
+            .collect()
+    };
+    let mut pages = vec!["stanchion.1".to_owned()];
+    for name in commands(&[]) {
+        let inner = commands(&[&name]).into_iter();
+        pages.extend(inner.map(|inner| format!("stanchion-{name}-{inner}.1")));
+        pages.push(format!("stanchion-{name}.1"));
+    }
+    let found = std::fs::read_dir(folder.path()).unwrap();
+    let mut found: Vec<_> = found
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    found.sort();
+    assert_eq!(pages, found);
+
+    let missing = stanchion(&["man", "/nonexistent"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(74));
+    assert!(text(&missing.stderr).contains("/nonexistent: No such file"));
+}
+
+#[test]
 fn help_does_not_show_the_password_of_the_environment() {
     let help = stanchion(&["run", "--help"])
         .env("STANCHION_URL", "redis://:hunter2@h/")

@@ -9,6 +9,7 @@ mod demo;
 mod home;
 mod hostile;
 mod inspect;
+mod interop;
 mod kinds;
 mod lead;
 mod limit;

@@ -75,7 +75,11 @@ impl Terminal {
                 .screen
                 .recv_timeout(deadline.saturating_sub(machine_clock()))
             {
-                Ok(bytes) => self.seen += &String::from_utf8_lossy(&bytes),
+                Ok(bytes) => {
+                    self.seen += &String::from_utf8_lossy(&bytes);
+                    // The kernel sends a key's signal before it echoes the key, so the echo may come after a program's answer.
+                    self.seen = self.seen.replace("^C", "").replace("^Z", "");
+                }
                 Err(_) => panic!("no {wanted:?}; seen: {}", self.seen),
             }
         }

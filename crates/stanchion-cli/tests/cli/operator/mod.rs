@@ -2,6 +2,7 @@
 
 mod doctor;
 mod events;
+pub(crate) mod exporter;
 mod incident;
 mod ls;
 mod name;
