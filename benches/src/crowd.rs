@@ -157,7 +157,7 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
 }
 
 /// Bytes of this process in memory.
-fn resident() -> Result<u64> {
+pub(crate) fn resident() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status
         .lines()

@@ -268,7 +268,8 @@ pub(crate) fn uncontended(server: &RedisServer, plan: Plan, report: &mut Report)
     Ok(())
 }
 
-/// The scripts of a contended name, as the crate puts them together.
+/// The scripts of a contended name, as the crate puts them together. A task of the crowd returns at once, so its release carries its next
+/// request.
 macro_rules! with_queue {
     ($first:literal, $($last:literal),+) => {
         stanchion_client::mint_function!(concat!(
@@ -284,7 +285,10 @@ const SCRIPTS: [(&str, &str); 2] = [
         "acquire",
         stanchion_client::minting!(with_queue!("acquire", "stand", "after_acquire")),
     ),
-    ("release", with_queue!("release", "after_release")),
+    (
+        "release and acquire",
+        with_queue!("release_and_acquire", "stand", "after_release_and_acquire"),
+    ),
 ];
 const GIVE_UP: &str = with_queue!("abandon", "after_abandon");
 const FEW: usize = 10;

@@ -39,6 +39,7 @@ mod redisson;
 mod redlock;
 mod report;
 mod rwlock;
+mod scale;
 mod semaphore;
 mod server_time;
 mod sizing;
@@ -159,6 +160,10 @@ enum Figure {
     Recipes,
     /// Bytes on the server.
     Memory,
+    /// Server time of operations, to compare servers.
+    Operations,
+    /// CPU, commands and bytes as held locks, clients and names with waiters grow.
+    Scale,
 }
 
 fn main() -> Result<()> {
@@ -217,6 +222,8 @@ fn main() -> Result<()> {
             Figure::Redlock => redlock::cycle(plan, &mut report)?,
             Figure::Recipes => recipes::commands(&server, plan, &mut report)?,
             Figure::Memory => sizing::server_memory(&server, plan, &mut report)?,
+            Figure::Operations => fleet::operations(&server, plan, &mut report)?,
+            Figure::Scale => scale::measure(&server, plan, &mut report)?,
         }
         server.flush();
     }

@@ -1,4 +1,4 @@
-//! The tables and charts of `docs/benchmarks.md`, for users, and of `docs/measurements.md`, for maintainers.
+//! The tables and charts of `docs/benchmarks.md` and `docs/scale.md`, for users, and of `docs/measurements.md`, for maintainers.
 //!
 //! They are made from what runs and `scripts/peers` wrote with `--json`, never by hand.
 //!
@@ -20,7 +20,7 @@ use crate::report::{Row, Run};
 use crate::users;
 
 const OPEN: &str = "<!-- figures: ";
-const PAGES: [&str; 2] = ["benchmarks.md", "measurements.md"];
+const PAGES: [&str; 3] = ["benchmarks.md", "measurements.md", "scale.md"];
 const CLOSE: &str = "<!-- end of figures -->";
 
 /// The remarks about rows, by figure and by the text of the row.

@@ -1,12 +1,14 @@
-//! The tables of `docs/benchmarks.md`, the users' page: what an operation costs, and which goals were missed.
+//! The tables of the users' pages: what an operation costs, which goals were missed, and when one server is full.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::chart::short;
 use crate::page::read;
 use crate::peers::{Peers, markdown};
 use crate::report::{Row, Run, digits};
+use crate::scale::rounded;
 
 /// The goals that the latest runs missed, in words for users.
 const MISSED: [(&str, &str, &str); 11] = [
@@ -271,6 +273,64 @@ fn room(stored: &Stored) -> Result<String> {
     Ok(markdown(&["what", "cost"], &rows))
 }
 
+/// The load at which one core of the server is full, by the CPU time that each load costs. Each load is measured at its largest number.
+fn full(figures: &Path) -> Result<String> {
+    let run: Run = read(&figures.join("scale.json"))?;
+    let value = |what: &str| -> Result<f64> { Ok(run.row("scale", what)?.value.median) };
+    // Microseconds a second, from the percentage of a core for so many.
+    let micros = |what: &str, count: f64| -> Result<f64> {
+        Ok(value(&format!("{what}: server, % of a core"))? * 1e4 / count)
+    };
+    let rows = [
+        (
+            "acquire and release a free lock",
+            "µs each",
+            value("64 tasks, 64 free locks: server, us of CPU for an acquire and a release")?,
+            "a second",
+        ),
+        (
+            "pass a name on, 100 clients want it",
+            "µs each",
+            value("100 clients want one name: server, us of CPU for a grant")?,
+            "a second",
+        ),
+        (
+            "hold a lock, with a lease of 30 s",
+            "µs a second",
+            micros("100,000 held locks, renewed", 100_000.0)?,
+            "locks",
+        ),
+        (
+            "hold a name that one client awaits",
+            "µs a second",
+            micros("10,000 names with a waiting client", 10_000.0)?,
+            "names",
+        ),
+        (
+            "an idle client that holds a lock",
+            "µs a second",
+            micros("1,000 idle clients, each with a held lock", 1000.0)?,
+            "clients",
+        ),
+    ];
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(load, per, micros, of)| {
+            let cost = format!("{} {per}", short(micros));
+            vec![
+                load.to_owned(),
+                cost,
+                format!("{} {of}", rounded(1e6 / micros)),
+            ]
+        })
+        .collect();
+    let table = markdown(&["load", "server CPU", "one core is full at"], &rows);
+    Ok(format!(
+        "{}, {}, server and clients on one virtual machine with {} cores:\n\n{table}",
+        run.day, run.server, run.cores
+    ))
+}
+
 /// Every library that is faster than stanchion, on several threads and on one.
 fn faster(stored: &Stored, peers: &Peers) -> String {
     let mut rows = peers.ahead_for_users();
@@ -320,6 +380,7 @@ pub(crate) fn text(name: &str, figures: &Path) -> Result<String> {
         "ratios" => peers.ratios_for_users(),
         "faster" => faster(&stored, &peers),
         "missed" => missed(&stored)?,
+        "full" => full(figures)?,
         _ => bail!("the users' page has no part `{name}`"),
     })
 }

@@ -81,7 +81,7 @@ async fn acquire_spread(client: &Client, many: usize) -> Result<Vec<stanchion::L
 }
 
 /// The CPU time that all threads of this process have used.
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
         time.tv_sec.try_into().unwrap_or_default(),

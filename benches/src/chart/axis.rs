@@ -63,7 +63,7 @@ pub(super) fn tick(value: f64) -> String {
 }
 
 /// Three significant digits, without an exponent.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         huge if huge >= 9_995.0 => format!("{:.0}k", value / 1000.0),
         thousands if thousands >= 999.5 => format!("{:.1}k", value / 1000.0),

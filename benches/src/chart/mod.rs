@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use self::axis::{Axis, short, tick};
+pub(crate) use self::axis::short;
+use self::axis::{Axis, tick};
 use self::drawing::{
     Drawing, MARGIN, SHOWN, SMALL, TEXT, TITLE, WIDTH, escaped, halves, width, wrapped,
 };

@@ -1,5 +1,6 @@
 //! The cost of a grant as the fleet grows: many clients, each with its own connections, that contend for one name.
 
+mod operations;
 mod rows;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,8 @@ use crate::measure::{Flavor, Plan, Spread};
 use crate::redisson;
 use crate::report::{Report, Row};
 use rows::{beside, beside_bare, rows};
+
+pub(crate) use operations::operations;
 
 /// The numbers of clients.
 const SIZES: [usize; 4] = [2, 16, 64, 256];
@@ -139,8 +142,8 @@ enum Held {
 }
 
 impl Worker {
-    /// Acquires, holds and releases once.
-    async fn turn(&mut self, log: &Mutex<Log>) -> Result<()> {
+    /// Acquires, holds for `hold`, releases, and pauses for as long.
+    async fn turn(&mut self, hold: Duration, log: &Mutex<Log>) -> Result<()> {
         let began = Instant::now();
         let granted = || {
             let mut log = locked(log);
@@ -161,7 +164,7 @@ impl Worker {
             }
         };
         granted();
-        Delay::new(HOLD).await;
+        pause(hold).await;
         releasing();
         match held {
             Held::Guard(guard) => guard.release().await?,
@@ -172,8 +175,15 @@ impl Worker {
                 }
             }
         }
-        Delay::new(HOLD).await;
+        pause(hold).await;
         Ok(())
+    }
+}
+
+/// Waits; a timer without a time to wait would still cost a change of threads.
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        Delay::new(time).await;
     }
 }
 
@@ -196,7 +206,13 @@ fn script_micros(server: &RedisServer) -> f64 {
     info.as_text().lines().filter_map(of).sum()
 }
 
-async fn run(server: &RedisServer, what: What, size: usize, plan: Plan) -> Result<Figures> {
+async fn run(
+    server: &RedisServer,
+    what: What,
+    size: usize,
+    hold: Duration,
+    plan: Plan,
+) -> Result<Figures> {
     let mut workers = Vec::new();
     for nth in 0..size {
         let mut config = ClientConfig::new(server.url());
@@ -213,7 +229,7 @@ async fn run(server: &RedisServer, what: What, size: usize, plan: Plan) -> Resul
             }
         }
     }
-    observe(server, workers, plan).await
+    observe(server, workers, hold, plan).await
 }
 
 /// The same for plain permits without the library.
@@ -223,17 +239,22 @@ async fn run_bare(server: &RedisServer, size: usize, plan: Plan) -> Result<Figur
         let bare = BarePermits::new(&server.url(), "bench:fleet:bare", nth, PERMITS).await?;
         workers.push(Worker::Bare(Box::new(bare)));
     }
-    observe(server, workers, plan).await
+    observe(server, workers, HOLD, plan).await
 }
 
-async fn observe(server: &RedisServer, workers: Vec<Worker>, plan: Plan) -> Result<Figures> {
+async fn observe(
+    server: &RedisServer,
+    workers: Vec<Worker>,
+    hold: Duration,
+    plan: Plan,
+) -> Result<Figures> {
     let log = Arc::new(Mutex::new(Log::default()));
     let mut tasks = JoinSet::new();
     for mut worker in workers {
         let log = Arc::clone(&log);
         tasks.spawn(async move {
             loop {
-                worker.turn(&log).await?;
+                worker.turn(hold, &log).await?;
             }
             #[expect(unreachable_code, reason = "names the type of the errors above")]
             anyhow::Ok(())
@@ -305,7 +326,7 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
         for _ in 0..plan.runs {
             for (size, runs) in SIZES.into_iter().zip(&mut runs) {
                 let runtime = Flavor::MultiThread.runtime()?;
-                runs.push(runtime.block_on(run(server, what, size, plan))?);
+                runs.push(runtime.block_on(run(server, what, size, HOLD, plan))?);
                 server.flush();
             }
             if what == What::Semaphore {
