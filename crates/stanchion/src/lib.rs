@@ -29,7 +29,7 @@
 //! * `embedded`: `memory://` URLs, an engine inside the process, for tests, demos and single processes. Needs a C compiler.
 //! * `tls`: `rediss://` URLs and the other TLS URLs. Needs a C compiler.
 //! * `metrics`: counters and histograms through the `metrics` facade.
-//! * `tower`: a layer that lets requests through at the rate of a limiter.
+//! * `tower`: layers for HTTP services, such as axum's: one request at a time, idempotency keys, concurrency and rates.
 //! * `blocking`: calls that block a thread, for code without an async runtime.
 //!
 //! # Names
@@ -122,8 +122,8 @@ pub mod error {
     #[doc(inline)]
     pub use stanchion_client::{
         AcquireError, AdoptError, ConfigError, ConnectError, Error, FreeBy, InvalidDuration,
-        InvalidIdleExpiry, InvalidLease, InvalidName, InvalidTicket, LeaseLost, LostReason,
-        NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError, ServerRejection,
+        InvalidLease, InvalidName, InvalidTicket, LeaseLost, LostReason, NameRule, Outage,
+        QueryError, Rejection, ReleaseError, RenewError, ServerRejection,
     };
 }
 
@@ -223,6 +223,16 @@ pub mod survey {
     };
 }
 
+/// Layers for HTTP services of tower, such as axum's, whose limits hold for a whole fleet.
+#[cfg(feature = "tower")]
+pub mod tower {
+    #[doc(inline)]
+    pub use stanchion_tower::{
+        Claim, ConcurrencyLayer, HoldService, IdempotencyLayer, IdempotencyService, Locked,
+        MAX_RESPONSE_BYTES, OneAtATimeLayer, RateLimitLayer, RateLimitService, Refusal,
+    };
+}
+
 /// The items that most programs need.
 pub mod prelude {
     pub use crate::{
@@ -267,5 +277,10 @@ mod book {
     #[cfg(feature = "blocking")]
     pages! {
         Blocking: "../../../docs/blocking.md",
+    }
+
+    #[cfg(feature = "tower")]
+    pages! {
+        Tower: "../../../docs/tower.md",
     }
 }

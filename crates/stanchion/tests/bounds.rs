@@ -96,7 +96,6 @@ fn core() {
     shared::<HoldMode>();
     shared::<HoldTicket>();
     shared::<IdleExpiry>();
-    shared::<InvalidIdleExpiry>();
     shared::<InvalidDuration>();
     shared::<InvalidLease>();
     shared::<InvalidName>();
@@ -516,12 +515,24 @@ fn limiters() {
 
 #[cfg(feature = "tower")]
 fn layers() {
+    use stanchion::tower::*;
+
     fn limiting<T: Limiting>() {}
     limiting::<RateLimiter>();
     limiting::<TokenBucket>();
     shared::<LayerError<Error>>();
     shared::<LimitLayer<fn()>>();
     shared::<LimitService<(), fn()>>();
+    shared::<Claim>();
+    shared::<ConcurrencyLayer<fn()>>();
+    shared::<HoldService<(), fn()>>();
+    shared::<IdempotencyLayer<fn()>>();
+    shared::<IdempotencyService<(), fn()>>();
+    shared::<Locked>();
+    shared::<OneAtATimeLayer<fn()>>();
+    shared::<RateLimitLayer<fn()>>();
+    shared::<RateLimitService<(), fn()>>();
+    shared::<Refusal>();
 }
 
 fn latches() {

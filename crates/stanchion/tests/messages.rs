@@ -168,7 +168,7 @@ async fn parameters_name_themselves_and_where_they_belong() {
         ),
         (
             "redis+cluster://h?db=3",
-            "the parameter db is not known here: there is database 0 only",
+            "the parameter db is not known here: write the database as redis+cluster://host:port/3",
         ),
         (
             "redis://h?password=x",

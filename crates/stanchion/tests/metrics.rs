@@ -108,6 +108,9 @@ async fn every_metric_is_described_and_the_gauges_are_those_of_all_clients() {
         Some(1.0)
     );
     let page = include_str!("../../../docs/running/monitoring.md");
+    // Those of `stanchion exporter` are metrics of a server, not of a client.
+    let (page, of_a_server) = page.split_once("## Every lock of a server").unwrap();
+    assert!(of_a_server.contains("| `stanchion_server_up` | gauge"));
     let rows = page.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("| `stanchion_")?.split_once("` | ")?;
         Some((format!("stanchion_{name}"), rest.split(' ').next()?))

@@ -6,9 +6,12 @@
     reason = "helpers of tests fail by panicking, as tests do"
 )]
 
+mod bridge;
+mod connection;
 mod fencing;
 mod links;
 mod pages;
 mod s3;
+mod sharding;
 mod sql;
 mod testing;

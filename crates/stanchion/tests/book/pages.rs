@@ -78,9 +78,16 @@ pub(crate) fn blocks_in(path: &str, language: &str) -> Vec<String> {
 /// Programs that rustdoc does not run are taken, word for word, from a test beside this one.
 #[test]
 fn every_program_of_the_book_runs_somewhere() {
-    let tests: String = ["s3.rs", "sql.rs", "testing.rs"]
-        .map(|file| read(&format!("crates/stanchion/tests/book/{file}")))
-        .concat();
+    let tests: String = [
+        "bridge.rs",
+        "connection.rs",
+        "s3.rs",
+        "sharding.rs",
+        "sql.rs",
+        "testing.rs",
+    ]
+    .map(|file| read(&format!("crates/stanchion/tests/book/{file}")))
+    .concat();
     let doctests = read("crates/stanchion/src/lib.rs");
     for page in of_the_book() {
         for block in blocks(&read(&page)) {
