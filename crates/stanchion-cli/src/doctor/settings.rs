@@ -219,7 +219,7 @@ fn persistence(info: &Info) -> Vec<Finding> {
     findings
 }
 
-/// Idle clients keep three connections. A server that closes them makes each client reconnect at the cost of a login.
+/// Idle clients keep up to three connections. A server that closes them makes each client reconnect at the cost of a login.
 async fn timeout(console: &Console) -> Finding {
     const SHORTEST: i64 = 60;
     let asked = console.command(&["CONFIG", "GET", "timeout"]).await;

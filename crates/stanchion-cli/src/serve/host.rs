@@ -310,7 +310,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
-/// Raises the limit of open files as far as this user may: every process that waits has three connections.
+/// Raises the limit of open files as far as this user may: every process that waits has up to three connections.
 fn allow_many_files() {
     let mut limit = rustix::process::getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
