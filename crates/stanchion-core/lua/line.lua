@@ -45,7 +45,8 @@ local function first() return call('ZRANGE', line, 0, 0)[1] end
 
 -- Returns whether `entry` was in the queue.
 local function remove(entry)
-  if polls(entry) then call('HDEL', wake, owner_of(entry)) end
+  -- R16: a foreign key in the place of the notes does not stop a release.
+  if polls(entry) then redis.pcall('HDEL', wake, owner_of(entry)) end
   return call('ZREM', line, entry) == 1
 end
 
@@ -296,6 +297,9 @@ local function stand(entry, us, ttl, arrived, window, hears, ask)
   end
   if polls(entry) then
     note(owner_of(entry), string.format('%.0f', us))
+    -- P4: no release serves the queue of a free name. A client that polls takes the name only as the head.
+    local head = first()
+    if ttl == -2 and head ~= entry and not alive(head) then remove(head) end
     return { -4 - (ttl == -2 and yield_ms or ttl), us, tonumber(arrived), 0, 0, 0 }
   end
   local look, spread = ttl, 0

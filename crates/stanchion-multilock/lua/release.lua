@@ -59,14 +59,15 @@ for i = 1, locks do
   at(i)
   local stood = false
   if ARGV[4] == '1' then
-    local head = first() == ARGV[1] .. '+'
+    local it = first()
+    local head = it == ARGV[1] .. '+' or it == ARGV[1] .. '+?'
     stood = remove(ARGV[1] .. '+') or remove(ARGV[1] .. '+?')
     -- L4: the new head must poll.
     if head then
       local ttl = call('PTTL', lock)
       if ttl ~= -2 then
         tell_next(ttl)
-        if call('EXISTS', line) == 0 then call('DEL', wake) end
+        if call('EXISTS', line) == 0 then forget() end
       end
     end
   end

@@ -44,14 +44,14 @@ local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 if us > ARGV[3] + 0 then return -1 end
 
-local waits = newcomer and call('EXISTS', line) == 1
--- L6: a new reader does not overtake a queue; where writers have no preference, it joins readers that hold. A reader that waited behind
--- another one of its process joins them, too, if it came before the head of the queue.
+local entry = owner .. ARGV[7] .. poll
+local head = newcomer and call('ZRANGE', line, 0, 0, 'WITHSCORES') or {}
+local waits = head[1] ~= nil
+-- L6: a new reader does not overtake a queue, nor does a client that polls unless it is the head. Where writers have no preference, it joins
+-- readers that hold. A reader that waited behind another one of its process joins them, too, if it came before the head of the queue.
 local told = ask == 'ask' or ask == 'look'
-local free = newcomer and mode ~= 'write' and (not waits or not mode and (told and poll == '' or tries))
-if newcomer and mode == 'read' and waits then
-  free = ARGV[7] == 'r' or ARGV[10] + 0 < call('ZRANGE', line, 0, 0, 'WITHSCORES')[2] + 0
-end
+local free = newcomer and mode ~= 'write' and (not waits or not mode and (told and (poll == '' or head[1] == entry) or tries))
+if mode == 'read' and waits then free = ARGV[7] == 'r' or ARGV[10] + 0 < head[2] + 0 end
 
 -- @dead.lua
 
@@ -71,6 +71,8 @@ if not newcomer or free then
   if ttl < lease then
     local set = redis.pcall('PEXPIRE', lock, lease)
     if set ~= 1 then
+      -- R4: a replay that fails keeps the hold.
+      if held then return set end
       if mode then call('HDEL', lock, owner) else call('DEL', lock) end
       call('DEL', hold)
       call('ZREM', readers, owner)
@@ -84,7 +86,6 @@ end
 local publish, base, announces, fence = ARGV[5], ARGV[6], '0', lock
 -- @line.lua
 
-local entry = owner .. ARGV[7] .. poll
 if not newcomer then
   remove(entry)
   return 0

@@ -53,7 +53,8 @@ if fields > 1 then mode = call('HGET', lock, 'mode') end
 local us = clock()
 local stood, head = false, false
 if quits then
-  head = first() == ARGV[3]
+  local it = first()
+  head = it == ARGV[3] or it == ARGV[3] .. '?'
   stood = remove(ARGV[3]) or remove(ARGV[3] .. '?')
 end
 if not had and not stood then return -2 end

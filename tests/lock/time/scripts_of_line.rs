@@ -88,6 +88,32 @@ async fn a_client_that_polls_is_dead_after_a_second() {
     }
 }
 
+/// P4: no release serves the queue of a lock whose holder has died, and a client that polls takes the lock only as the head.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_polls_removes_dead_processes_in_front_of_it() {
+    let polls = |desk: &Desk| acquire(desk, A, "look 1 0 ?");
+    let entry = format!("{A}?");
+    let refused = |desk: &Desk| format!("[-6 {} 1 0 0 0]", desk.now());
+    let desk = Desk::new();
+    queue(&desk, &[B, C, &entry]);
+    for left in [format!("[{C} {entry}]"), format!("[{entry}]")] {
+        assert_eq!((polls(&desk), queued(&desk)), (refused(&desk), left));
+    }
+    assert!(is_token(&polls(&desk)) && holds(&desk, A));
+    // Not a live one, and none while the lock is held.
+    let mut desk = Desk::new();
+    subscribed(&mut desk, &[B]);
+    queue(&desk, &[B, C, &entry]);
+    for _ in 0..2 {
+        assert_eq!(polls(&desk), refused(&desk));
+    }
+    assert_eq!(queued(&desk), format!("[{B} {C} {entry}]"));
+    let desk = held(C, 1, 900);
+    queue(&desk, &[B, &entry]);
+    assert!(polls(&desk).starts_with("[-904 "));
+    assert_eq!(queued(&desk), format!("[{B} {entry}]"));
+}
+
 /// R16.
 #[tokio::test(start_paused = true)]
 async fn a_foreign_value_in_place_of_the_notes_stays() {
@@ -98,6 +124,14 @@ async fn a_foreign_value_in_place_of_the_notes_stays() {
         assert_eq!(holds(&desk, B), !entries.is_empty());
         assert_eq!(desk.command(&["GET", "wake"]), "x");
     }
+    // A process leaves the queue of a lock that is held.
+    let desk = waiting(&[B], &[]);
+    desk.command(&["SET", "wake", "x"]);
+    assert_eq!(
+        (release(&desk, B, "1"), queued(&desk)),
+        ("0".into(), "[]".into())
+    );
+    assert_eq!(desk.command(&["GET", "wake"]), "x");
     let desk = waiting(&[], &[]);
     notes(&desk, &["turn", "5"]);
     release(&desk, A, "0");
