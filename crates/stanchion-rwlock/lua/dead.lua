@@ -4,13 +4,13 @@
 -- be checked: for a stanchion reader the end of its lease, for a Redisson reader the end of its holds when they were last
 -- checked. Dead readers are found in the order in which their leases ended, however many live readers there are.
 
--- Returns the longest TTL of a reader's hold keys, in ms. A reader with more holds than are checked counts as alive.
+-- Returns the longest TTL of a reader's hold keys, in ms. A reader with more holds than are checked may last as long as the lock.
 local function left_of(reader, count)
   local longest = 0
   for hold = 1, math.min(count, 8) do
     longest = math.max(longest, call('PTTL', prefix .. reader .. ':rwlock_timeout:' .. hold))
   end
-  if longest == 0 and count > 8 then return 1000 end
+  if count > 8 then return math.max(longest, call('PTTL', lock), 1000) end
   return longest
 end
 

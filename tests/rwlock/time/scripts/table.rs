@@ -136,9 +136,11 @@ impl Table {
     fn left_of(&self, ms: u64, reader: &str) -> u64 {
         let count = self.count(reader).unwrap_or(0);
         let ends = (1..=count.min(8)).filter_map(|index| self.holds.get(&hold_key(reader, index)));
-        match ends.map(|end| end - ms).max().unwrap_or(0) {
-            0 if count > 8 => 1000,
-            left => left,
+        let left = ends.map(|end| end - ms).max().unwrap_or(0);
+        if count > 8 {
+            left.max(self.end - ms).max(1000)
+        } else {
+            left
         }
     }
 
