@@ -2,6 +2,9 @@
 
 mod cancellation;
 mod direct;
+mod direct_queue;
+mod direct_readers;
+mod direct_requests;
 mod line;
 mod lost;
 mod model;

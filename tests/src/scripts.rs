@@ -30,3 +30,4 @@ pub const WRITE_ACQUIRE: &str = in_line!(stanchion_client::minting!(with_dead!("
 pub const WRITE_REENTER: &str = lua!("write_reenter");
 pub const WRITE_RELEASE: &str = in_line!(lua!("write_release"));
 pub const DOWNGRADE: &str = in_line!(lua!("downgrade"));
+pub const TEND: &str = in_line!(lua!("tend"));

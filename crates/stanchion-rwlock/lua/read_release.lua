@@ -63,7 +63,6 @@ if not quits and call('EXISTS', line, wake) == 0 then
 end
 
 local mode, announces = nil, '0'
-if not free then mode = call('HGET', lock, 'mode') end
 -- @line.lua
 local us = clock()
 local stood, head = false, false
@@ -80,5 +79,5 @@ if free and (had or stood) then
 end
 -- L4: the new head must poll.
 if head then tell_next(call('PTTL', lock)) end
-if stood and not first() then call('DEL', wake) end
+if stood and not first() then forget() end
 return (had or stood) and 0 or -2

@@ -19,10 +19,8 @@ local call = redis.call
 local lock, fence, line, wake, readers = unpack(KEYS)
 local base, publish, announces, prefix = ARGV[1], ARGV[2], '0', ARGV[4]
 local mode = call('HGET', lock, 'mode')
-if not mode then mode = nil end
 -- @line.lua
 local us = clock()
 heard_by(ARGV[3], us)
-if not first() or mode == 'write' then return -1 end
 local _, _, more = serve(us)
 return unless_unfinished(-1, more)
