@@ -13,6 +13,9 @@ mod faults;
 mod interop;
 mod time {
     mod direct;
+    mod direct_acquire;
+    mod direct_hand_off;
+    mod direct_release;
     mod hand_off;
     mod members;
     mod operations;

@@ -23,7 +23,6 @@
 local ask, arrived, hears, poll = string.match(ARGV[6], '^(%l+) ?(%d*) ?(%d*) ?(%??)$')
 local entry = ARGV[1] .. '+' .. poll
 
-local problem
 -- The common case, without the functions for queues: no holder and no queue.
 if locks <= 1000 and call('EXISTS', unpack(KEYS, 1, 2 * locks)) == 0 then
   local time = call('TIME')
@@ -32,7 +31,6 @@ if locks <= 1000 and call('EXISTS', unpack(KEYS, 1, 2 * locks)) == 0 then
   if us > ARGV[3] + 0 then return -1 end
   local done, result = pcall(take)
   if done then return result end
-  problem = result
 end
 
 -- @line.lua
@@ -43,81 +41,78 @@ local function free()
   more = left or more
 end
 
-if not problem then
-  -- All types are read first, so WRONGTYPE comes before any write and foreign keys stay untouched (R16).
-  local mine, busy = {}, nil
+-- All types are read first, so WRONGTYPE comes before any write and foreign keys stay untouched (R16).
+local mine, busy = {}, nil
+for i = 1, locks do
+  local ttl = call('PTTL', KEYS[i])
+  ttls[i] = ttl
+  if ttl ~= -2 then
+    if call('HGET', KEYS[i], ARGV[1]) then
+      mine[#mine + 1] = i
+    elseif call('HEXISTS', KEYS[i], 'mode') == 1 then
+      return redis.error_reply('WRONGTYPE the name of lock ' .. i .. ' is in use as a read-write lock')
+    elseif not busy then
+      busy = i
+    end
+  -- L6: a new waiter does not overtake a queue, nor does a client that polls unless it is the head.
+  elseif not busy and (ask == 'new' or poll ~= '') then
+    local head = call('ZRANGE', KEYS[locks + i], 0, 0)[1]
+    if head and (ask == 'new' or head ~= entry) then busy = i end
+  end
+end
+
+us = clock()
+if busy then
+  for _, i in ipairs(mine) do
+    at(i)
+    if call('HDEL', lock, ARGV[1]) == 1 then free() end
+  end
+  if ask == 'try' then return unless_unfinished({ -4 - ttls[busy], us, busy }, more) end
+  -- P3: a late request gets no queue entry.
+  if us > ARGV[3] + 0 then return unless_unfinished(-1, more) end
   for i = 1, locks do
-    local ttl = call('PTTL', KEYS[i])
-    ttls[i] = ttl
-    if ttl ~= -2 then
-      if call('HGET', KEYS[i], ARGV[1]) then
-        mine[#mine + 1] = i
-      elseif call('HEXISTS', KEYS[i], 'mode') == 1 then
-        return redis.error_reply('WRONGTYPE the name of lock ' .. i .. ' is in use as a read-write lock')
-      elseif not busy then
-        busy = i
-      end
-    -- L6: a new waiter does not overtake a queue, nor does a client that polls unless it is the head.
-    elseif not busy and (ask == 'new' or poll ~= '') then
-      local head = call('ZRANGE', KEYS[locks + i], 0, 0)[1]
-      if head and (ask == 'new' or head ~= entry) then busy = i end
-    end
-  end
-
-  us = clock()
-  if busy then
-    for _, i in ipairs(mine) do
+    if i ~= busy then
       at(i)
-      if call('HDEL', lock, ARGV[1]) == 1 then free() end
-    end
-    if ask == 'try' then return unless_unfinished({ -4 - ttls[busy], us, busy }, more) end
-    -- P3: a late request gets no queue entry.
-    if us > ARGV[3] + 0 then return unless_unfinished(-1, more) end
-    for i = 1, locks do
-      if i ~= busy then
-        at(i)
-        local head = first() == entry
-        remove(entry)
-        if ttls[i] == -2 then
-          -- This process was notified to try this lock, or polls it, and cannot take it.
-          if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then free() end
-        elseif head then
-          -- L4: the new head must poll.
-          tell_next(ttls[i])
-        end
+      local head = first() == entry
+      remove(entry)
+      if ttls[i] == -2 then
+        -- This process was notified to try this lock, or polls it, and cannot take it.
+        if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then free() end
+      elseif head then
+        -- L4: the new head must poll.
+        tell_next(ttls[i])
       end
     end
-    at(busy)
-    if arrived == '' then arrived = string.format('%.0f', us) end
-    local stood = stand(entry, us, ttls[busy], arrived, ttls[busy] == -2, hears == '1', ask)
-    if type(stood) == 'number' then
-      stood = { stood, us, busy }
-    elseif stood.err then
-      return stood
-    else
-      table.insert(stood, 3, busy)
-    end
-    return unless_unfinished(stood, more)
   end
+  at(busy)
+  if arrived == '' then arrived = string.format('%.0f', us) end
+  local stood = stand(entry, us, ttls[busy], arrived, ttls[busy] == -2, hears == '1', ask)
+  if type(stood) == 'number' then
+    stood = { stood, us, busy }
+  elseif stood.err then
+    return stood
+  else
+    table.insert(stood, 3, busy)
+  end
+  return unless_unfinished(stood, more)
+end
 
-  -- P3. Checked after busy, which takes nothing either.
-  if us > ARGV[3] + 0 then return -1 end
-  local done, result = pcall(take)
-  if done then
-    if ask ~= 'try' and ask ~= 'new' then
-      -- The locks are taken: errors do not undo that.
-      pcall(function()
-        for i = 1, locks do
-          at(i)
-          -- Only in the queue with its entry, the poll may have found a silent holder.
-          local stood = call('ZSCORE', line, entry)
-          if ttls[i] == -2 then took(entry, us, stood and ask or 'ask', ARGV[2] + 0) else remove(entry) end
-        end
-      end)
-    end
-    return result
+-- P3. Checked after busy, which takes nothing either.
+if us > ARGV[3] + 0 then return -1 end
+local done, result = pcall(take)
+if done then
+  if ask ~= 'try' and ask ~= 'new' then
+    -- The locks are taken: errors do not undo that.
+    pcall(function()
+      for i = 1, locks do
+        at(i)
+        -- Only in the queue with its entry, the poll may have found a silent holder.
+        local stood = call('ZSCORE', line, entry)
+        if ttls[i] == -2 then took(entry, us, stood and ask or 'ask', ARGV[2] + 0) else remove(entry) end
+      end
+    end)
   end
-  problem = result
+  return result
 end
 -- All or nothing, also when rights are missing; and no lock without a TTL stays behind (R9).
 -- The error is returned as it is, also if a queue has more dead processes.
@@ -125,4 +120,4 @@ for i = 1, taken do
   at(i)
   if redis.pcall('HDEL', lock, ARGV[1]) == 1 then free() end
 end
-return type(problem) == 'table' and problem or redis.error_reply(tostring(problem))
+return type(result) == 'table' and result or redis.error_reply(tostring(result))

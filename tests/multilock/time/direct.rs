@@ -1,84 +1,143 @@
-//! Runs the multi-lock's hand-off directly, with rights that are missing, a server at maxmemory, and a lock that is not held.
+//! The set-up of the tests that run the multi-lock's scripts directly: two locks, their queues, and requests.
 
-use stanchion_tests::desk::{A, B, Desk};
+use stanchion_tests::desk::Desk;
 
-const KEYS: [&str; 7] = ["a", "b", "line a", "line b", "wake a", "wake b", "fence"];
-/// The next owner of the process of [`A`].
-const A2: &str = "aaaaaaaa-0000-8000-8000-000000000000:2";
+use self::scripts::{ACQUIRE, RELEASE, TEND};
+
+/// The texts of the scripts, assembled as in their crate.
+pub(super) mod scripts {
+    macro_rules! lua {
+        ($name:literal) => {
+            include_str!(concat!(
+                "../../../crates/stanchion-multilock/lua/",
+                $name,
+                ".lua"
+            ))
+        };
+    }
+    macro_rules! joint {
+        ($name:literal) => {
+            stanchion_client::woven!(
+                lua!($name),
+                stanchion_client::primitive::LuaPart::new("-- @joint.lua\n", lua!("joint"))
+            )
+        };
+    }
+    pub(in super::super) const ACQUIRE: &str = stanchion_client::in_line!(joint!("acquire"));
+    pub(in super::super) const HAND_OFF: &str = joint!("hand_off");
+    pub(in super::super) const RELEASE: &str = stanchion_client::in_line!(lua!("release"));
+    pub(in super::super) const TEND: &str = stanchion_client::in_line!(lua!("tend"));
+}
+
+pub(super) const KEYS: [&str; 7] = ["a", "b", "line a", "line b", "wake a", "wake b", "fence"];
+pub(super) const D: &str = "dddddddd-0000-8000-8000-000000000000:1";
+pub(super) const LATE: u64 = 0;
+pub(super) const IN_TIME: u64 = 10_000_000;
 
 /// Both locks, held by `owner` for 50 s.
-fn held(owner: &str) -> Desk {
+pub(super) fn held(owner: &str) -> Desk {
     let desk = Desk::new();
     for lock in ["a", "b"] {
-        desk.command(&["HSET", lock, owner, "1"]);
-        desk.command(&["PEXPIRE", lock, "50000"]);
+        hold(&desk, lock, owner, 50_000);
     }
     desk
 }
 
-/// Hands both locks from [`A`] to [`A2`], for 30 s.
-fn hand_off(desk: &Desk) -> String {
-    let script = include_str!("../../../crates/stanchion-multilock/lua/hand_off.lua").replace(
-        "-- @joint.lua\n",
-        include_str!("../../../crates/stanchion-multilock/lua/joint.lua"),
-    );
-    let not_after = (desk.now() + 1_000_000).to_string();
-    let args = [
-        A2, "30000", &not_after, "2", "PUBLISH", A, "base a", "base b", "1", "1",
-    ];
-    desk.run((&script, &KEYS, &args))
+pub(super) fn hold(desk: &Desk, lock: &str, owner: &str, ttl: u64) {
+    desk.command(&["HSET", lock, owner, "1"]);
+    desk.command(&["PEXPIRE", lock, &ttl.to_string()]);
 }
 
-fn holders(desk: &Desk) -> [String; 2] {
+/// A state in which `owner` holds this lock for 900 ms, and the other one is free.
+pub(super) fn busy(lock: &str, owner: &str) -> Desk {
+    let desk = Desk::new();
+    hold(&desk, lock, owner, 900);
+    desk
+}
+
+pub(super) fn acquire_within(desk: &Desk, owner: &str, ask: &str, life: u64) -> String {
+    let not_after = (desk.now() + life - 1).to_string();
+    let args = [
+        owner, "30000", &not_after, "2", "PUBLISH", ask, "base a", "base b", "1", "1",
+    ];
+    desk.run((ACQUIRE, &KEYS, &args))
+}
+
+pub(super) fn acquire(desk: &Desk, owner: &str, ask: &str) -> String {
+    acquire_within(desk, owner, ask, IN_TIME)
+}
+
+pub(super) fn release(desk: &Desk, owner: &str, places: &str) -> String {
+    let args = [owner, "PUBLISH", "2", places, "base a", "base b", "1", "1"];
+    desk.run((RELEASE, &KEYS, &args))
+}
+
+/// A release of locks without fencing tokens.
+pub(super) fn release_without_counters(desk: &Desk, owner: &str) -> String {
+    let args = [owner, "PUBLISH", "2", "0", "base a", "base b", "0", "0"];
+    desk.run((RELEASE, &KEYS[..6], &args))
+}
+
+pub(super) fn tend(desk: &Desk) -> String {
+    let args = ["PUBLISH", "2", "base a", "base b", "1", "1"];
+    desk.run((TEND, &KEYS, &args))
+}
+
+pub(super) fn queue(desk: &Desk, lock: &str, entries: &[&str]) {
+    let line = format!("line {lock}");
+    for (n, entry) in entries.iter().enumerate() {
+        desk.command(&["ZADD", &line, &(n + 1).to_string(), entry]);
+    }
+    desk.command(&["PEXPIRE", &line, "150000"]);
+}
+
+/// Adds 17 entries of processes that are not subscribed, more than one run removes.
+pub(super) fn queue_dead(desk: &Desk, lock: &str) {
+    let dead: Vec<_> = (0..17)
+        .map(|n| format!("00000000-0000-8000-8000-{n:012}:1"))
+        .collect();
+    let dead: Vec<_> = dead.iter().map(String::as_str).collect();
+    queue(desk, lock, &dead);
+}
+
+pub(super) fn notes(desk: &Desk, lock: &str, fields: &[&str]) {
+    let wake = format!("wake {lock}");
+    desk.command(&[&["HSET", &wake], fields].concat());
+    desk.command(&["PEXPIRE", &wake, "60000"]);
+}
+
+fn channel(lock: &str, owner: &str) -> String {
+    format!("base {lock}:{}", &owner[..36])
+}
+
+pub(super) fn subscribed(desk: &mut Desk, waiters: &[(&str, &str)]) {
+    for (lock, owner) in waiters {
+        desk.subscribe(&channel(lock, owner), 1);
+    }
+}
+
+pub(super) fn message(lock: &str, owner: &str, word: &str, rest: &str) -> String {
+    format!("{} {word} {owner} {rest}", channel(lock, owner))
+}
+
+/// The message of a grant of one lock, with this token.
+pub(super) fn granted(desk: &Desk, lock: &str, owner: &str, token: u64) -> String {
+    let rest = format!("{token} {} 1500 fence", desk.now());
+    message(lock, owner, "G", &rest)
+}
+
+pub(super) fn holders(desk: &Desk) -> [String; 2] {
     ["a", "b"].map(|lock| desk.command(&["HGETALL", lock]))
 }
 
-fn both(owner: &str) -> [String; 2] {
+pub(super) fn both(owner: &str) -> [String; 2] {
     [format!("{{{owner} 1}}"), format!("{{{owner} 1}}")]
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_hand_off_replaces_the_owner_of_all() {
-    for full in [false, true] {
-        let mut desk = held(A);
-        desk.fill(full);
-        let token: u64 = hand_off(&desk).parse().unwrap();
-        assert!(token > 0, "at maxmemory: {full}");
-        assert_eq!(holders(&desk), both(A2));
-        for lock in ["a", "b"] {
-            assert_eq!(desk.command(&["PTTL", lock]), "30000");
-        }
-        // P6: a second run grants again.
-        assert!(hand_off(&desk).parse::<u64>().unwrap() > token);
-        assert_eq!(holders(&desk), both(A2));
-    }
+pub(super) fn queued(desk: &Desk) -> [String; 2] {
+    ["line a", "line b"].map(|line| desk.command(&["ZRANGE", line, "0", "-1"]))
 }
 
-/// R15: the client then releases.
-#[tokio::test(start_paused = true)]
-async fn a_hand_off_that_fails_leaves_the_locks_with_the_old_owner() {
-    for right in ["PEXPIRE", "HSET", "SET"] {
-        let mut desk = held(A);
-        desk.refuse(&[right]);
-        assert!(hand_off(&desk).starts_with("error NOPERM"), "{right}");
-        assert_eq!(holders(&desk), both(A), "{right}");
-    }
-    let desk = held(A);
-    desk.command(&["SET", "fence", "x"]);
-    assert!(hand_off(&desk).starts_with("error WRONGTYPE"));
-    assert_eq!(holders(&desk), both(A));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hand_off_of_locks_that_others_hold_changes_nothing() {
-    for desk in [Desk::new(), held(B)] {
-        let before = desk.keys();
-        assert_eq!(hand_off(&desk), "-3");
-        assert_eq!(desk.keys(), before);
-    }
-    let desk = held(A);
-    desk.command(&["HDEL", "b", A]);
-    let before = desk.keys();
-    assert_eq!(hand_off(&desk), "-3");
-    assert_eq!(desk.keys(), before);
+pub(super) fn lines<const N: usize>(all: [String; N]) -> String {
+    all.join("\n")
 }

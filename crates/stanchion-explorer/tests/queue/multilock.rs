@@ -227,7 +227,7 @@ fn planted_errors_are_found() {
             one(),
             NONE,
             (
-                "elseif not busy then\n        busy = i",
+                "elseif not busy then\n      busy = i",
                 "elseif not busy then",
             ),
         ),
@@ -236,8 +236,8 @@ fn planted_errors_are_found() {
             one(),
             NONE,
             (
-                "        remove(entry)\n        if ttls[i] == -2 then",
-                "        if ttls[i] == -2 then",
+                "      remove(entry)\n      if ttls[i] == -2 then",
+                "      if ttls[i] == -2 then",
             ),
         ),
         (
