@@ -7,7 +7,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Guarded, Hold, HoldSet, Sharing};
+use stanchion_core::primitive::{Guarded, Hold, HoldSet};
 use stanchion_core::{
     Ended, FencingToken, HoldTicket, Lease, LeaseLost, LostReason, Name, Owner, Rejection,
     ReleaseError, ReleaseRequest, RenewError, WireOwner,
@@ -557,7 +557,7 @@ impl Guard {
     /// Returns whether no other owner can hold the name at the same time.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
-        let alone = |hold: &Hold| matches!(hold.sharing(), Sharing::Exclusive | Sharing::Queued);
+        let alone = |hold: &Hold| hold.sharing().has_one_holder();
         self.hold.holds().iter().all(alone)
     }
 

@@ -95,8 +95,28 @@ pub enum Sharing {
 
 impl Sharing {
     /// Returns whether there is at most one holder.
-    pub(crate) const fn has_one_holder(self) -> bool {
+    #[must_use]
+    pub const fn has_one_holder(self) -> bool {
         matches!(self, Self::Exclusive | Self::Queued)
+    }
+
+    /// Returns whether this is the hold of a reader.
+    pub(crate) const fn is_read(self) -> bool {
+        matches!(self, Self::Together)
+    }
+
+    /// The number of permits.
+    #[must_use]
+    pub const fn permits(self) -> Option<u32> {
+        match self {
+            Self::Permits(count) => Some(count),
+            Self::Exclusive | Self::Together | Self::Event | Self::Queued => None,
+        }
+    }
+
+    /// Returns whether each waiter has an entry in the queue on the server. Otherwise a process has one for all its waiters.
+    pub(crate) const fn keeps_each_waiter(self) -> bool {
+        matches!(self, Self::Queued)
     }
 }
 
@@ -295,7 +315,7 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// Returns whether a refused request of a waiting caller leaves something on the server: an entry in a queue, or a sign. If so, the core
     /// [abandons](Synchronizer::abandon) the request when the waiter leaves.
     fn leaves_sign(&self) -> bool {
-        self.sharing() == Sharing::Queued
+        self.sharing().keeps_each_waiter()
     }
 
     /// The key of the counter that its fencing tokens come from.
@@ -400,7 +420,7 @@ pub trait ServerQueue {
 
 /// Returns whether the process has one entry for all its waiters in the queue on the server.
 pub(crate) fn has_one_entry(sync: &dyn Synchronizer) -> bool {
-    sync.server_queue().is_some() && sync.sharing() != Sharing::Queued
+    sync.server_queue().is_some() && !sync.sharing().keeps_each_waiter()
 }
 
 /// The hand-off of a synchronizer: see [`Synchronizer::hand_off`].

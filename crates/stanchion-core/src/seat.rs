@@ -71,9 +71,10 @@ pub(crate) struct Seated {
 
 impl Seated {
     pub(crate) fn of(&mut self, sharing: Sharing) -> &mut Weak<HoldState> {
-        match sharing {
-            Sharing::Together => &mut self.shared,
-            _ => &mut self.exclusive,
+        if sharing.is_read() {
+            &mut self.shared
+        } else {
+            &mut self.exclusive
         }
     }
 

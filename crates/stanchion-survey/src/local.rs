@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    ActorId, Handle, HeldHere, Sharing, Subject, Synchronizer, Tenure, Waiting,
+    ActorId, Handle, HeldHere, Subject, Synchronizer, Tenure, Waiting,
 };
 use stanchion_core::{OnDeadlock, SurveyedName};
 use stanchion_transport::Moment;
@@ -99,10 +99,10 @@ fn held(
             name: SurveyedName::new(name.as_bytes()),
             kind: hold.sync().kind().name().to_owned(),
             owner: hold.owner().to_string(),
-            count: match hold.sync().sharing() {
-                Sharing::Permits(permits) => permits,
+            count: match hold.sync().sharing().permits() {
+                Some(permits) => permits,
                 // Unknown while an operation changes the count. The hold has at least one guard then.
-                _ => hold.guards().unwrap_or(1),
+                None => hold.guards().unwrap_or(1),
             },
             token: hold.token(),
             held: now.since(hold.began()),
@@ -156,8 +156,5 @@ fn label(site: &Site, actor: Option<ActorId>) -> Option<String> {
 }
 
 fn wanted(sync: &dyn Synchronizer) -> u32 {
-    match sync.sharing() {
-        Sharing::Permits(permits) => permits,
-        _ => 1,
-    }
+    sync.sharing().permits().unwrap_or(1)
 }

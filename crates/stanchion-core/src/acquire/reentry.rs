@@ -9,7 +9,7 @@ use tokio::sync::MutexGuard;
 use super::once::once;
 use super::plan::{Other, Plan};
 use super::timeout_at;
-use crate::description::{Sharing, Synchronizer};
+use crate::description::Synchronizer;
 use crate::error::{AcquireError, Rejection};
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
@@ -45,7 +45,7 @@ pub(super) async fn as_owner(
         seat: place,
         seated: mut seat,
     } = sitting;
-    let shares = sync.sharing() == Sharing::Together;
+    let shares = sync.sharing().is_read();
     let already = |state: &HoldState, rule| AcquireError::Rejected {
         name: sync.name().clone(),
         rejection: Rejection::AlreadyHeld {

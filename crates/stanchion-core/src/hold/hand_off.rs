@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::release::{Freed, Sent, ambiguous, end, gone, publicly, was_sent};
 use super::sweep::{Debt, finished, is_divided};
-use crate::description::{End, Request, Sharing, Synchronizer, Tenure, Verdict, rest_of};
+use crate::description::{End, Request, Synchronizer, Tenure, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
@@ -60,7 +60,7 @@ impl<'a> Passing<'a> {
                 to,
                 terms.first_asked(from.core.clock.now()),
             )),
-            once: matches!(to.sharing(), Sharing::Permits(_)),
+            once: to.sharing().permits().is_some(),
         }
     }
 

@@ -143,10 +143,7 @@ impl Hold {
     /// The number of permits of this hold; one for a hold of another kind.
     #[must_use]
     pub fn permits(&self) -> u32 {
-        match self.sharing() {
-            Sharing::Permits(count) => count,
-            _ => 1,
-        }
+        self.sharing().permits().unwrap_or(1)
     }
 
     /// The owner that Redis stores as the holder.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
-use crate::description::{Sharing, Synchronizer, Tenure, code_of, rest_of};
+use crate::description::{Synchronizer, Tenure, code_of, rest_of};
 use crate::free_by::FreeBy;
 use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
@@ -241,8 +241,8 @@ async fn sweep(
     let hopeless = match sync.tenure() {
         // P3: a place in a queue has no lease. If no other request for the name comes, only this sweep removes the place.
         Tenure::Leased
-            if leftover.queued && !matches!(sync.sharing(), Sharing::Permits(_))
-                || sync.sharing() == Sharing::Queued =>
+            if leftover.queued && sync.sharing().permits().is_none()
+                || sync.sharing().keeps_each_waiter() =>
         {
             core.clock.now() + LONGEST_OUTAGE
         }
@@ -306,7 +306,7 @@ pub(super) async fn persist(
 /// Forwards a grant to a waiter of this process in the reply to a release.
 pub(super) fn served(core: &Holds, sync: &dyn Synchronizer, reply: &Reply) {
     if let [Reply::Bulk(grant), ..] = rest_of(reply)
-        && sync.sharing() == Sharing::Queued
+        && sync.sharing().keeps_each_waiter()
         && let Some(client) = core.client.upgrade()
     {
         client.granted(sync, grant);

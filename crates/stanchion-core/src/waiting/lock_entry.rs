@@ -34,7 +34,7 @@ use super::shell::{LocalQueue, Shell};
 use super::sync::{Mutex, MutexGuard};
 use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item, Polling};
-use crate::description::{Heard, Sharing, Subject, Synchronizer};
+use crate::description::{Heard, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::holds::Holds;
 use crate::hold::state::Grant;
@@ -268,7 +268,7 @@ impl LockEntry {
         };
         let begin = |it: Begin<'_, Shell>| self.begin(&core, &heard, it);
         let subscribed =
-            sync.sharing() == Sharing::Queued && core.subscriptions.hears(&self.channel);
+            sync.sharing().keeps_each_waiter() && core.subscriptions.hears(&self.channel);
         state
             .queue
             .message(&core.holds, to, subscribed, heard, begin);

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::lock_entry::LockEntry;
 use super::shared::Host as _;
-use crate::description::{Request, Sharing, Synchronizer};
+use crate::description::{Request, Synchronizer};
 use crate::hold::holds::Holds;
 use crate::hold::queue::Piggyback;
 use crate::hold::state::HoldState;
@@ -67,7 +67,7 @@ impl FirstRequest {
 impl LockEntry {
     /// Returns whether the holder may be in this process, so that its release can make the request of a new waiter for `sync`.
     pub(crate) fn may_release(&self, core: &Holds, sync: &dyn Synchronizer) -> bool {
-        sync.sharing() == Sharing::Queued && self.state().queue.may_have_holder(core)
+        sync.sharing().keeps_each_waiter() && self.state().queue.may_have_holder(core)
     }
 
     /// Makes the first request of `debt`: with the release of the holder, if there is one in this turn of the tasks, otherwise by `call`.

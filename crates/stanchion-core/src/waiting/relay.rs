@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lock_entry::LockEntry;
-use crate::description::{Sharing, Synchronizer};
+use crate::description::Synchronizer;
 use crate::hold::holds::Holds;
 use crate::hold::sweep::{Debt, finished};
 use crate::line::{Reason, Role};
@@ -20,7 +20,7 @@ impl LockEntry {
     /// Returns whether this client is subscribed to the releases of Redisson's clients; in a queue with an entry for each waiter, to its own
     /// channel.
     pub(crate) fn hears(&self, core: &Holds, debt: &Debt) -> bool {
-        if debt.sync.sharing() == Sharing::Queued {
+        if debt.sync.sharing().keeps_each_waiter() {
             return core.subscriptions.hears(&self.channel);
         }
         let queue = debt.sync.server_queue().filter(|_| debt.is_queued());

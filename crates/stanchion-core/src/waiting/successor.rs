@@ -10,7 +10,7 @@ use super::lock_entry::LockEntry;
 use super::queue::Context;
 use super::shared::Host as _;
 use super::shell::LocalQueue;
-use crate::description::{End, ServerQueue, Sharing, Subject, Synchronizer};
+use crate::description::{End, ServerQueue, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::queue::{HoldQueue, Piggyback, Successor, TURN};
 use crate::hold::state::HoldState;
@@ -45,7 +45,7 @@ impl HoldQueue for LockEntry {
         let this = this?;
         // `handed` bounds the time for which other processes wait. Without a queue on the server, or with an entry in it, a release serves
         // the others and, in its turn, this process.
-        let permits = matches!(sync.sharing(), Sharing::Permits(_));
+        let permits = sync.sharing().permits().is_some();
         let joins = !stands && !permits && sync.server_queue().is_some_and(ServerQueue::is_common);
         if handed >= TURN && !joins {
             return None;

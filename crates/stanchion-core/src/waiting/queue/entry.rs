@@ -196,11 +196,12 @@ impl<P: Parts> Queue<P> {
         };
         let (sharing, in_line) = (waiter.want.sharing(), waiter.want.is_in_line());
         // A waiter sends a request now, and its reply plans the next poll.
-        if self.first_is_woken() && sharing != Sharing::Queued {
+        if self.first_is_woken() && !sharing.keeps_each_waiter() {
             return stands;
         }
-        let several = matches!(sharing, Sharing::Queued | Sharing::Permits(_))
-            || sharing == Sharing::Together && in_line;
+        let several = sharing.keeps_each_waiter()
+            || sharing.permits().is_some()
+            || sharing.is_read() && in_line;
         let Some(placed) = placed else {
             let at = cx.now() + self.pause(cx, ttl, subscribed);
             // If several waiters send requests, one with a long pause must not delay the poll of another.
@@ -226,7 +227,7 @@ impl<P: Parts> Queue<P> {
         due: Option<(Moment, Reason)>,
     ) {
         let interval = cx.poll_interval();
-        let several = self.first_sharing() == Some(Sharing::Queued);
+        let several = self.first_sharing().is_some_and(Sharing::keeps_each_waiter);
         let ttl = if several && placed.spread {
             self.kept.pause = ttl.unwrap_or_default();
             Some(self.spread())
@@ -386,7 +387,7 @@ impl<P: Parts> Queue<P> {
             self.granted(sharing, 0);
         }
         // The poll that was planned may have been that of the head of the queue on the server.
-        if sharing == Sharing::Queued && subscribed && self.waiters.len() > 1 {
+        if sharing.keeps_each_waiter() && subscribed && self.waiters.len() > 1 {
             let longest = self.spread().max(cx.poll_interval());
             self.poll_at(cx.now() + cx.jitter(longest), Reason::Look);
         }
@@ -407,7 +408,7 @@ impl<P: Parts> Queue<P> {
             }
         } else if self.handing.is_some() || !self.first_is_parked() {
             self.remember(at, reason);
-            if let Some(Sharing::Permits(_)) = self.first_sharing() {
+            if self.first_sharing().and_then(Sharing::permits).is_some() {
                 // The requesting waiter may never take its reply (invariant 3). Another retries after the server has taken the grant back.
                 self.poll_by(cx.now() + UNCONFIRMED, reason);
             }
