@@ -44,16 +44,17 @@ const PRELUDE: &str = "local redis = (function(real, refused, heard, full)
   return setmetatable({ call = call, pcall = function(...) return run(real.pcall, ...) end }, { __index = real })
 end)(redis, { @refused }, { @heard }, @full) ";
 
-/// Returns all keys with their contents and TTLs, as text. Forgets the messages.
+/// Returns all keys with their contents and TTLs, as text, without the messages.
 const DUMP: &str = "local out = {}
-redis.call('DEL', 'messages')
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local kind, content = redis.call('TYPE', key).ok, nil
   if kind == 'hash' then content = redis.call('HGETALL', key)
   elseif kind == 'zset' then content = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   elseif kind == 'list' then content = redis.call('LRANGE', key, 0, -1)
   else content = { redis.call('GET', key) } end
-  out[#out + 1] = key .. ' = ' .. table.concat(content, ' ') .. ', TTL ' .. redis.call('PTTL', key)
+  if key ~= 'messages' then
+    out[#out + 1] = key .. ' = ' .. table.concat(content, ' ') .. ', TTL ' .. redis.call('PTTL', key)
+  end
 end
 table.sort(out)
 return table.concat(out, '\\n')";
@@ -146,7 +147,7 @@ impl Desk {
         all.iter().map(text).collect()
     }
 
-    /// Returns all keys, with their contents and TTLs. Forgets the messages.
+    /// Returns all keys, with their contents and TTLs.
     #[must_use]
     pub fn keys(&self) -> String {
         self.command(&["EVAL", DUMP, "0"])
