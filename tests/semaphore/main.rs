@@ -25,6 +25,9 @@ mod interop {
 mod time {
     mod big_requests;
     mod direct;
+    mod direct_of_ends;
+    mod direct_of_line;
+    mod direct_of_turns;
     mod leased;
     mod operations;
     mod permit_model;

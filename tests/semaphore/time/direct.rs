@@ -40,13 +40,15 @@ macro_rules! handing {
     };
 }
 
-const PLAIN: [&str; 6] = ["free", "held", "line", "wake", "granted", "idle"];
+pub(super) const PLAIN: [&str; 6] = ["free", "held", "line", "wake", "granted", "idle"];
 const LEASED: [&str; 5] = ["free", "held", "line", "wake", "idle"];
+/// The ms for which a waiter keeps a semaphore that ends.
+pub(super) const KEPT: &str = "8000";
 const A2: &str = "aaaaaaaa-0000-8000-8000-000000000000:2";
 /// The reply to a hand-off that does nothing, the state that it finds, and for how many µs it may run.
 type Kept = (&'static str, fn() -> Desk, u64);
 /// Ids of leased permits, of 16 bytes.
-const IDS: [&str; 4] = [
+pub(super) const IDS: [&str; 4] = [
     "permit-0-of-16-b",
     "permit-1-of-16-b",
     "permit-2-of-16-b",
@@ -63,47 +65,88 @@ fn until(desk: &Desk, life: u64) -> String {
 }
 
 fn plain_acquire(desk: &Desk, owner: &str, wanted: &str, ask: &str, life: u64) -> String {
+    plain_acquire_of(desk, owner, wanted, ask, life, "")
+}
+
+/// `made`: the semaphore that the request creates if there is none.
+pub(super) fn plain_acquire_of(
+    desk: &Desk,
+    owner: &str,
+    wanted: &str,
+    ask: &str,
+    life: u64,
+    made: &str,
+) -> String {
     let script = in_line!(lua!("plain/acquire.lua"), lua!("pool/request.lua"));
     let until = until(desk, life);
-    let args = [owner, wanted, &until, ask, "base", "PUBLISH", "30000", ""];
+    let args = [owner, wanted, &until, ask, "base", "PUBLISH", KEPT, made];
     desk.run((script, &PLAIN, &args))
 }
 
-fn plain_release(desk: &Desk, owner: &str, permits: &str, quits: &str) -> String {
+pub(super) fn plain_tend(desk: &Desk, sentry: &str) -> String {
+    let script = in_line!(lua!("pool/tend.lua"), "");
+    desk.run((script, &PLAIN, &["base", "PUBLISH", sentry]))
+}
+
+pub(super) fn leased_tend(desk: &Desk, sentry: &str) -> String {
+    let script = in_line!(lua!("pool/tend.lua"), "");
+    let keys = ["free", "held", "line", "wake", "free", "idle"];
+    desk.run((script, &keys, &["base", "PUBLISH", sentry]))
+}
+
+pub(super) fn plain_release(desk: &Desk, owner: &str, permits: &str, quits: &str) -> String {
     let script = in_line!(lua!("plain/release.lua"), lua!("pool/returned.lua"));
     let args = [owner, permits, "base", "PUBLISH", quits];
     desk.run((script, &PLAIN, &args))
 }
 
-fn plain_hand_off(desk: &Desk, life: u64) -> String {
+/// The release of a slot in migration.
+pub(super) fn plain_release_alone(desk: &Desk, owner: &str) -> String {
+    let script = in_line!(lua!("plain/release.lua"), lua!("pool/returned.lua"));
+    let keys = ["free", "held", "free", "free", "free", "free"];
+    desk.run((script, &keys, &[owner, "1", "base", "PUBLISH", "0"]))
+}
+
+pub(super) fn plain_hand_off(desk: &Desk, life: u64) -> String {
     let until = until(desk, life);
     let args = [A2, &until, A, "1"];
     desk.run((handing!("plain/hand_off.lua"), &PLAIN[..4], &args))
 }
 
 fn leased_acquire(desk: &Desk, owner: &str, ids: &[&str], ask: &str, life: u64) -> String {
+    leased_acquire_of(desk, owner, ids, ask, life, "")
+}
+
+pub(super) fn leased_acquire_of(
+    desk: &Desk,
+    owner: &str,
+    ids: &[&str],
+    ask: &str,
+    life: u64,
+    made: &str,
+) -> String {
     let script = in_line!(lua!("leased/acquire.lua"), lua!("pool/request.lua"));
     let (ids, until) = (ids.concat(), until(desk, life));
     let args = [
-        owner, &ids, "9000", &until, ask, "101", "base", "PUBLISH", "30000", "",
+        owner, &ids, "9000", &until, ask, "101", "base", "PUBLISH", KEPT, made,
     ];
     desk.run((script, &LEASED, &args))
 }
 
-fn leased_release(desk: &Desk, owner: &str, ids: &[&str], quits: &str) -> String {
+pub(super) fn leased_release(desk: &Desk, owner: &str, ids: &[&str], quits: &str) -> String {
     let script = in_line!(lua!("leased/release.lua"), lua!("pool/returned.lua"));
     let args = [owner, &ids.concat(), "base", "PUBLISH", quits];
     desk.run((script, &LEASED, &args))
 }
 
-fn leased_hand_off(desk: &Desk, to: &[&str], from: &[&str], life: u64) -> String {
+pub(super) fn leased_hand_off(desk: &Desk, to: &[&str], from: &[&str], life: u64) -> String {
     let until = until(desk, life);
     let args = [&to.concat(), "9000", &until, &from.concat()];
     desk.run((handing!("leased/hand_off.lua"), &LEASED, &args))
 }
 
 /// A semaphore with `free` permits, and one that A holds.
-fn plain(free: i64) -> Desk {
+pub(super) fn plain(free: i64) -> Desk {
     let desk = Desk::new();
     desk.command(&["SET", "free", &free.to_string()]);
     desk.command(&["HSET", "held", A, "1"]);
@@ -111,7 +154,7 @@ fn plain(free: i64) -> Desk {
 }
 
 /// A semaphore with `free` permits, and two leases, of the first two ids.
-fn leased(free: i64) -> Desk {
+pub(super) fn leased(free: i64) -> Desk {
     let desk = Desk::new();
     desk.command(&["SET", "free", &free.to_string()]);
     let ends = (desk.now() / 1000 + 5_000).to_string();
@@ -119,7 +162,7 @@ fn leased(free: i64) -> Desk {
     desk
 }
 
-fn free(desk: &Desk) -> String {
+pub(super) fn free(desk: &Desk) -> String {
     desk.command(&["GET", "free"])
 }
 
@@ -131,7 +174,7 @@ fn leases(desk: &Desk) -> String {
     desk.command(&["ZRANGE", "held", "0", "-1"])
 }
 
-fn channel(owner: &str) -> String {
+pub(super) fn channel(owner: &str) -> String {
     format!("base:{}", &owner[..36])
 }
 
@@ -436,45 +479,4 @@ async fn a_release_without_a_queue_publishes_for_redisson() {
         (plain_release(&desk, A, "1", "0"), desk.keys()),
         ("-2".into(), String::new())
     );
-}
-
-/// L4, L9.
-#[tokio::test(start_paused = true)]
-async fn a_process_that_leaves_the_queue_passes_its_watch_on() {
-    for polls in ["", "?"] {
-        for relay in [false, true] {
-            let mut desk = plain(0);
-            desk.command(&["HSET", "held", A, "1"]);
-            desk.subscribe(&channel(C), 1);
-            for (n, entry) in [format!("{B}=1{polls}"), format!("{C}=1")]
-                .iter()
-                .enumerate()
-            {
-                desk.command(&["ZADD", "line", &n.to_string(), entry]);
-            }
-            // The grant of another owner ends in 300 ms.
-            let ends = (desk.now() / 1000 + 300).to_string();
-            desk.command(&["ZADD", "granted", &ends, A]);
-            desk.command(&["HSET", "wake", "x", "y"]);
-            if relay {
-                desk.command(&["HSET", "wake", "sentry", B]);
-            }
-            assert_eq!(plain_release(&desk, B, "1", "1"), "0");
-            assert_eq!(
-                desk.command(&["ZRANGE", "line", "0", "-1"]),
-                format!("[{C}=1]")
-            );
-            assert_eq!(desk.command(&["HGET", "wake", "sentry"]), "nil");
-            let soon = if relay { "100" } else { "300" };
-            let told = vec![format!("{} N {C} {soon}", channel(C))];
-            assert_eq!(
-                desk.messages(),
-                if relay || polls.is_empty() {
-                    told
-                } else {
-                    vec![]
-                }
-            );
-        }
-    }
 }

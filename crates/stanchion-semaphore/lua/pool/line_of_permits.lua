@@ -78,7 +78,11 @@ local function enter(entry, us, ms, ids)
   leaves_queue(owner)
 end
 
-local function give_back(count) free = call('INCRBY', it.free, count) end
+local function give_back(count)
+  free = call('INCRBY', it.free, count)
+  -- The TTL of years ends with the last plain permit, also if its grant is undone.
+  if idle and it.plain then used(it, idle, free, 0) end
+end
 
 local function leave(entry)
   local owner, count = owner_of(entry), wants(entry)

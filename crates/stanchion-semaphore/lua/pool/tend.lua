@@ -17,15 +17,16 @@
 -- Wakes    the next in the queue, as far as permits are free
 -- Cost     O(log n) for n processes in the queue
 local call = redis.call
-local free = free_in(KEYS[1])
+local free, exists = free_in(KEYS[1])
 local line, wake, granted, base, publish = KEYS[3], KEYS[4], KEYS[5], ARGV[1], ARGV[2]
 local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = granted ~= KEYS[1] }
 -- @line.lua
+-- A plain semaphore that does not exist has no holders.
+if it.plain and not exists then call('DEL', it.held, granted) end
 local us = clock()
 heard_by(ARGV[3], us)
 -- Redisson does not know that the semaphore ends, and a release in a migrating slot has not read `idle`.
 if idle then pcall(used, it, idle, free, 0) end
-if not first() then return -1 end
 reclaim(us, sweep)
 local _, _, more = serve(us)
 return unless_unfinished(-1, more)
