@@ -70,7 +70,7 @@ end
 -- Returns the first waiter of stanchion's. The holder may be in front of it.
 local function first()
   local two = call('ZRANGE', waiters, 0, 1)
-  return two[1] == holder and two[2] or two[1]
+  return two[two[1] == holder and 2 or 1]
 end
 
 local function drop_head(owner)
