@@ -15,6 +15,16 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| RULE.into())
 }
 
+/// Parses a duration that is not shorter than `least`.
+pub(crate) fn at_least(
+    least: Duration,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| match parse(text)? {
+        given if given >= least => Ok(given),
+        _ => Err(format!("at least {}", humantime::format_duration(least))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,5 +55,13 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_duration_below_the_bound_is_refused_with_the_bound() {
+        let parse = at_least(Duration::from_millis(100));
+        assert_eq!(parse("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(parse("99ms"), Err("at least 100ms".into()));
+        assert_eq!(parse("x"), Err(RULE.into()));
     }
 }

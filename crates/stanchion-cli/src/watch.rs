@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::beside;
 use crate::connect::ServerArgs;
+use crate::duration;
 use crate::entry::HolderSeen;
 use crate::exit::{Failure, Library, SUCCESS};
 use crate::look::{Kind, Seen, look};
@@ -44,7 +45,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// The longest time between two reads, of 3 to 6 requests each [default: 1s; 100ms where the server does not report writes]
-    #[arg(long, value_name = "TIME", value_parser = at_least_10ms)]
+    #[arg(long, value_name = "TIME", value_parser = duration::at_least(LEAST_PAUSE))]
     every: Option<Duration>,
     /// End after this many events. The first shows the state at the start.
     #[arg(long, value_name = "N")]
@@ -56,14 +57,8 @@ pub(crate) struct WatchArgs {
     server: ServerArgs,
 }
 
-pub(crate) fn at_least_10ms(text: &str) -> Result<Duration, String> {
-    let given = crate::duration::parse(text)?;
-    let least = Duration::from_millis(10);
-    if given < least {
-        return Err("at least 10ms".into());
-    }
-    Ok(given)
-}
+/// The shortest pause between two looks at a server.
+pub(crate) const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
 /// The part of a status from which events are derived.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -50,6 +50,12 @@ local function remove(entry)
   return call('ZREM', line, entry) == 1
 end
 
+-- Removes `entry`, also with the mark of a client that polls. Returns whether it was in the queue, and whether as the head.
+local function quit(entry)
+  local head = first()
+  return remove(entry) or remove(entry .. '?'), head == entry or head == entry .. '?'
+end
+
 -- R16: a foreign key stays untouched.
 local function forget()
   if type(redis.pcall('HLEN', wake)) == 'number' then call('DEL', wake) end

@@ -59,9 +59,8 @@ for i = 1, locks do
   at(i)
   local stood = false
   if ARGV[4] == '1' then
-    local it = first()
-    local head = it == ARGV[1] .. '+' or it == ARGV[1] .. '+?'
-    stood = remove(ARGV[1] .. '+') or remove(ARGV[1] .. '+?')
+    local head
+    stood, head = quit(ARGV[1] .. '+')
     -- L4: the new head must poll.
     if head then
       local ttl = call('PTTL', lock)

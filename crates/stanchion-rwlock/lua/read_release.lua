@@ -67,11 +67,8 @@ local mode, announces = nil, '0'
 local us = clock()
 local stood, head = false, false
 if quits then
-  local it = first()
-  for _, side in ipairs({ 'r', 'R', 'r?', 'R?' }) do
-    head = head or it == owner .. side
-    stood = remove(owner .. side) or stood
-  end
+  stood, head = quit(owner .. 'r')
+  if not stood then stood, head = quit(owner .. 'R') end
 end
 if free and (had or stood) then
   local told, _, more = pass(us)

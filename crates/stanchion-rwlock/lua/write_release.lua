@@ -52,11 +52,7 @@ if fields > 1 then mode = call('HGET', lock, 'mode') end
 -- @line.lua
 local us = clock()
 local stood, head = false, false
-if quits then
-  local it = first()
-  head = it == ARGV[3] or it == ARGV[3] .. '?'
-  stood = remove(ARGV[3]) or remove(ARGV[3] .. '?')
-end
+if quits then stood, head = quit(ARGV[3]) end
 if not had and not stood then return -2 end
 if not mode then
   local told, _, more = pass(us)

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use self::page::{Page, Survey};
 use crate::connect::ServerArgs;
+use crate::duration;
 use crate::entry::Entry;
 use crate::exit::{self, Failure, Library};
 use crate::glob;
@@ -57,7 +58,7 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9642")]
     listen: SocketAddr,
     /// The pause between two surveys, at least 100ms.
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = crate::duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration::at_least(LEAST_PAUSE))]
     pause: Duration,
     /// Names with metrics of their own, besides the sums of each kind: * for anything, ? for one character, [a-z]. With --prefix, what
     /// follows the prefix.
@@ -119,7 +120,7 @@ async fn survey_for_ever(args: &ExporterArgs, page: &Mutex<Page>) -> Result<Infa
                 failed = Some(message);
             }
         }
-        tokio::time::sleep(args.pause.max(LEAST_PAUSE)).await;
+        tokio::time::sleep(args.pause).await;
     }
 }
 

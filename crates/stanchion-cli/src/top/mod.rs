@@ -19,7 +19,7 @@ use crate::connect::ServerArgs;
 use crate::entry::Entry;
 use crate::exit::{self, Failure, Library};
 use crate::people::People;
-use crate::watch::at_least_10ms;
+use crate::watch::LEAST_PAUSE;
 use crate::{glob, ls, output};
 
 /// Show names live, with keys to inspect one or to take it from a holder that hangs.
@@ -45,7 +45,7 @@ pub(crate) struct TopArgs {
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
     /// The pause between two refreshes. A refresh costs a request for each process that publishes a record, and one or two for each name.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = at_least_10ms)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::duration::at_least(LEAST_PAUSE))]
     every: Duration,
     /// Print the list once.
     #[arg(long)]

@@ -251,7 +251,7 @@ fn a_process_that_polls() {
 
 #[test]
 fn errors_about_a_process_that_polls_are_found() {
-    let leaves = ("or remove(ARGV[3] .. '?')", "");
+    let leaves = ("or remove(entry .. '?')", "");
     let what = "a process that polls and leaves keeps its entry";
     finds(what, with_polls(3, 1), (NONE, 0), &[leaves]);
     let head = ("poll ~= '' and head ~= entry", "poll ~= ''");
@@ -282,8 +282,8 @@ fn planted_errors_are_found() {
             "a process that leaves keeps its entry",
             NONE,
             &[(
-                "stood = remove(ARGV[3]) or",
-                "stood = call('ZSCORE', line, ARGV[3]) and true or",
+                "return remove(entry) or",
+                "return call('ZSCORE', line, entry) and true or",
             )],
         ),
         (

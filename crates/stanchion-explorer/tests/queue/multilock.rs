@@ -274,7 +274,7 @@ fn planted_errors_are_found() {
             "a multi-lock that gives up keeps its entry",
             locks([Both, X, Y], 1, 1),
             NONE,
-            ("stood = remove(ARGV[1] .. '+') or", "stood = false or"),
+            ("return remove(entry) or", "return false or"),
         ),
     ];
     for (what, locks, faults, edit) in planted {

@@ -8,11 +8,11 @@ local function returned(us, owner, count, all, quits, some)
   -- Errors do not undo a release (R15).
   if quits then
     local done, was = pcall(function()
-      local head = first()
-      if not (remove(entry) or remove(entry .. '?')) then return false end
+      local was, head = quit(entry)
+      if not was then return false end
       leaves_queue(owner)
       -- L4, L9: the new head must poll.
-      if head == entry or relay_left then tell_next(-1) end
+      if head or relay_left then tell_next(-1) end
       return true
     end)
     stood = done and was
