@@ -137,6 +137,14 @@ impl Desk {
         reply
     }
 
+    /// Adds entries to a queue of processes, with the arrivals 1, 2, …
+    pub fn queue(&self, line: &str, entries: &[&str]) {
+        for (n, entry) in entries.iter().enumerate() {
+            self.command(&["ZADD", line, &(n + 1).to_string(), entry]);
+        }
+        self.command(&["PEXPIRE", line, "150000"]);
+    }
+
     /// Returns the messages since the last call, each with its channel.
     pub fn messages(&self) -> Vec<String> {
         let all = self.engine.execute(&["LRANGE", "messages", "0", "-1"]);

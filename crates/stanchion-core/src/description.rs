@@ -151,12 +151,9 @@ impl Subject {
     /// Makes the subject of the local queue in which `sync` waits for `name`. Requests for different numbers of permits wait in different queues,
     /// because the server may let one of them pass the other.
     pub(crate) fn queue_of(sync: &dyn Synchronizer, name: &Name) -> Self {
-        let permits = match sync.sharing() {
-            Sharing::Permits(permits) if sync.server_queue().is_some() => permits,
-            _ => 0,
-        };
+        let permits = sync.server_queue().and_then(|_| sync.sharing().permits());
         Self {
-            permits,
+            permits: permits.unwrap_or(0),
             ..Self::named(sync, name)
         }
     }

@@ -71,10 +71,9 @@ pub(crate) struct Seated {
 
 impl Seated {
     pub(crate) fn of(&mut self, sharing: Sharing) -> &mut Weak<HoldState> {
-        if sharing.is_read() {
-            &mut self.shared
-        } else {
-            &mut self.exclusive
+        match sharing.is_read() {
+            true => &mut self.shared,
+            false => &mut self.exclusive,
         }
     }
 

@@ -74,10 +74,7 @@ pub(super) fn held(owner: &str, count: u64, ttl: u64) -> Desk {
 
 /// Adds entries to the queue, with the arrivals 1, 2, …
 pub(super) fn queue(desk: &Desk, entries: &[&str]) {
-    for (n, entry) in entries.iter().enumerate() {
-        desk.command(&["ZADD", "line", &(n + 1).to_string(), entry]);
-    }
-    desk.command(&["PEXPIRE", "line", "150000"]);
+    desk.queue("line", entries);
 }
 
 pub(super) fn queued(desk: &Desk) -> String {
@@ -94,6 +91,16 @@ fn ttl(desk: &Desk) -> String {
 
 pub(super) fn is_token(reply: &str) -> bool {
     reply.parse().is_ok_and(|token: i64| token > 0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_taken_for_the_lease() {
+    let desk = Desk::new();
+    assert!(is_token(&acquire(&desk, A, "new")));
+    assert_eq!(
+        (holders(&desk), ttl(&desk)),
+        (format!("{{{A} 1}}"), "30000".into())
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -84,11 +84,7 @@ pub(super) fn tend(desk: &Desk) -> String {
 }
 
 pub(super) fn queue(desk: &Desk, lock: &str, entries: &[&str]) {
-    let line = format!("line {lock}");
-    for (n, entry) in entries.iter().enumerate() {
-        desk.command(&["ZADD", &line, &(n + 1).to_string(), entry]);
-    }
-    desk.command(&["PEXPIRE", &line, "150000"]);
+    desk.queue(&format!("line {lock}"), entries);
 }
 
 /// Adds 17 entries of processes that are not subscribed, more than one run removes.

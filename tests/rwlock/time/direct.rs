@@ -98,10 +98,7 @@ pub(super) fn written_by(owner: &str, ttl: u64) -> Desk {
 }
 
 pub(super) fn queue(desk: &Desk, entries: &[&str]) {
-    for (n, entry) in entries.iter().enumerate() {
-        desk.command(&["ZADD", "line", &(n + 1).to_string(), entry]);
-    }
-    desk.command(&["PEXPIRE", "line", "150000"]);
+    desk.queue("line", entries);
 }
 
 pub(super) fn queued(desk: &Desk) -> String {

@@ -36,11 +36,8 @@ pub(super) struct Loss {
 
 impl Loss {
     fn lasts(&self, now: Moment) -> bool {
-        self.gone > now
-            && self
-                .hold
-                .as_ref()
-                .is_none_or(|hold| hold.strong_count() > 0)
+        let kept = |hold: &Weak<dyn Any + Send + Sync>| hold.strong_count() > 0;
+        self.gone > now && self.hold.as_ref().is_none_or(kept)
     }
 }
 

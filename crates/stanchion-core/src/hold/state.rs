@@ -459,15 +459,12 @@ impl HoldState {
             LostReason::Gone => self.sync.in_parts(),
         };
         if there {
-            let now = self.core.clock.now();
+            let (now, free_by) = (self.core.clock.now(), self.free_by().bound());
             let loss = Loss {
                 hold: Some(self.this.clone()),
                 name: self.sync.name().clone(),
                 owner: self.owner.clone(),
-                gone: self
-                    .free_by()
-                    .bound()
-                    .map_or(Moment::FAR, |time| now + time),
+                gone: free_by.map_or(Moment::FAR, |time| now + time),
             };
             self.core.losses.add(loss, now);
         }

@@ -209,11 +209,8 @@ impl LockEntry {
             self.timetable.remove(slot);
         }
         state.more.slot = at.map(|at| {
-            (
-                at,
-                self.timetable
-                    .insert(at, Item::Poll(Weak::clone(&self.this) as _)),
-            )
+            let poll = Item::Poll(Weak::clone(&self.this) as _);
+            (at, self.timetable.insert(at, poll))
         });
     }
 
@@ -222,22 +219,15 @@ impl LockEntry {
         let Some(core) = self.core.upgrade() else {
             return;
         };
-        if let Some(own) = sync
-            .server_queue()
-            .and_then(|queue| queue.channel_of(owner))
-        {
-            let waiter = self.receiver(Part::Waiter(owner.clone()));
-            core.subscriptions.forget(&waiter, &own);
+        let end = |part, channel: &[u8]| core.subscriptions.forget(&self.receiver(part), channel);
+        let own = || sync.server_queue()?.channel_of(owner);
+        if let Some(own) = own() {
+            end(Part::Waiter(owner.clone()), &own);
         }
         if was_last {
-            core.subscriptions
-                .forget(&self.receiver(Part::Queue), &self.channel);
-            if let Some(channel) = sync
-                .server_queue()
-                .and_then(|queue| queue.neighbours(self.name()))
-            {
-                core.subscriptions
-                    .forget(&self.receiver(Part::Line), channel);
+            end(Part::Queue, &self.channel);
+            if let Some(channel) = self.neighbours(sync) {
+                end(Part::Line, channel);
             }
         }
     }

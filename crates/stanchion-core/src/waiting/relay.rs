@@ -23,17 +23,18 @@ impl LockEntry {
         if debt.sync.sharing().keeps_each_waiter() {
             return core.subscriptions.hears(&self.channel);
         }
-        let queue = debt.sync.server_queue().filter(|_| debt.is_queued());
-        let channel = queue.and_then(|queue| queue.neighbours(self.name()));
+        let channel = self.neighbours(&*debt.sync).filter(|_| debt.is_queued());
         channel.is_some_and(|channel| core.subscriptions.hears(channel))
+    }
+
+    /// The channel on which Redisson's clients publish releases of this name.
+    pub(super) fn neighbours<'a>(&self, sync: &'a dyn Synchronizer) -> Option<&'a [u8]> {
+        sync.server_queue()?.neighbours(self.name())
     }
 
     /// Becomes the relay, or stops being it, as the server's reply demands. Not to be called under a queue's mutex.
     pub(super) fn play(self: &Arc<Self>, core: &Core, sync: &dyn Synchronizer, role: Role) {
-        let Some(channel) = sync
-            .server_queue()
-            .and_then(|queue| queue.neighbours(self.name()))
-        else {
+        let Some(channel) = self.neighbours(sync) else {
             return;
         };
         match role {

@@ -116,9 +116,8 @@ impl Ticket {
             && let Some(own) = own()
         {
             let waiter = self.entry.receiver(Part::Waiter(owner.clone()));
-            self.core
-                .subscriptions
-                .want(&self.entry, &waiter, &own, false);
+            let subscriptions = &self.core.subscriptions;
+            subscriptions.want(&self.entry, &waiter, &own, false);
         }
         let placed = hint.placed();
         let (granted, forgotten) = match hint {
