@@ -205,7 +205,7 @@ impl Context for Clock {
     }
 }
 
-/// A queue, its clock, and the effects of the last event. The owner of a waiter is its place.
+/// A queue and its clock. The first owner of a waiter is its place.
 pub(crate) struct Desk {
     pub(crate) queue: Queue<Plain>,
     now: u64,
@@ -274,18 +274,18 @@ impl Desk {
         places.map(|place| self.turn(place))
     }
 
-    /// The waiters of these that have a turn now, which they keep.
+    /// For each of these waiters: whether it has a turn, which it keeps.
     pub(crate) fn called<const N: usize>(&self, places: [u64; N]) -> [bool; N] {
         places.map(|place| !self.queue.must_wait(place))
     }
 
-    /// The request of the waiter is refused, with a lease that ends in `ttl` ms. The queue has no entry on the server.
+    /// Refuses the request of the waiter. The lease ends in `ttl` ms, and the server has no entry.
     pub(crate) fn refuse(&mut self, place: u64, want: Wish, ttl: u64) {
         let refused = refused(want, place, ttl);
         assert!(!self.refuse_with(place, refused));
     }
 
-    /// The same. The request gets an entry: `spread` to poll at a random moment, `asks` if that poll counts as a response.
+    /// The same, with an entry on the server. `spread`: the next poll is at a random moment. `asks`: it counts as a response.
     pub(crate) fn stand(&mut self, place: u64, want: Wish, ttl: u64, spread: bool, asks: bool) {
         let refused = Refused {
             placed: placed(spread, asks),
@@ -360,7 +360,7 @@ impl Desk {
         }
     }
 
-    /// The request of the waiter is granted, with a lease of 10 s. `next`: the next waiter can be granted then.
+    /// Grants the request of the waiter, for 10 s. `next`: the moment at which the next waiter can be granted.
     pub(crate) fn grant(&mut self, place: u64, want: Wish, next: Option<u64>) -> Hold {
         let (clock, hold) = (self.clock(), self.hold(want, place, 10_000));
         let other = self

@@ -385,7 +385,7 @@ fn a_request_in_flight_excludes_a_hand_off() {
 }
 
 #[test]
-fn a_hold_that_its_waiter_did_not_take_is_given_to_no_other() {
+fn a_waiter_that_did_not_take_its_hold_in_time_starts_again() {
     let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
     let (clock, mut hold) = (desk.clock(), desk.hold(LOCK, 9, 300));
     assert_eq!(desk.queue.reserve(&clock, &LOCK, false), Some(a));
