@@ -303,10 +303,10 @@ local function stand(entry, us, ttl, arrived, window, hears, ask)
   end
   if polls(entry) then
     note(owner_of(entry), string.format('%.0f', us))
-    -- P4: no release serves the queue of a free name. A client that polls takes the name only as the head.
-    local head = first()
-    if ttl == -2 and head ~= entry and not alive(head) then remove(head) end
-    return { -4 - (ttl == -2 and yield_ms or ttl), us, tonumber(arrived), 0, 0, 0 }
+    -- P4: no release serves the queue of a free name, and its head may be dead or stopped. If nobody takes the name, this client's next
+    -- request does, with the word `look`.
+    if ttl == -2 then return { -4 - 2 * try_ms, us, tonumber(arrived), 0, 0, 0 } end
+    return { -4 - ttl, us, tonumber(arrived), 0, 0, 1 }
   end
   local look, spread = ttl, 0
   -- L4: a dead head does not poll when a holder's time ends.

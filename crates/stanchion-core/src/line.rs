@@ -43,7 +43,7 @@ pub struct Placed {
     pub role: Role,
     /// True if the next poll is due at a random moment before the time in the reply, not at its end.
     pub spread: bool,
-    /// If set, that poll counts as a response to a wake-up: the lock is free, and reserved for others until then.
+    /// If set, that poll is an `ask`, as after a message, and not a `look`.
     pub asks: bool,
 }
 

@@ -73,9 +73,9 @@ if mode == 'read' and not held then
   end
 end
 
--- L6: a new waiter does not overtake a queue, nor does a client that polls unless it is the head: `window` reserves the lock.
+-- L6: a new waiter does not overtake a queue, nor does a client that polls and notices the free lock: `window` reserves the lock.
 local head = first()
-local window = ttl == -2 and head and (ask == 'new' or poll ~= '' and head ~= entry)
+local window = ttl == -2 and head and (ask == 'new' or ask == 'ask' and poll ~= '' and head ~= entry)
 if held or ttl == -2 and not window then
   local token = mint(us)
   -- R4: a replay keeps the count that re-entries have set.

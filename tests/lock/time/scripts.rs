@@ -214,7 +214,7 @@ async fn a_new_waiter_and_a_client_that_polls_do_not_overtake() {
     let polls = format!("{C}?");
     assert_eq!(
         acquire(&desk, C, "ask 99 0?"),
-        format!("[-6 {} 99 0 0 0]", desk.now())
+        format!("[-54 {} 99 0 0 0]", desk.now())
     );
     assert_eq!(queued(&desk), format!("[{B} {A} {polls}]"));
     for entry in [B, A] {

@@ -159,8 +159,9 @@ async fn a_new_request_does_not_overtake_a_queue() {
             ("ask 7", &[C], true),
             ("look 7", &[C], true),
             ("try", &[C], true),
-            ("look 7 0 ?", &[C, &polls], false),
-            ("look 7 0 ?", &[&polls, C], true),
+            ("ask 7 0 ?", &[C, &polls], false),
+            ("ask 7 0 ?", &[&polls, C], true),
+            ("look 7 0 ?", &[C, &polls], true),
         ] {
             let mut desk = Desk::new();
             subscribed(&mut desk, &[(lock, C)]);
@@ -172,7 +173,7 @@ async fn a_new_request_does_not_overtake_a_queue() {
                 let refused = if ask == "new" {
                     format!("[-54 {now} {index} {now} 0 0 1]")
                 } else {
-                    format!("[-6 {now} {index} 7 0 0 0]")
+                    format!("[-54 {now} {index} 7 0 0 0]")
                 };
                 assert_eq!(reply, refused);
                 assert_eq!(holders(&desk), ["{}", "{}"]);

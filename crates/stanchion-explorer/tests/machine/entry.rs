@@ -118,18 +118,23 @@ fn the_next_poll_follows_the_reply() {
     desk.polls = true;
     for pause in [1, 2, 4, 8, 16, 32, 64, 128, 128] {
         desk.turn(a);
-        desk.stand(a, LOCK, 90_000, false, false);
+        desk.stand(a, LOCK, 90_000, false, true);
         assert_eq!(desk.poll_in(), Some(pause));
         desk.poll();
     }
+    // The name was free, and the server chose the pause.
+    desk.turn(a);
+    desk.stand(a, LOCK, 50, false, false);
+    assert_eq!(desk.poll_in(), Some(53));
+    desk.poll();
     // A message begins the pauses again.
     for heard in [Heard::Try("0", Duration::ZERO), Heard::Free] {
         desk.turn(a);
-        desk.stand(a, LOCK, 90_000, false, false);
+        desk.stand(a, LOCK, 90_000, false, true);
         assert_ne!(desk.poll_in(), Some(1));
         desk.hear(heard);
         desk.turn(a);
-        desk.stand(a, LOCK, 90_000, false, false);
+        desk.stand(a, LOCK, 90_000, false, true);
         assert_eq!(desk.poll_in(), Some(1));
         desk.poll();
     }

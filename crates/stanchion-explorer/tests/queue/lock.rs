@@ -247,16 +247,21 @@ fn a_process_that_polls() {
         let name = format!("lock, 3 processes, one polls, {what}");
         finds_nothing(&name, with_polls(3, 0), faults, 0);
     }
+    let name = "lock, 3 processes, one polls, a kill and a stop";
+    finds_nothing(name, with_polls(3, 0), KILL_AND_STOP, 0);
 }
+
+/// The holder dies, and the head is stopped.
+const KILL_AND_STOP: Faults = Faults { stops: 1, ..KILL };
 
 #[test]
 fn errors_about_a_process_that_polls_are_found() {
     let leaves = ("or remove(entry .. '?')", "");
     let what = "a process that polls and leaves keeps its entry";
     finds(what, with_polls(3, 1), (NONE, 0), &[leaves]);
-    let head = ("poll ~= '' and head ~= entry", "poll ~= ''");
-    let what = "a process that polls takes nothing as the head";
-    finds(what, with_polls(2, 0), (KILL, 0), &[head]);
+    let looks = ("ask == 'ask' and poll ~= ''", "poll ~= ''");
+    let what = "a process that polls takes a free lock only as the head";
+    finds(what, with_polls(3, 0), (KILL_AND_STOP, 0), &[looks]);
 }
 
 /// Each planted error must be found.

@@ -235,7 +235,8 @@ impl<P: Parts> Queue<P> {
             ttl
         };
         let pause = match ttl {
-            _ if cx.polls() => {
+            // After a refusal of a free name, the pause is the one that the server replied.
+            _ if cx.polls() && placed.asks => {
                 let pause = spin(cx, self.refused);
                 ttl.map_or(pause, |ttl| after_expiry(cx, ttl).min(pause))
             }
