@@ -11,7 +11,22 @@ use crate::report::{Row, Run, digits};
 use crate::scale::rounded;
 
 /// The goals that the latest runs missed, in words for users.
-const MISSED: [(&str, &str, &str); 11] = [
+const MISSED: [(&str, &str, &str); 16] = [
+    (
+        "uncontended",
+        "cycle / same scripts, current_thread",
+        "a free lock, one thread: time ÷ bare",
+    ),
+    (
+        "minimal",
+        "cycle / minimal scripts, current_thread",
+        "a free lock, one thread: time ÷ scripts without a token",
+    ),
+    (
+        "parallel",
+        "64 names: cycles / bare, current_thread",
+        "64 free locks, one thread: rate ÷ bare",
+    ),
     (
         "peer",
         "64 names: cycles / rslock, current_thread",
@@ -34,6 +49,11 @@ const MISSED: [(&str, &str, &str); 11] = [
     ),
     (
         "fair",
+        "2 tasks: hand-offs/s, fair / lock",
+        "`FairLock`, 2 tasks: hand-offs ÷ `Lock`",
+    ),
+    (
+        "fair",
         "16 tasks: hand-offs/s, fair / lock",
         "`FairLock`, 16 tasks: hand-offs ÷ `Lock`",
     ),
@@ -41,6 +61,11 @@ const MISSED: [(&str, &str, &str); 11] = [
         "fair",
         "128 tasks: hand-offs/s, fair / lock",
         "`FairLock`, 128 tasks: hand-offs ÷ `Lock`",
+    ),
+    (
+        "fair",
+        "4 processes of 8 tasks: commands for a hand-off, fair",
+        "`FairLock`, 4 processes: commands for a hand-off",
     ),
     (
         "fair-gap",
