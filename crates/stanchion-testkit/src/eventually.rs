@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::clock::{Deadline, pause};
 
-/// The longest that any condition may take before the test fails. A failover that sentinels have to try twice takes more than 10 s.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// The longest that any condition may take before the test fails. A sentinel that has noticed a stall of 2 s starts no failover for 30 s.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(1);
 
-/// Waits until `cond` holds; panics with `what` after 30 s of real time.
+/// Waits until `cond` holds; panics with `what` after 60 s of real time.
 pub async fn eventually(what: &str, mut cond: impl FnMut() -> bool) {
     eventually_async(what, async || cond()).await;
 }
