@@ -303,8 +303,8 @@ local function stand(entry, us, ttl, arrived, window, hears, ask)
   end
   if polls(entry) then
     note(owner_of(entry), string.format('%.0f', us))
-    -- P4: no release serves the queue of a free name, and its head may be dead or stopped. If nobody takes the name, this client's next
-    -- request does, with the word `look`.
+    -- P4: an expiry does not serve the queue, and the head may be dead or stopped. So if the name is still free at this client's next
+    -- request, the word `look` lets that request take the name.
     if ttl == -2 then return { -4 - 2 * try_ms, us, tonumber(arrived), 0, 0, 0 } end
     return { -4 - ttl, us, tonumber(arrived), 0, 0, 1 }
   end

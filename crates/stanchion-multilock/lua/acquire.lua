@@ -54,7 +54,7 @@ for i = 1, locks do
     elseif not busy then
       busy = i
     end
-  -- L6: a new waiter does not overtake a queue, nor does a client that polls and notices the free lock.
+  -- L6: a new waiter does not overtake a queue, nor does an `ask` of a client that polls, except the head.
   elseif not busy and (ask == 'new' or ask == 'ask' and poll ~= '') then
     local head = call('ZRANGE', KEYS[locks + i], 0, 0)[1]
     if head and (ask == 'new' or head ~= entry) then busy = i end

@@ -47,8 +47,8 @@ if us > ARGV[3] + 0 then return -1 end
 local entry = owner .. ARGV[7] .. poll
 local head = newcomer and call('ZRANGE', line, 0, 0, 'WITHSCORES') or {}
 local waits = head[1] ~= nil
--- L6: a new reader does not overtake a queue, nor does a client that polls and notices the free lock. Where writers have no preference, it joins
--- readers that hold. A reader that waited behind another one of its process joins them, too, if it came before the head of the queue.
+-- L6: a new reader does not overtake a queue, nor does an `ask` of a client that polls, except the head. Where writers have no preference, a reader
+-- joins readers that hold. A reader that waited behind another one of its process joins them, too, if it came before the head of the queue.
 local window = ask == 'new' or ask == 'ask' and poll ~= '' and head[1] ~= entry
 local free = newcomer and mode ~= 'write' and (not waits or not mode and not window)
 if mode == 'read' and waits then free = ARGV[7] == 'r' or ARGV[10] + 0 < head[2] + 0 end

@@ -73,7 +73,7 @@ if mode == 'read' and not held then
   end
 end
 
--- L6: a new waiter does not overtake a queue, nor does a client that polls and notices the free lock: `window` reserves the lock.
+-- L6: a new waiter does not overtake a queue, nor does an `ask` of a client that polls, except the head: `window` reserves the lock.
 local head = first()
 local window = ttl == -2 and head and (ask == 'new' or ask == 'ask' and poll ~= '' and head ~= entry)
 if held or ttl == -2 and not window then

@@ -88,9 +88,9 @@ async fn a_client_that_polls_is_dead_after_a_second() {
     }
 }
 
-/// P4: no release serves the queue of a lock whose holder has died, and its head may be dead or stopped.
+/// P4: an expiry does not serve the queue, and the head may be dead or stopped.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_polls_takes_a_lock_that_nobody_takes() {
+async fn a_client_that_polls_takes_a_lock_that_stays_free() {
     for lives in [false, true] {
         let mut desk = held(C, 1, 900);
         subscribed(&mut desk, if lives { &[B] } else { &[] });

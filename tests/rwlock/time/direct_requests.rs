@@ -175,7 +175,7 @@ async fn a_refused_request_keeps_its_arrival() {
 
 /// P4: no release serves the queue of a lock whose holder has died.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_polls_takes_a_free_lock_as_the_head_or_when_nobody_takes_it() {
+async fn a_client_that_polls_takes_a_free_lock_as_the_head_or_with_a_look() {
     for side in ["r?", "R?", "?"] {
         let polls = |desk: &Desk, word: &str| match side {
             "?" => write(desk, A, &format!("{word} 1 0 ?")),
