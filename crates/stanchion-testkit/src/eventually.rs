@@ -10,7 +10,12 @@ const STEP: Duration = Duration::from_millis(1);
 
 /// Waits until `cond` holds; panics with `what` after 60 s of real time.
 pub async fn eventually(what: &str, mut cond: impl FnMut() -> bool) {
-    eventually_async(what, async || cond()).await;
+    // Not by `eventually_async`: a task that borrows across an async closure is not `Send` for the compiler.
+    let deadline = Deadline::after(LIMIT);
+    while !cond() {
+        assert!(!deadline.passed(), "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(STEP).await;
+    }
 }
 
 /// Waits as [`eventually`], for an async condition.

@@ -1,7 +1,5 @@
 //! Tests a server at its memory limit, and a server that flushes its scripts.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use stanchion::{AcquireOptions, Rejection};
 use stanchion_testkit::{RedisServer, eventually};
 use stanchion_tests::faults::*;
@@ -65,25 +63,24 @@ async fn without_memory_a_dropped_guard_is_released() {
 async fn calls_succeed_while_the_server_flushes_its_scripts() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                admin(&server, &["SCRIPT", "FLUSH"]);
-            }
-        });
+    let calls = tokio::spawn(async move {
+        let orders = lock(&client, "orders", LONG);
         let rounds = async {
-            let lock = lock(&client, "orders", LONG);
             let options = AcquireOptions::new().timeout(LONG / 3);
             for _ in 0..100 {
-                let guard = lock.acquire_with(options.clone()).await.unwrap();
-                let waiter = waiting(&lock);
+                let guard = orders.acquire_with(options.clone()).await.unwrap();
+                let waiter = waiting(&orders);
                 let again = guard.reenter().await.unwrap();
                 guard.renew().await.unwrap();
                 again.release().await.unwrap();
                 guard.release().await.unwrap();
                 served(waiter, LONG / 3).await;
-                assert!(!lock.status().await.unwrap().is_held());
+                // The server may not know the script of the waiter's request, which then runs after the release that passes the lock
+                // on. In that case the lock is granted to this process once more, and released at once.
+                soon(LONG / 3, async {
+                    while orders.status().await.unwrap().is_held() {}
+                })
+                .await;
             }
         };
         let short = lock(&client, "short", ms(2000));
@@ -92,10 +89,13 @@ async fn calls_succeed_while_the_server_flushes_its_scripts() {
             renewed(&guard).await;
             guard.release().await.unwrap();
         };
-        tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(async { tokio::join!(rounds, watched) });
-        });
-        stop.store(true, Ordering::Relaxed);
+        tokio::join!(rounds, watched);
     });
+    tokio::task::block_in_place(|| {
+        while !calls.is_finished() {
+            admin(&server, &["SCRIPT", "FLUSH"]);
+        }
+    });
+    calls.await.unwrap();
     nothing_left(&server).await;
 }
