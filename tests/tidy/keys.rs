@@ -4,12 +4,8 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files that build or classify keys and channels, with the reasons.
-const PLACES: [(&str, &str); 22] = [
+const PLACES: [(&str, &str); 21] = [
     ("crates/stanchion-barrier/src/keys.rs", "both barriers'"),
-    (
-        "crates/stanchion-cli/lua/scan.lua",
-        "builds none: distinguishes derived keys from names",
-    ),
     (
         "crates/stanchion-cli/src/beside.rs",
         "the derived keys of every kind, for inspection of a server",

@@ -150,6 +150,12 @@ pub(crate) fn owner_of(key: &[u8]) -> Option<Beside> {
     })
 }
 
+/// Returns whether a scan reads this key as one that is derived from a name. A limiter's keys begin with the name, and the limiter is found
+/// by its own key.
+pub(crate) fn is_marked(key: &[u8]) -> bool {
+    key.starts_with(b"redisson_") || key.starts_with(b"stanchion_") || key.ends_with(b":timeout")
+}
+
 /// Returns whether a key is not a name that a user chose: it is derived from a name, or is a counter for many names.
 pub(crate) fn is_beside(key: &str) -> bool {
     ["redisson_", "stanchion_"]

@@ -62,6 +62,30 @@ impl Console {
             .await
     }
 
+    /// Sends commands once, in one write, and returns their replies in order. An error reply fails its own command only.
+    ///
+    /// # Errors
+    /// As [`Console::command`], for all of them: the connection ended, or the operation timeout has passed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not cancel commands that were sent.
+    pub async fn commands<P: AsRef<[u8]>>(
+        &self,
+        commands: &[Vec<P>],
+    ) -> Result<Vec<Result<Reply, QueryError>>, QueryError> {
+        let commands: Vec<Vec<&[u8]>> = commands
+            .iter()
+            .map(|parts| parts.iter().map(AsRef::as_ref).collect())
+            .collect();
+        let replies = self
+            .answered(self.inner.commands(Path::Direct, &commands))
+            .await?;
+        Ok(replies
+            .into_iter()
+            .map(|reply| reply.map_err(query_error))
+            .collect())
+    }
+
     /// Requests a notification for the next write or expiry of one of `keys`. They need not exist; in a cluster they are in one slot.
     ///
     /// The notification is a hint for tools that watch keys, so that they need not poll. It is lost with the connection, and also sent for
@@ -89,23 +113,28 @@ impl Console {
         Ok(Tracked { told })
     }
 
-    async fn answered(
+    async fn answered<T>(
         &self,
-        asking: impl Future<Output = Result<Reply, Failure>>,
-    ) -> Result<Reply, QueryError> {
+        asking: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, QueryError> {
         if self.handle.closed().is_cancelled() {
             return Err(QueryError::Shutdown);
         }
         let limit = self.handle.config().operation_timeout;
         match timeout(limit, pin!(asking)).await {
-            Some(Ok(reply)) => Ok(reply),
-            Some(Err(Failure::Rejected(rejection))) => Err(QueryError::Rejected {
-                rejection: rejection.into(),
-            }),
-            Some(Err(Failure::NotNow(outage))) => Err(QueryError::Unavailable { outage }),
-            Some(Err(Failure::Unanswered(outage))) => Err(QueryError::Unanswered { outage }),
+            Some(answer) => answer.map_err(query_error),
             None => Err(self.handle.unanswered()),
         }
+    }
+}
+
+fn query_error(failure: Failure) -> QueryError {
+    match failure {
+        Failure::Rejected(rejection) => QueryError::Rejected {
+            rejection: rejection.into(),
+        },
+        Failure::NotNow(outage) => QueryError::Unavailable { outage },
+        Failure::Unanswered(outage) => QueryError::Unanswered { outage },
     }
 }
 

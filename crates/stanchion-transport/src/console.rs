@@ -90,7 +90,30 @@ impl Console {
         };
         // The link may be new. If it does not come up, `command` returns its outage.
         let _ = link.settled().await;
-        let answer = link.command(parts).await;
+        self.of_seat(link.command(parts).await)
+    }
+
+    /// Sends commands in one write, and returns their replies in order. An error reply fails its own command only. Waits as
+    /// [`Console::command`].
+    ///
+    /// Dropping the future does not cancel the commands.
+    ///
+    /// # Errors
+    /// [`Failure`] states whether the commands may have run.
+    pub async fn commands(
+        &self,
+        path: Path,
+        commands: &[Vec<&[u8]>],
+    ) -> Result<Vec<Result<Reply, Failure>>, Failure> {
+        let Some(link) = self.link(path) else {
+            return Ok(commands.iter().map(|_| Ok(Reply::Nil)).collect());
+        };
+        let _ = link.settled().await;
+        let replies = self.of_seat(link.commands(commands).await)?;
+        Ok(replies.into_iter().map(|it| self.of_seat(it)).collect())
+    }
+
+    fn of_seat<T>(&self, answer: Result<T, Failure>) -> Result<T, Failure> {
         match &self.seat {
             Seat::Only(_) => answer.map_err(Failure::of_one_server),
             Seat::Member(_) => answer,

@@ -273,6 +273,7 @@ fn clients() {
     awaited(Client::deadlocks(&any()));
     spawned(Actor::scope(&any(), async {}));
     awaited(Console::command(&any(), any::<&[&str]>()));
+    awaited(Console::commands(&any(), any::<&[Vec<&str>]>()));
     awaited(Console::track(&any(), any::<&[&str]>()));
     awaited(Tracked::written(&mut any()));
 }

@@ -51,6 +51,17 @@ async fn a_console_sends_plain_commands_and_distinguishes_refusals_from_outages(
         matches!(nonsense, QueryError::Rejected { .. }),
         "{nonsense}"
     );
+    let none: [Vec<&str>; 0] = [];
+    assert!(console.commands(&none).await.unwrap().is_empty());
+    let three = [vec!["PING"], vec!["NONSENSE"], vec!["ECHO", "last"]];
+    let replies = console.commands(&three).await.unwrap();
+    let [Ok(pong), Err(QueryError::Rejected { .. }), Ok(last)] = &replies[..] else {
+        panic!("each command has its own result: {replies:?}")
+    };
+    assert_eq!(
+        (pong.as_text(), last.as_text()),
+        (Some("PONG"), Some("last"))
+    );
     let of_key = client.console_of(b"job").unwrap();
     assert_eq!(of_key.server(), console.server());
     world.as_engine().faults().refuse_connections(Switch::On);
@@ -58,6 +69,8 @@ async fn a_console_sends_plain_commands_and_distinguishes_refusals_from_outages(
     // Time for the links to notice.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let away = console.command(&["PING"]).await.unwrap_err();
+    assert!(matches!(away, QueryError::Unavailable { .. }), "{away}");
+    let away = console.commands(&three).await.unwrap_err();
     assert!(matches!(away, QueryError::Unavailable { .. }), "{away}");
 }
 

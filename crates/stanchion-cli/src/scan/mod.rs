@@ -1,10 +1,11 @@
 //! Finding names by `SCAN` without disturbing the server: at most a twentieth of its time, no call longer than a millisecond.
 //!
-//! The server lists its keys, this program selects those that it wants by their names, and a script reads these. Listing a key costs the
+//! The server lists its keys, and this program selects those that it wants by their names, and reads these. Listing a key costs the
 //! server a fraction of what reading it costs.
 
 mod pace;
 mod progress;
+mod read;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +21,8 @@ use crate::beside::{self, Part};
 use crate::exit::{self, Failure, Library};
 use crate::look::Kind;
 
-const SCRIPT: &str = include_str!("../../lua/scan.lua");
+/// A command and its arguments.
+type Command<'a> = Vec<&'a [u8]>;
 
 /// The traces of one name.
 #[derive(Debug, Default)]
@@ -127,13 +129,12 @@ pub(crate) async fn scan(
     Ok(found)
 }
 
-/// A right that is missing in a script is reported without its name.
 fn refused(error: QueryError) -> Failure {
     match error {
         QueryError::Rejected { rejection } => Failure::new(
             exit::CONFIG,
             format_args!(
-                "the scan was refused ({rejection}): it needs +scan +type +hrandfield +hlen +hget +pttl +eval"
+                "the scan was refused ({rejection}): it needs +scan +type +hrandfield +hlen +hget +pttl"
             ),
         ),
         error => Library(error).into(),
@@ -169,8 +170,9 @@ impl Server<'_> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         loop {
             let count = lists.count().to_string();
-            let command = [b"SCAN".as_slice(), &cursor, b"COUNT", count.as_bytes()];
-            let (reply, took) = self.timed(&command).await?;
+            let command = vec![b"SCAN".as_slice(), &cursor, b"COUNT", count.as_bytes()];
+            let (mut replies, took) = self.timed(vec![command]).await?;
+            let reply = replies.pop().unwrap_or(Ok(Reply::Nil))?;
             let pause = lists.took(took, lists.count());
             let [Reply::Bulk(next), listed] = reply.as_array().unwrap_or_default() else {
                 return Err(unexpected(&reply));
@@ -207,33 +209,32 @@ impl Server<'_> {
         found: &mut Found,
     ) -> Result<Duration, QueryError> {
         let many = keys.len().min(pace.count() as usize);
-        let read = keys.drain(..many);
-        let mut command = vec![b"EVAL".to_vec(), SCRIPT.as_bytes().to_vec(), b"0".to_vec()];
-        command.extend(read);
-        let (reply, took) = self.timed(&command).await?;
-        let many = u32::try_from(many).unwrap_or(u32::MAX);
-        let pause = pace.took(took, many);
-        found.read(&reply).ok_or_else(|| unexpected(&reply))?;
-        Ok(pause)
+        let some: Vec<Vec<u8>> = keys.drain(..many).collect();
+        let took = read::read(self, &some, found).await?;
+        Ok(pace.took(took, u32::try_from(many).unwrap_or(u32::MAX)))
     }
 
-    /// Sends a command, and returns its reply with the time that it took the server, by the server's clock. The time of this program and of
-    /// the network does not count.
-    async fn timed<B: AsRef<[u8]> + Sync>(
+    /// Sends commands in one write. Returns their replies, and the time that they took the server, by the server's clock. The time of this
+    /// program and of the network does not count.
+    async fn timed(
         &self,
-        command: &[B],
-    ) -> Result<(Reply, Duration), QueryError> {
+        mut commands: Vec<Command<'_>>,
+    ) -> Result<(Vec<Result<Reply, QueryError>>, Duration), QueryError> {
+        if commands.is_empty() {
+            return Ok((Vec::new(), Duration::ZERO));
+        }
+        let time = || vec![b"TIME".as_slice()];
+        commands.insert(0, time());
+        commands.push(time());
         let sent = Instant::now();
-        // One write, which the server reads at once.
-        let (before, reply, after) = tokio::join!(
-            self.console.command(&["TIME"]),
-            self.console.command(command),
-            self.console.command(&["TIME"]),
-        );
+        let mut replies = self.console.commands(&commands).await?;
         let most = sent.elapsed();
-        let between = (micros(&after?).zip(micros(&before?))).map(|(after, before)| after - before);
+        let clock = |reply: Option<Result<Reply, QueryError>>| micros(&reply?.ok()?);
+        let after = clock(replies.pop());
+        let before = clock((!replies.is_empty()).then(|| replies.remove(0)));
+        let between = after.zip(before).map(|(after, before)| after - before);
         let took = between.and_then(|it| u64::try_from(it).ok());
-        Ok((reply?, took.map_or(most, Duration::from_micros).min(most)))
+        Ok((replies, took.map_or(most, Duration::from_micros).min(most)))
     }
 
     /// Pauses. False: the scan ends here.
@@ -265,34 +266,23 @@ fn unexpected(reply: &Reply) -> QueryError {
 }
 
 impl Found {
-    /// Reads the reply of the script. `None` if it is something else.
-    fn read(&mut self, reply: &Reply) -> Option<()> {
-        for entry in reply.as_array()? {
-            let [kind, Reply::Bulk(key), ttl, size, rest @ ..] = entry.as_array()? else {
-                return None;
-            };
-            let (ttl, size) = (ttl.as_int()?, u64::try_from(size.as_int()?).ok()?);
-            match kind.as_text()? {
-                "hold" => {
-                    let hold = HashSeen::read(ttl, size, rest)?;
-                    self.names.entry(key.clone()).or_default().hold = Some(hold);
-                }
-                "limiter" => {
-                    self.names.entry(key.clone()).or_default().limiter = true;
-                    if ttl == -1 {
-                        self.endless.entry(beside::LIMITER).or_default().add(key);
-                    }
-                }
-                _ => {
-                    if ttl == -1 {
-                        let reason = beside::stays(key);
-                        self.endless.entry(reason).or_default().add(key);
-                    }
-                    self.beside(key, size);
-                }
-            }
+    fn hold(&mut self, key: &[u8], hold: HashSeen) {
+        self.names.entry(key.to_vec()).or_default().hold = Some(hold);
+    }
+
+    fn limiter(&mut self, key: &[u8], ttl: i64) {
+        self.names.entry(key.to_vec()).or_default().limiter = true;
+        if ttl == -1 {
+            self.endless.entry(beside::LIMITER).or_default().add(key);
         }
-        Some(())
+    }
+
+    fn derived(&mut self, key: &[u8], ttl: i64, members: u64) {
+        if ttl == -1 {
+            let reason = beside::stays(key);
+            self.endless.entry(reason).or_default().add(key);
+        }
+        self.beside(key, members);
     }
 
     fn beside(&mut self, key: &[u8], members: u64) {
@@ -311,29 +301,5 @@ impl Found {
             .beside
             .retain(|other| (other.kind, other.part) != (beside.kind, beside.part));
         traces.beside.push(beside);
-    }
-}
-
-impl HashSeen {
-    fn read(ttl: i64, fields: u64, rest: &[Reply]) -> Option<Self> {
-        let [mode, fields_seen @ ..] = rest else {
-            return None;
-        };
-        let text = |reply: &Reply| match reply {
-            Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            _ => String::new(),
-        };
-        let mut pairs = fields_seen.chunks_exact(2);
-        let pair = pairs.find(|pair| pair[0].as_text() != Some("mode"))?;
-        Some(Self {
-            ttl,
-            fields,
-            mode: text(mode),
-            owner: text(&pair[0]),
-            count: pair[1]
-                .as_int()
-                .and_then(|n| u64::try_from(n).ok())
-                .unwrap_or(0),
-        })
     }
 }

@@ -170,17 +170,15 @@ fn a_waiting_run_names_the_holder() {
         "--",
         "true",
     ];
-    let mut waiting = with(&server, &args)
-        .stderr(log.reopen().unwrap())
-        .spawn()
-        .unwrap();
+    let mut command = with(&server, &args);
+    let mut waiting = Process::spawn(command.stderr(log.reopen().unwrap()));
     eventually_blocking("a message", || {
         let told = fs::read_to_string(log.path()).unwrap();
         told.contains("stanchion: nightly: waiting for job (held by ") && told.contains("s left)")
     });
     holder.send_line("go on");
     assert!(holder.wait(SOON).success());
-    assert!(waiting.wait().unwrap().success());
+    assert!(waiting.wait(SOON).success());
 }
 
 #[test]

@@ -288,7 +288,7 @@ fn fair_in_order_and_permits_at_most_so_many() {
     for number in 0..4 {
         let script = format!("echo {number} >>{}", log.display());
         let args = ["run", "queue", "--fair", "--", "sh", "-c", &script];
-        waiting.push(home.stanchion(&args).spawn().unwrap());
+        waiting.push(Process::spawn(&mut home.stanchion(&args)));
         eventually_blocking("it is in the queue", || {
             ask(&home.socket(), "LLEN redisson_lock_queue:{queue}")
                 == format!(":{}\r\n+OK\r\n", number + 1)
@@ -296,7 +296,7 @@ fn fair_in_order_and_permits_at_most_so_many() {
     }
     holder.send_line("go on");
     for mut run in waiting {
-        assert!(run.wait().unwrap().success());
+        assert!(run.wait(SOON).success());
     }
     assert_eq!(fs::read_to_string(&log).unwrap(), "0\n1\n2\n3\n");
 

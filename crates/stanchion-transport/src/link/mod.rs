@@ -492,6 +492,36 @@ impl Link {
         plain(&live, parts).await
     }
 
+    /// Runs plain commands in one write. An error reply fails its own command only.
+    pub(crate) async fn commands(
+        &self,
+        commands: &[Vec<&[u8]>],
+    ) -> Result<Vec<Result<Reply, Failure>>, Failure> {
+        let Some(live) = self.live() else {
+            return Err(Failure::NotNow(self.outage()));
+        };
+        // The redis crate would wait for a reply.
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut all = redis::pipe();
+        for parts in commands {
+            all.add_command(of_parts(parts));
+        }
+        let mut connection = live.connection.clone();
+        let replies = pin!(connection.send_packed_commands(&all, 0, commands.len()));
+        match live.answered(replies).await {
+            Ok(replies) => Ok(replies
+                .into_iter()
+                .map(|reply| judge(Ok(reply)).map_err(|(_, failure)| failure))
+                .collect()),
+            // Always an error.
+            Err(error) => judge(Err(error))
+                .map(|reply| vec![Ok(reply)])
+                .map_err(|(_, failure)| failure),
+        }
+    }
+
     /// Subscribes to a channel, or unsubscribes from it. Returns when the server has confirmed.
     ///
     /// A shard subscription is accepted only at a master. Replicas confirm such subscriptions, too, and forward the messages of their master. But the
@@ -666,11 +696,15 @@ pub(crate) async fn plain(
     live: &Live,
     parts: &[impl AsRef<[u8]> + Sync],
 ) -> Result<Reply, Failure> {
+    judge(live.send(&of_parts(parts)).await).map_err(|(_, failure)| failure)
+}
+
+fn of_parts(parts: &[impl AsRef<[u8]>]) -> Cmd {
     let mut cmd = Cmd::new();
     for part in parts {
         cmd.arg(part.as_ref());
     }
-    judge(live.send(&cmd).await).map_err(|(_, failure)| failure)
+    cmd
 }
 
 impl std::fmt::Debug for Link {

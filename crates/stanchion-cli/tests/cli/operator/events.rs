@@ -22,14 +22,11 @@ fn watch_shows_events_as_they_happen() {
         acquired.contains(&format!("\"owner\":\"{JAVA}:1\"")),
         "{acquired}"
     );
-    let mut waiter = with(&server, &["run", "job", "--", "true"])
-        .spawn()
-        .unwrap();
+    let waiter = Process::spawn(&mut with(&server, &["run", "job", "--", "true"]));
     watch.wait_for_line(event("waiting"), SOON);
     done(&server, &["DEL", "job"]);
     watch.wait_for_line(event("released"), SOON);
-    waiter.kill().unwrap();
-    waiter.wait().unwrap();
+    drop(waiter);
     watch.signal(Signal::Int);
     assert_eq!(watch.wait(SOON).code(), Some(0));
 }

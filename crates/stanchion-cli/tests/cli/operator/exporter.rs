@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use stanchion_testkit::{RedisServer, eventually_blocking};
+use stanchion_testkit::{Process, RedisServer, eventually_blocking};
 
 use super::{JAVA, command_at, done, hold_as_java};
 use crate::support::{HOLD, start_script, text, wait_for_waiters, with};
@@ -90,9 +90,7 @@ fn holders_waiters_and_faults_are_counted_by_kind() {
     let server = RedisServer::start();
     let _lock = start_script(&server, &["job"], HOLD);
     let _readers = [0, 1].map(|_| start_script(&server, &["catalog", "--read"], HOLD));
-    let mut waiter = with(&server, &["run", "job", "--", "true"])
-        .spawn()
-        .unwrap();
+    let waiter = Process::spawn(&mut with(&server, &["run", "job", "--", "true"]));
     eventually_blocking("the waiter is in the queue", || {
         server.cli(&["ZCARD", "stanchion_line:{job}"]).as_int() == 1
     });
@@ -128,8 +126,7 @@ fn holders_waiters_and_faults_are_counted_by_kind() {
     eventually_blocking("the hold of Redisson is older", || {
         exporter.samples()[age] > first
     });
-    waiter.kill().unwrap();
-    waiter.wait().unwrap();
+    drop(waiter);
 }
 
 #[test]
@@ -138,20 +135,18 @@ fn the_most_waited_for_names_come_first() {
     for name in ["a", "b", "c"] {
         hold_as_java(&server, name, "1", "200000");
     }
-    let mut subscriber = Command::new("redis-cli")
+    let mut subscriber = Command::new("redis-cli");
+    subscriber
         .args(["-p", &server.addr().port().to_string()])
-        .args(["subscribe", "redisson_lock__channel:{c}"])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+        .args(["subscribe", "redisson_lock__channel:{c}"]);
+    let subscriber = Process::spawn(&mut subscriber);
     wait_for_waiters(&server, "c", 1);
     let exporter = Exporter::start(&server, &["--names=*", "--most-names=1"]);
     exporter.shows(&[
         ("names_left_out", 2.0),
         ("name_waiters{name=\"c\",kind=\"lock\"}", 1.0),
     ]);
-    subscriber.kill().unwrap();
-    subscriber.wait().unwrap();
+    drop(subscriber);
 }
 
 #[test]

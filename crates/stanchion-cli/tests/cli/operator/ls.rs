@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
+use stanchion_testkit::{Cluster, Process, RedisServer, SentinelSet};
 
 use super::{JAVA, at, command_at, done, hold_as_java, lines, queue_as_java};
 use crate::support::{HOLD, output, start_script, text, wait_for_waiters, with};
@@ -29,9 +29,7 @@ fn every_kind_is_listed_with_its_holders_and_waiters() {
     let _readers = [0, 1].map(|_| start_script(&server, &["catalog", "--read"], HOLD));
     let _permit = start_script(&server, &["thumbs", "--permits=3"], HOLD);
     hold_as_java(&server, "java", "88", "20000");
-    let mut waiter = with(&server, &["run", "job", "--", "true"])
-        .spawn()
-        .unwrap();
+    let waiter = Process::spawn(&mut with(&server, &["run", "job", "--", "true"]));
     stanchion_testkit::eventually_blocking("the waiter stands in the line", || {
         server.cli(&["ZCARD", "stanchion_line:{job}"]).as_int() == 1
     });
@@ -59,8 +57,7 @@ fn every_kind_is_listed_with_its_holders_and_waiters() {
     assert_eq!(seen["java"]["holder"]["origin"], "redisson");
     assert_eq!(seen["java"]["holder"]["owner"], format!("{JAVA}:88"));
     assert!((1..=20_000).contains(&seen["java"]["lease_ms"].as_u64().unwrap()));
-    waiter.kill().unwrap();
-    waiter.wait().unwrap();
+    drop(waiter);
 }
 
 #[test]
@@ -84,16 +81,14 @@ fn waiters_of_a_fair_lock_and_of_redisson_are_counted() {
     hold_as_java(&server, "tick", "1", "20000");
     queue_as_java(&server, "tick", &["2", "3"]);
     hold_as_java(&server, "plain", "1", "20000");
-    let mut subscriber = std::process::Command::new("redis-cli")
+    let mut subscriber = std::process::Command::new("redis-cli");
+    subscriber
         .args(["-p", &server.addr().port().to_string()])
-        .args(["subscribe", "redisson_lock__channel:{plain}"])
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+        .args(["subscribe", "redisson_lock__channel:{plain}"]);
+    let subscriber = Process::spawn(&mut subscriber);
     wait_for_waiters(&server, "plain", 1);
     let seen = ls(&server, &[]);
-    subscriber.kill().unwrap();
-    subscriber.wait().unwrap();
+    drop(subscriber);
     assert_eq!(
         (&seen["tick"]["kind"], &seen["tick"]["waiting"]),
         (&"fair".into(), &2.into())
@@ -237,7 +232,7 @@ fn sentinels_lead_to_the_master() {
 #[test]
 fn a_user_with_few_rights_sees_its_own() {
     let server = RedisServer::start();
-    let may = "on >pw ~app:* ~*{app:* resetchannels &*{app:* -@all +hello +auth +info +time +eval +evalsha +scan +type +hrandfield +hlen +hget +pttl +ping";
+    let may = "on >pw ~app:* ~*{app:* resetchannels &*{app:* -@all +hello +auth +info +time +evalsha +scan +type +hrandfield +hlen +hget +pttl +ping";
     let rules: Vec<&str> = [
         &["ACL", "SETUSER", "app"],
         may.split(' ').collect::<Vec<_>>().as_slice(),
