@@ -150,17 +150,19 @@ pub(crate) fn owner_of(key: &[u8]) -> Option<Beside> {
     })
 }
 
+fn is_prefixed(key: &[u8]) -> bool {
+    key.starts_with(b"redisson_") || key.starts_with(b"stanchion_")
+}
+
 /// Returns whether a scan reads this key as one that is derived from a name. A limiter's keys begin with the name, and the limiter is found
 /// by its own key.
-pub(crate) fn is_marked(key: &[u8]) -> bool {
-    key.starts_with(b"redisson_") || key.starts_with(b"stanchion_") || key.ends_with(b":timeout")
+pub(crate) fn is_derived(key: &[u8]) -> bool {
+    is_prefixed(key) || key.ends_with(b":timeout")
 }
 
 /// Returns whether a key is not a name that a user chose: it is derived from a name, or is a counter for many names.
 pub(crate) fn is_beside(key: &str) -> bool {
-    ["redisson_", "stanchion_"]
-        .iter()
-        .any(|prefix| key.starts_with(prefix))
+    is_prefixed(key.as_bytes())
         || key.contains("}:redisson_")
         || key.contains('{') && SUFFIXES.iter().any(|(end, ..)| ends_with(key, end))
 }

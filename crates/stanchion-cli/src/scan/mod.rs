@@ -229,6 +229,12 @@ impl Server<'_> {
         let sent = Instant::now();
         let mut replies = self.console.commands(&commands).await?;
         let most = sent.elapsed();
+        // A refusal leaves out what its command reads. A server that answers nothing now (LOADING, BUSY) ends the scan, which would otherwise
+        // call itself complete.
+        let is_outage = |reply: &Result<Reply, QueryError>| matches!(reply, Err(error) if !matches!(error, QueryError::Rejected { .. }));
+        if let Some(at) = replies.iter().position(is_outage) {
+            replies.swap_remove(at)?;
+        }
         let clock = |reply: Option<Result<Reply, QueryError>>| micros(&reply?.ok()?);
         let after = clock(replies.pop());
         let before = clock((!replies.is_empty()).then(|| replies.remove(0)));

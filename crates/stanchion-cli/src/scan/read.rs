@@ -53,7 +53,7 @@ pub(super) async fn read(
             "hash" => Some("HLEN"),
             _ => None,
         };
-        if beside::is_marked(key) && kind != "none" {
+        if beside::is_derived(key) && kind != "none" {
             commands.push(vec![b"PTTL", key]);
             commands.extend(size.map(|size| vec![size.as_bytes(), key]));
             shapes.push((key, Shape::Derived(size)));
