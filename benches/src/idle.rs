@@ -65,14 +65,14 @@ impl Kind {
     fn acquire(self, client: &Client, holds: bool) -> Result<Call> {
         let lease = Lease::new(LEASE)?;
         Ok(match self {
-            Self::Lock => boxed(Lock::new(client, NAME)?.with_lease(lease).acquire()),
-            Self::Fair => boxed(FairLock::new(client, NAME)?.with_lease(lease).acquire()),
-            Self::Read if !holds => boxed(RwLock::new(client, NAME)?.with_lease(lease).read()),
-            Self::Write | Self::Read => boxed(RwLock::new(client, NAME)?.with_lease(lease).write()),
+            Self::Lock => boxed(Lock::new(client, NAME)?.lease(lease).acquire()),
+            Self::Fair => boxed(FairLock::new(client, NAME)?.lease(lease).acquire()),
+            Self::Read if !holds => boxed(RwLock::new(client, NAME)?.lease(lease).read()),
+            Self::Write | Self::Read => boxed(RwLock::new(client, NAME)?.lease(lease).write()),
             Self::Permits => boxed(Semaphore::new(client, NAME)?.acquire()),
             Self::Leased => {
                 let semaphore = LeasedSemaphore::new(client, NAME)?;
-                boxed(semaphore.with_lease(lease).acquire())
+                boxed(semaphore.lease(lease).acquire())
             }
         })
     }

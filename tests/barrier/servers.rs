@@ -58,13 +58,13 @@ fn lease() -> Lease {
 }
 
 fn short(client: &Client) -> CyclicBarrier {
-    of(client, 4).with_lease(lease())
+    of(client, 4).lease(lease())
 }
 
 fn short_double(client: &Client) -> DoubleBarrier {
     DoubleBarrier::new(client, "b", 3)
         .unwrap()
-        .with_lease(lease())
+        .lease(lease())
 }
 
 fn line(worker: &mut Process, start: &str) -> String {
@@ -302,7 +302,7 @@ async fn a_full_server_rejects_arrivals_and_allows_departures() {
     let other = wait_with(&short(&connect(&server).await), breaking());
     let inside = DoubleBarrier::new(&client, "d", 1)
         .unwrap()
-        .with_lease(lease());
+        .lease(lease());
     let inside = inside.enter().await.unwrap();
     in_places(&server, 2).await;
     full(true);
@@ -329,7 +329,7 @@ async fn a_barrier_needs_only_the_documented_rights() {
     let config = rights::least(&server);
     let client = Client::connect_with(config).await.unwrap();
     let pair = CyclicBarrier::new(&client, "app:b", 2).unwrap();
-    let pair = pair.with_lease(Lease::new(ms(600)).unwrap());
+    let pair = pair.lease(Lease::new(ms(600)).unwrap());
     let first = wait(&pair);
     let places = "stanchion_barrier_in:{app:b}";
     eventually_async("the party has a place", async || {
@@ -406,11 +406,11 @@ async fn in_a_cluster_a_round_moves_with_its_slot() {
         let lease = Lease::new(seconds).unwrap();
         let cyclic = |client: &Client| {
             let barrier = CyclicBarrier::new(client, name, 2).unwrap();
-            barrier.with_lease(lease)
+            barrier.lease(lease)
         };
         let double = |client: &Client| {
             let barrier = DoubleBarrier::new(client, name, 2).unwrap();
-            barrier.with_lease(lease)
+            barrier.lease(lease)
         };
         let (ours, theirs) = (double(&a), double(&b));
         let both = async { tokio::join!(ours.enter(), theirs.enter()) };

@@ -351,7 +351,7 @@ async fn a_waiting_writer_that_blocks_readers_is_a_blocker() {
     let clients = world.fleet(3).await;
     let prices = |client: &Client| {
         let prices = RwLock::new(client, "prices").unwrap();
-        prices.with_preference(Preference::Writer)
+        prices.preference(Preference::Writer)
     };
     // Client 0 reads and waits for `gate`. Client 1 waits to write. Client 2 holds `gate` and waits to read behind the writer.
     let (reads, gate) = (prices(&clients[0]), Lock::new(&clients[0], "gate").unwrap());

@@ -57,7 +57,7 @@ async fn a_forced_unlock_by_java_ends_our_term() {
         fleet.java("java", Kind::Lock, "indexer"),
     );
     let lease = stanchion::Lease::new(ms(3000)).unwrap();
-    let indexer = Election::new(&client, "indexer").unwrap().with_lease(lease);
+    let indexer = Election::new(&client, "indexer").unwrap().lease(lease);
     let term = indexer.campaign("rust").await.unwrap();
     let before = term.fencing_token();
     java.done("forceUnlock").await;

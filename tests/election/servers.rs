@@ -39,7 +39,7 @@ fn worker() {
     let led = runtime.block_on(async {
         let client = Client::connect(&url).await.unwrap();
         let lease = Lease::new(SHORT).unwrap();
-        let election = election(&client).with_lease(lease);
+        let election = election(&client).lease(lease);
         election.lead("worker", work).await
     });
     println!("END {led:?}");
@@ -67,7 +67,7 @@ fn line(worker: &mut Process, start: &str) -> String {
 
 async fn connected(server: &RedisServer) -> (Client, Election) {
     let client = Client::connect(&server.url()).await.unwrap();
-    let election = election(&client).with_lease(Lease::new(SHORT).unwrap());
+    let election = election(&client).lease(Lease::new(SHORT).unwrap());
     (client, election)
 }
 
@@ -283,7 +283,7 @@ async fn an_election_needs_only_the_documented_rights() {
         let client = Client::connect_with(config.clone()).await.unwrap();
         let lease = Lease::new(Duration::from_millis(600)).unwrap();
         let election = Election::new(&client, "app:indexer").unwrap();
-        (client, election.with_lease(lease))
+        (client, election.lease(lease))
     };
     let ((_a, ours), (_b, theirs)) = (user().await, user().await);
     let mut leaders = ours.observe();
@@ -331,7 +331,7 @@ async fn in_a_cluster_a_term_moves_with_its_slot() {
     for name in ["indexer", "{tag}:indexer"] {
         let of = |client: &Client| {
             let lease = Lease::new(Duration::from_secs(2)).unwrap();
-            Election::new(client, name).unwrap().with_lease(lease)
+            Election::new(client, name).unwrap().lease(lease)
         };
         let (ours, theirs) = (of(&a), of(&b));
         let mut leaders = theirs.observe();

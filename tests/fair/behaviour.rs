@@ -114,7 +114,7 @@ async fn an_uncontended_cycle_costs_two_commands(world: &World) {
 
 async fn a_fair_lock_is_redissons_hash_list_and_sorted_set(world: &World) {
     let client = world.client().await;
-    let lock = fair(&client).with_lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let lock = fair(&client).lease(Lease::new(Duration::from_secs(20)).unwrap());
     let guard = lock.acquire().await.unwrap();
     assert_eq!(world.keys(), ["job"], "no other keys without waiters");
     let owner = guard.owner().to_string();
@@ -269,7 +269,7 @@ async fn tokens_come_from_the_counter_of_the_fencing_mode(world: &World) {
         (Fencing::PerName, true),
         (Fencing::Off, false),
     ] {
-        let lock = fair(&client).with_fencing(fencing);
+        let lock = fair(&client).fencing(fencing);
         let held = lock.acquire().await.unwrap();
         let next = waiting(world, &lock).await;
         subscribed_to_own_channel(world, &client).await;

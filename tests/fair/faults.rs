@@ -35,7 +35,7 @@ fn finish(worker: &mut Process) {
 fn fair(client: &Client) -> FairLock {
     FairLock::new(client, "orders")
         .unwrap()
-        .with_lease(Lease::new(LONG).unwrap())
+        .lease(Lease::new(LONG).unwrap())
 }
 
 fn queued(server: &RedisServer) -> i64 {

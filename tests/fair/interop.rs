@@ -17,7 +17,7 @@ const DEADLINES: &str = "redisson_lock_timeout:{orders}";
 fn fair(client: &Client) -> FairLock {
     FairLock::new(client, "orders")
         .unwrap()
-        .with_lease(lease(LONG))
+        .lease(lease(LONG))
 }
 
 fn acquiring(lock: &FairLock) -> JoinHandle<Result<FairLockGuard, stanchion::AcquireError>> {
@@ -339,7 +339,7 @@ async fn strangers_cannot_unlock_and_forced_releases_wake_the_head() {
     let (java, admin) = (fleet.fair("java"), fleet.fair("admin"));
     let guard = ours
         .clone()
-        .with_lease(lease(ms(900)))
+        .lease(lease(ms(900)))
         .acquire()
         .await
         .unwrap();
@@ -449,7 +449,7 @@ async fn a_killed_java_waiter_at_the_head_delays_others_until_its_deadline() {
     let ours = fair(&fleet.rust().await);
     let guard = ours
         .clone()
-        .with_lease(lease(ms(1000)))
+        .lease(lease(ms(1000)))
         .acquire()
         .await
         .unwrap();

@@ -115,7 +115,7 @@ pub(crate) fn wait(
     breaks: bool,
     opts: CallOptions,
 ) -> Option<Call> {
-    let barrier = cyclic(client, name, parties)?.with_lease(lease(opts.lease.unwrap_or(LEASE)));
+    let barrier = cyclic(client, name, parties)?.lease(lease(opts.lease.unwrap_or(LEASE)));
     let rule = if breaks {
         OnLeave::Break
     } else {
@@ -134,7 +134,7 @@ pub(crate) fn wait(
 }
 
 pub(crate) fn enter(client: &Client, name: &str, parties: u32, opts: CallOptions) -> Option<Call> {
-    let barrier = double(client, name, parties)?.with_lease(lease(opts.lease.unwrap_or(LEASE)));
+    let barrier = double(client, name, parties)?.lease(lease(opts.lease.unwrap_or(LEASE)));
     Some(Box::pin(async move {
         let entered = match opts.timeout {
             Some(timeout) => barrier.enter_timeout(span(timeout)).await,

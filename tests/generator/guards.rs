@@ -204,7 +204,7 @@ pub(crate) fn call(
     macro_rules! locking {
         ($handle:expr, $guard:path) => {
             acquire!(
-                $handle.with_lease(lease),
+                $handle.lease(lease),
                 $guard,
                 acquire_with,
                 try_acquire_with
@@ -215,23 +215,23 @@ pub(crate) fn call(
         Target::Lock(name) => locking!(Lock::new(&it, name).ok()?, Acquired::Lock),
         Target::Unfenced(name) => {
             locking!(
-                Lock::new(&it, name).ok()?.with_fencing(Fencing::Off),
+                Lock::new(&it, name).ok()?.fencing(Fencing::Off),
                 Acquired::Lock
             )
         }
         Target::NameFenced(name) => {
             locking!(
-                Lock::new(&it, name).ok()?.with_fencing(Fencing::PerName),
+                Lock::new(&it, name).ok()?.fencing(Fencing::PerName),
                 Acquired::Lock
             )
         }
         Target::Fair(name) => locking!(FairLock::new(&it, name).ok()?, Acquired::Fair),
         Target::Read(name) | Target::WriterFirstRead(name) => {
-            let lock = rwlock(&it, name, target)?.with_lease(lease);
+            let lock = rwlock(&it, name, target)?.lease(lease);
             acquire!(lock, Acquired::Read, read_with, try_read_with)
         }
         Target::Write(name) | Target::WriterFirstWrite(name) => {
-            let lock = rwlock(&it, name, target)?.with_lease(lease);
+            let lock = rwlock(&it, name, target)?.lease(lease);
             acquire!(lock, Acquired::Write, write_with, try_write_with)
         }
         Target::Multi(members) => {
@@ -244,7 +244,7 @@ pub(crate) fn call(
             acquire!(lock, Acquired::Multi, acquire_with, try_acquire_with)
         }
         Target::Red(name) => {
-            let lock = RedLock::new(nodes, name).ok()?.with_lease(lease);
+            let lock = RedLock::new(nodes, name).ok()?.lease(lease);
             Box::pin(async move {
                 if tries {
                     Ok(lock.try_acquire_with(options).await?.map(Acquired::Red))
@@ -267,7 +267,7 @@ pub(crate) fn call(
         }
         Target::Leased(name, permits) => {
             let (pool, permits) = (LeasedSemaphore::new(&it, name).ok()?, *permits);
-            let pool = pool.with_lease(lease);
+            let pool = pool.lease(lease);
             Box::pin(async move {
                 Ok(if tries {
                     pool.try_acquire_with(permits, options)
@@ -343,7 +343,7 @@ fn rwlock(client: &Client, name: &str, target: &Target) -> Option<RwLock> {
     let lock = RwLock::new(client, name).ok()?;
     Some(match target {
         Target::WriterFirstRead(_) | Target::WriterFirstWrite(_) => {
-            lock.with_preference(Preference::Writer)
+            lock.preference(Preference::Writer)
         }
         _ => lock,
     })
@@ -352,25 +352,25 @@ fn rwlock(client: &Client, name: &str, target: &Target) -> Option<RwLock> {
 fn member(client: &Client, target: &Target) -> Option<Box<dyn Lockable>> {
     let lease = lease(LEASE);
     Some(match target {
-        Target::Lock(name) => Box::new(Lock::new(client, name).ok()?.with_lease(lease)),
+        Target::Lock(name) => Box::new(Lock::new(client, name).ok()?.lease(lease)),
         Target::Unfenced(name) => Box::new(
             Lock::new(client, name)
                 .ok()?
-                .with_fencing(Fencing::Off)
-                .with_lease(lease),
+                .fencing(Fencing::Off)
+                .lease(lease),
         ),
         Target::NameFenced(name) => Box::new(
             Lock::new(client, name)
                 .ok()?
-                .with_fencing(Fencing::PerName)
-                .with_lease(lease),
+                .fencing(Fencing::PerName)
+                .lease(lease),
         ),
-        Target::Fair(name) => Box::new(FairLock::new(client, name).ok()?.with_lease(lease)),
+        Target::Fair(name) => Box::new(FairLock::new(client, name).ok()?.lease(lease)),
         Target::Read(name) | Target::WriterFirstRead(name) => {
-            Box::new(rwlock(client, name, target)?.with_lease(lease).read_side())
+            Box::new(rwlock(client, name, target)?.lease(lease).read_side())
         }
         Target::Write(name) | Target::WriterFirstWrite(name) => {
-            Box::new(rwlock(client, name, target)?.with_lease(lease).write_side())
+            Box::new(rwlock(client, name, target)?.lease(lease).write_side())
         }
         _ => return None,
     })

@@ -23,7 +23,7 @@ pub(crate) fn tick(number: u8) -> Option<Tick> {
 }
 
 pub(crate) fn election(client: &Client, name: &str) -> Option<Election> {
-    Some(Election::new(client, name).ok()?.with_lease(lease(LEASE)))
+    Some(Election::new(client, name).ok()?.lease(lease(LEASE)))
 }
 
 pub(crate) fn campaigning(priority: i8, options: AcquireOptions) -> CampaignOptions {
@@ -60,7 +60,7 @@ pub(crate) fn job(client: &Client, name: &str, least: u16, opts: CallOptions) ->
     };
     let job = Job::new(client, name)
         .ok()?
-        .with_options(options(opts, None));
+        .options(options(opts, None));
     Some(job.at_least(span(least)))
 }
 

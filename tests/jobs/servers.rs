@@ -24,7 +24,7 @@ async fn a_failover_with_all_data_does_not_run_a_tick_again() {
     };
     let (one, other) = (connect(set.url()).await, connect(set.url()).await);
     let tick = this_minute();
-    let job = nightly(&one).with_lease(Lease::new(seconds(12)).unwrap());
+    let job = nightly(&one).lease(Lease::new(seconds(12)).unwrap());
     // One tick has run, and the next one runs during the failover.
     assert_eq!(
         job.run_tick(tick, |_| async {}).await.unwrap(),
@@ -70,13 +70,13 @@ async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_to
         set.hold_replication();
     });
     let next = after(tick, ms(1));
-    let job = nightly(&one).with_lease(lease);
+    let job = nightly(&one).lease(lease);
     let Begun::Running(first) = job.begin_tick(next).await.unwrap() else {
         panic!("the tick is claimed already")
     };
     set.kill(0);
     set.resume_replicas(0);
-    let job = nightly(&other).with_lease(lease);
+    let job = nightly(&other).lease(lease);
     let mut again = None;
     eventually_async("the new master grants the claim", async || {
         if let Ok(Begun::Running(guard)) = job.begin_tick(next).await {

@@ -115,7 +115,7 @@ fn user(server: &RedisServer, password: &str) {
 async fn use_everything(client: &Client, seen: &mut Seen) {
     seen.see(&format!("{client:?} {:?}", client.server()));
     let lease = Lease::new(ms(600)).unwrap();
-    let lock = Lock::new(client, "lock").unwrap().with_lease(lease);
+    let lock = Lock::new(client, "lock").unwrap().lease(lease);
     let guard = lock.acquire().await.unwrap();
     seen.see(&format!("{lock:?} {guard:?}"));
     seen.error(lock.acquire_timeout(ms(30)).await);

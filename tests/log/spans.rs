@@ -66,7 +66,7 @@ async fn a_span_ends_with_its_outcome_its_token_and_its_times() {
     let released = format!("outcome=\"released\" held_ms=2070 token={token}");
     assert_eq!(last(&log, "release"), of(&released));
     let brief = AcquireOptions::new().max_hold(Duration::from_secs(1));
-    let plain = lock.with_fencing(Fencing::Off);
+    let plain = lock.fencing(Fencing::Off);
     let guard = plain.acquire_with(brief).await.unwrap();
     guard.lost().await;
     assert!(guard.release().await.is_err());

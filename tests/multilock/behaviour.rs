@@ -173,10 +173,10 @@ async fn a_wait_that_times_out_leaves_no_member_held(world: &World) {
 
 async fn one_token_is_above_those_of_all_members(world: &World) {
     let client = world.client().await;
-    let per_name = lock(&client, "b").with_fencing(Fencing::PerName);
+    let per_name = lock(&client, "b").fencing(Fencing::PerName);
     // A counter of Redisson's that is ahead of the server's clock.
     let _ = world.admin(&["SET", "redisson_lock_token:{b}", "4000000000000000"]);
-    let without = lock(&client, "c").with_fencing(Fencing::Off);
+    let without = lock(&client, "c").fencing(Fencing::Off);
     let multi =
         MultiLock::new([&without as &dyn Lockable, &lock(&client, "a"), &per_name]).unwrap();
     let mut last = 0;
@@ -213,7 +213,7 @@ async fn the_loss_of_one_member_loses_the_multi_lock(world: &World) {
             let locks = [lock(&ours, "a"), lock(&theirs, "b"), lock(&ours, "c")];
             MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap()
         };
-        let multi = multi.with_lease(kept());
+        let multi = multi.lease(kept());
         for taken in ["a", "b", "c"] {
             let guard = multi.acquire().await.unwrap();
             assert!(lock(&theirs, taken).danger().force_release().await.unwrap());
@@ -444,8 +444,8 @@ async fn an_owner_reenters_its_members(world: &World) {
 async fn the_lease_is_the_shortest_of_the_members(world: &World) {
     let client = world.client().await;
     let lease = |ms| Lease::new(Duration::from_millis(ms)).unwrap();
-    let a = lock(&client, "a").with_lease(lease(20_000));
-    let b = lock(&client, "b").with_lease(lease(9_000));
+    let a = lock(&client, "a").lease(lease(20_000));
+    let b = lock(&client, "b").lease(lease(9_000));
     let multi = MultiLock::new([&a as &dyn Lockable, &b]).unwrap();
     let ttl = |name| world.admin(&["PTTL", name]).parse::<u64>().unwrap();
     let guard = multi.acquire().await.unwrap();
@@ -454,7 +454,7 @@ async fn the_lease_is_the_shortest_of_the_members(world: &World) {
     guard.release().await.unwrap();
     let guard = multi
         .clone()
-        .with_lease(lease(15_000))
+        .lease(lease(15_000))
         .acquire()
         .await
         .unwrap();

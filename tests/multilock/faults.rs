@@ -63,7 +63,7 @@ async fn a_restart_without_data_loses_the_hold_and_recreates_nothing() {
     let Some(mut server) = server() else { return };
     let client = connect(server.url()).await;
     let lease = stanchion::Lease::new(ms(900)).unwrap();
-    let multi = together(&client).with_lease(lease);
+    let multi = together(&client).lease(lease);
     let guard = multi.acquire().await.unwrap();
     server.restart();
     let reason = soon(LONG / 3, guard.lost()).await;

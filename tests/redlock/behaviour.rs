@@ -246,7 +246,7 @@ async fn a_timeout_error_reports_the_outcome_of_each_node(world: &World) {
 async fn the_loss_of_a_majority_loses_the_hold(world: &World) {
     let nodes = nodes(world, 3);
     let (lock, others) = (redlock(&nodes).await, clients(&nodes).await);
-    let lock = lock.with_lease(kept());
+    let lock = lock.lease(kept());
     let guard = everywhere(&lock).await;
     let take = async |i: usize| {
         let single = Lock::new(&others[i], "job").unwrap();

@@ -216,7 +216,7 @@ async fn a_lost_reply_of_a_minority_leaves_nothing_behind() {
 #[tokio::test(start_paused = true)]
 async fn a_quorum_stays_held_while_a_minority_is_silent() {
     let nodes = Nodes::new(5);
-    let lock = nodes.lock("ours").await.with_lease(lease(3_000));
+    let lock = nodes.lock("ours").await.lease(lease(3_000));
     let guard = lock.acquire().await.unwrap();
     nodes.each(2, |f| f.freeze(None));
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -233,7 +233,7 @@ async fn a_quorum_stays_held_while_a_minority_is_silent() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_lost_before_another_client_gets_a_quorum() {
     let nodes = Nodes::new(3);
-    let lock = nodes.lock("ours").await.with_lease(lease(3_000));
+    let lock = nodes.lock("ours").await.lease(lease(3_000));
     let theirs = nodes.lock("theirs").await;
     let guard = lock.acquire().await.unwrap();
     nodes.each(2, |f| f.freeze(Some("ours")));
@@ -280,7 +280,7 @@ async fn the_next_client_acquires_after_a_hold_expires() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_loses_its_data_causes_no_second_holder() {
     let nodes = Nodes::new(3);
-    let lock = nodes.lock("ours").await.with_lease(lease(3_000));
+    let lock = nodes.lock("ours").await.lease(lease(3_000));
     let theirs = nodes.lock("theirs").await;
     let guard = lock.acquire().await.unwrap();
     nodes.faults(0).restart(Data::Lost);
@@ -297,7 +297,7 @@ async fn a_node_that_loses_its_data_causes_no_second_holder() {
 #[tokio::test(start_paused = true)]
 async fn the_next_renewal_notices_that_a_majority_lost_its_data() {
     let nodes = Nodes::new(3);
-    let lock = nodes.lock("ours").await.with_lease(lease(3_000));
+    let lock = nodes.lock("ours").await.lease(lease(3_000));
     let theirs = nodes.lock("theirs").await;
     let guard = lock.acquire().await.unwrap();
     nodes.each(2, |f| f.restart(Data::Lost));
@@ -389,8 +389,8 @@ async fn replies_that_arrive_after_the_lease_are_no_quorum() {
     let lock = nodes
         .lock("ours")
         .await
-        .with_lease(lease(40))
-        .with_node_timeout(Duration::from_millis(500))
+        .lease(lease(40))
+        .node_timeout(Duration::from_millis(500))
         .unwrap();
     nodes.each(2, |f| f.delay(None, Duration::from_millis(100)));
     let error = lock.try_acquire().await.unwrap_err();
@@ -421,9 +421,9 @@ async fn random_faults_on_a_minority_cause_no_overlap_and_no_orphan() {
     for seed in 0..4 {
         let nodes = Arc::new(Nodes::new(3));
         let locks = [
-            nodes.lock("one").await.with_lease(lease(2_000)),
-            nodes.lock("two").await.with_lease(lease(2_000)),
-            nodes.lock("three").await.with_lease(lease(2_000)),
+            nodes.lock("one").await.lease(lease(2_000)),
+            nodes.lock("two").await.lease(lease(2_000)),
+            nodes.lock("three").await.lease(lease(2_000)),
         ];
         let mut rng = fastrand::Rng::with_seed(seed);
         let done = Arc::new(AtomicU64::new(0));

@@ -128,7 +128,7 @@ async fn tokens_of_writers_grow(world: &World) {
         lock.read().await.unwrap().release().await.unwrap();
     }
     assert_eq!(lock.status().await.unwrap().last_token, last);
-    let unfenced = lock.with_fencing(stanchion::Fencing::Off);
+    let unfenced = lock.fencing(stanchion::Fencing::Off);
     assert_eq!(unfenced.write().await.unwrap().fencing_token(), None);
     world.at_rest().await;
 }
@@ -336,7 +336,7 @@ async fn force_release_frees_the_lock_and_old_holders_cannot_release_it(world: &
     assert!(!lock.danger().force_release().await.unwrap());
     // A forced release leaves the reader's other keys, which end with its lease.
     let lease = Lease::new(Duration::from_secs(2)).unwrap();
-    let reading = lock.clone().with_lease(lease).read().await.unwrap();
+    let reading = lock.clone().lease(lease).read().await.unwrap();
     let waiting = tokio::spawn({
         let lock = rwlock(&theirs);
         async move { lock.write().await.unwrap() }

@@ -20,7 +20,7 @@ const CHANNEL: &str = "redisson_rwlock:{prices}";
 fn rwlock(client: &Client, lease: Duration) -> RwLock {
     RwLock::new(client, "prices")
         .unwrap()
-        .with_lease(stanchion::Lease::new(lease).unwrap())
+        .lease(stanchion::Lease::new(lease).unwrap())
 }
 
 async fn rwlock_of(server: &RedisServer, lease: Duration) -> RwLock {
@@ -169,7 +169,7 @@ async fn a_writer_killed_while_it_waits_blocks_no_reader() {
     let Some(server) = server() else { return };
     let lock = rwlock_of(&server, LONG)
         .await
-        .with_preference(Preference::Writer);
+        .preference(Preference::Writer);
     let reading = lock.read().await.unwrap();
     let mut writer = worker("write", &server, 900, &[]);
     line(&mut writer, "CONNECTED");

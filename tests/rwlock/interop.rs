@@ -15,7 +15,7 @@ const CHANNEL: &str = "redisson_rwlock:{book}";
 const TTL: u64 = 1500;
 
 fn book(client: &Client) -> RwLock {
-    RwLock::new(client, "book").unwrap().with_lease(lease(LONG))
+    RwLock::new(client, "book").unwrap().lease(lease(LONG))
 }
 
 fn reading(lock: &RwLock) -> JoinHandle<Result<ReadGuard, stanchion::AcquireError>> {
@@ -307,7 +307,7 @@ async fn a_forced_release_frees_the_lock_and_wakes_the_other_side() {
         return;
     };
     let lock = book(&fleet.rust().await);
-    let hasty = lock.clone().with_lease(lease(ms(900)));
+    let hasty = lock.clone().lease(lease(ms(900)));
     let (reader, writer) = (
         fleet.java("reader", Kind::Read, "book"),
         fleet.java("writer", Kind::Write, "book"),
@@ -407,7 +407,7 @@ async fn a_dead_java_reader_does_not_outlive_our_release() {
     let reader = fleet.java("reader", Kind::Read, "book");
     let owner = fleet.java.owner(&reader.done("lock").await);
     // Our lease is not longer than Redisson's: its renewal would cut a longer one, and the lock could expire with the Java reader.
-    let ours = lock.with_lease(lease(ms(TTL))).read().await.unwrap();
+    let ours = lock.lease(lease(ms(TTL))).read().await.unwrap();
     let waiter = writing(&book(&fleet.rust().await));
     fleet.waiting(CHANNEL, 1).await;
     jvm.kill();
@@ -445,7 +445,7 @@ async fn a_java_watchdog_cuts_longer_read_leases_and_spares_shorter_ones() {
     long.release().await.unwrap();
 
     java.done("lock").await;
-    let short = lock.with_lease(lease(ms(TTL))).read().await.unwrap();
+    let short = lock.lease(lease(ms(TTL))).read().await.unwrap();
     fleet.quiet().await;
     jvm.kill();
     let killed = machine_clock();

@@ -26,7 +26,7 @@ fn rwlock(client: &Client) -> RwLock {
 }
 
 fn preferring(client: &Client) -> RwLock {
-    rwlock(client).with_preference(Preference::Writer)
+    rwlock(client).preference(Preference::Writer)
 }
 
 /// Caches every script on the server, so that a fault on the next EVALSHA hits the operation under test.

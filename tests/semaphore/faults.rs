@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 async fn seats_of(server: &RedisServer, kind: Kind, lease: Duration) -> Seats {
     let lease = stanchion::Lease::new(lease).unwrap();
-    kind.on(&connect(server.url()).await).with_lease(lease)
+    kind.on(&connect(server.url()).await).lease(lease)
 }
 
 fn acquiring(seats: &Seats, permits: u32) -> JoinHandle<Seat> {

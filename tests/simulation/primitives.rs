@@ -47,7 +47,7 @@ impl Contested {
             Primitive::Lock => Self::Lock(Lock::new(client, name)?),
             Primitive::FairLock => Self::FairLock(FairLock::new(client, name)?),
             Primitive::RwLock(preference) => {
-                Self::RwLock(RwLock::new(client, name)?.with_preference(preference))
+                Self::RwLock(RwLock::new(client, name)?.preference(preference))
             }
             Primitive::LeasedSemaphore(permits) => {
                 let semaphore = LeasedSemaphore::new(client, name)?;

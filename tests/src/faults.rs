@@ -50,7 +50,7 @@ pub async fn connect(url: impl Into<ServerUrl>) -> Client {
 pub fn lock(client: &Client, name: &str, lease: Duration) -> Lock {
     Lock::new(client, name)
         .unwrap()
-        .with_lease(Lease::new(lease).unwrap())
+        .lease(Lease::new(lease).unwrap())
 }
 
 /// Returns a lock on a new client.

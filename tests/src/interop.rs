@@ -173,7 +173,7 @@ pub fn lease(length: Duration) -> Lease {
 }
 
 pub fn lock(client: &Client, name: &str) -> Lock {
-    Lock::new(client, name).unwrap().with_lease(lease(LONG))
+    Lock::new(client, name).unwrap().lease(lease(LONG))
 }
 
 /// The channel to which both libraries publish the release of a lock.

@@ -158,10 +158,10 @@ pub async fn at_rest(world: &World, permits: i64) {
 impl Seats {
     /// Sets the lease of leased permits. Plain permits have none.
     #[must_use]
-    pub fn with_lease(self, lease: Lease) -> Self {
+    pub fn lease(self, lease: Lease) -> Self {
         match self {
             Self::Plain(plain) => Self::Plain(plain),
-            Self::Leased(leased) => Self::Leased(leased.with_lease(lease)),
+            Self::Leased(leased) => Self::Leased(leased.lease(lease)),
         }
     }
 

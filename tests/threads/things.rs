@@ -270,7 +270,7 @@ impl Thing {
         let granted: Granted = match self.what {
             What::Rw(preference) => {
                 let both = RwLock::new(&member.client, &self.place.name).unwrap();
-                let side = both.with_preference(preference).write_side();
+                let side = both.preference(preference).write_side();
                 let granted = side.try_acquire();
                 Box::pin(async move { Ok(granted.await?.map(Grip::Guard)) })
             }
@@ -325,7 +325,7 @@ impl Thing {
             What::Rw(preference) => {
                 let both = RwLock::new(client, name)
                     .unwrap()
-                    .with_preference(preference);
+                    .preference(preference);
                 if random.u8(0..4) == 0 {
                     (Need::Alone, how, general(&both.write_side()))
                 } else {
@@ -335,7 +335,7 @@ impl Thing {
             What::Leased => {
                 let semaphore = LeasedSemaphore::new(client, name)
                     .unwrap()
-                    .with_lease(member.lease());
+                    .lease(member.lease());
                 if random.u8(0..3) == 0 {
                     let permits = random.u32(2..=PERMITS);
                     let granted: Granted = if once {
@@ -385,7 +385,7 @@ impl Thing {
             What::Office => {
                 let election = Election::new(client, name)
                     .unwrap()
-                    .with_lease(member.lease());
+                    .lease(member.lease());
                 let granted: Granted = match patience {
                     Patience::Once => {
                         let granted = election.try_campaign("value");
@@ -403,7 +403,7 @@ impl Thing {
                 (Need::Alone, how, granted)
             }
             What::Job => {
-                let job = Job::new(client, name).unwrap().with_lease(member.lease());
+                let job = Job::new(client, name).unwrap().lease(member.lease());
                 let granted = job.begin();
                 let granted: Granted = Box::pin(async move {
                     Ok(match granted.await? {

@@ -196,11 +196,11 @@ async fn a_migrating_slot_fails_no_renewal_in_a_batch() {
     let first = lock(&client, "{m}1", lease).acquire().await.unwrap();
     let second = lock(&client, "{m}2", lease).acquire().await.unwrap();
     let reading = RwLock::new(&client, "{m}r").unwrap();
-    let reading = reading.with_lease(Lease::new(lease).unwrap());
+    let reading = reading.lease(Lease::new(lease).unwrap());
     let reader = reading.read().await.unwrap();
     let members = ["{m}3", "{m}4"].map(|name| lock(&client, name, lease));
     let both = MultiLock::new(members.iter().map(|lock| lock as &dyn Lockable)).unwrap();
-    let both = both.with_lease(Lease::new(lease).unwrap());
+    let both = both.lease(Lease::new(lease).unwrap());
     let both = both.acquire().await.unwrap();
 
     let migration = apart(|| cluster.migrate(slot, to));

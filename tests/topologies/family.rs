@@ -44,19 +44,19 @@ impl Family {
             lock: lock(client, &name("lock"), KEPT),
             fair: FairLock::new(client, name("fair"))
                 .unwrap()
-                .with_lease(lease),
+                .lease(lease),
             written: RwLock::new(client, name("written"))
                 .unwrap()
-                .with_lease(lease),
-            read: RwLock::new(client, name("read")).unwrap().with_lease(lease),
+                .lease(lease),
+            read: RwLock::new(client, name("read")).unwrap().lease(lease),
             semaphore: Semaphore::new(client, name("semaphore")).unwrap(),
             leased: LeasedSemaphore::new(client, name("leased"))
                 .unwrap()
-                .with_lease(lease),
+                .lease(lease),
             latch: CountDownLatch::new(client, latch).unwrap(),
             multi: MultiLock::new(members.iter().map(|lock| lock as &dyn Lockable))
                 .unwrap()
-                .with_lease(lease),
+                .lease(lease),
         }
     }
 

@@ -63,7 +63,7 @@ impl Fleet {
             let client = connect(url).await;
             let lock = lock(&client, "{orders}lock", LONG);
             let fair = FairLock::new(&client, "{orders}fair").unwrap();
-            let fair = fair.with_lease(Lease::new(LONG).unwrap());
+            let fair = fair.lease(Lease::new(LONG).unwrap());
             let plain = Semaphore::new(&client, "{orders}plain").unwrap();
             // `init` returns `false` if another client was first.
             let _ = plain.init(2).await.unwrap();

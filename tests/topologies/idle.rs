@@ -18,7 +18,7 @@ async fn a_migrating_slot_keeps_ephemeral_semaphores() {
     let leased = |name: &str, lease, n| {
         let leased = LeasedSemaphore::new(&client, name).unwrap();
         leased
-            .with_lease(Lease::new(ms(lease)).unwrap())
+            .lease(Lease::new(ms(lease)).unwrap())
             .ephemeral(2, idle(n))
     };
     let long = leased("{m}long", 1500, 1_000_000);

@@ -32,17 +32,17 @@ impl Kinds {
             lock: lock(client, &name("lock"), LONG),
             fair: FairLock::new(client, name("fair"))
                 .unwrap()
-                .with_lease(lease),
+                .lease(lease),
             rwlock: RwLock::new(client, name("rwlock"))
                 .unwrap()
-                .with_lease(lease),
+                .lease(lease),
             plain: Semaphore::new(client, name("plain")).unwrap(),
             leased: LeasedSemaphore::new(client, name("leased"))
                 .unwrap()
-                .with_lease(lease),
+                .lease(lease),
             multi: MultiLock::new(members.iter().map(|lock| lock as &dyn Lockable))
                 .unwrap()
-                .with_lease(lease),
+                .lease(lease),
         }
     }
 }
@@ -143,7 +143,7 @@ async fn a_fair_queue_restored_by_a_failover_delays_no_acquire() {
     let (a, b) = (connect(set.url()).await, connect(set.url()).await);
     let fair = |client| {
         let lease = Lease::new(LONG).unwrap();
-        FairLock::new(client, "orders").unwrap().with_lease(lease)
+        FairLock::new(client, "orders").unwrap().lease(lease)
     };
     let held = fair(&a).acquire().await.unwrap();
     let queue = || set.server(0).cli(&["LLEN", "redisson_lock_queue:{orders}"]);

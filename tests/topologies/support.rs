@@ -36,7 +36,7 @@ pub(crate) async fn connect(url: impl Into<ServerUrl>) -> Client {
 pub(crate) fn lock(client: &Client, name: &str, lease: Duration) -> Lock {
     Lock::new(client, name)
         .unwrap()
-        .with_lease(Lease::new(lease).unwrap())
+        .lease(Lease::new(lease).unwrap())
 }
 
 pub(crate) fn token(guard: &LockGuard) -> u64 {

@@ -102,7 +102,7 @@ impl CyclicBarrier {
     /// Returns the same barrier with another lease of a place: the time for which the place of a dead process still counts. Default:
     /// 15 s.
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.site.lease = lease;
         self
     }

@@ -82,17 +82,17 @@ impl Election {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_election::{Client, Election};
-    /// # let client = Client::connect("memory://election-with_fencing").await?;
+    /// # let client = Client::connect("memory://election-fencing").await?;
     /// use stanchion_election::Fencing;
     ///
-    /// let poller = Election::new(&client, "poller")?.with_fencing(Fencing::Off);
+    /// let poller = Election::new(&client, "poller")?.fencing(Fencing::Off);
     /// let term = poller.campaign("a").await?;
     /// assert_eq!(term.fencing_token(), None);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_fencing(mut self, fencing: Fencing) -> Self {
+    pub fn fencing(mut self, fencing: Fencing) -> Self {
         let name = self.name().clone();
         self.keys = Arc::new(Keys::new(&self.handle, name, fencing));
         self
@@ -105,18 +105,18 @@ impl Election {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_election::{Client, Election};
-    /// # let client = Client::connect("memory://election-with_lease").await?;
+    /// # let client = Client::connect("memory://election-lease").await?;
     /// use std::time::Duration;
     /// use stanchion_election::Lease;
     ///
-    /// let quick = Election::new(&client, "indexer")?.with_lease(Lease::new(Duration::from_secs(3))?);
+    /// let quick = Election::new(&client, "indexer")?.lease(Lease::new(Duration::from_secs(3))?);
     /// let term = quick.campaign("a").await?;
     /// assert!(term.remaining() <= Duration::from_secs(3));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }

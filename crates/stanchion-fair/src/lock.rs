@@ -125,17 +125,17 @@ impl FairLock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_fair::{Client, FairLock};
-    /// # let client = Client::connect("memory://fair-with_fencing").await?;
+    /// # let client = Client::connect("memory://fair-fencing").await?;
     /// use stanchion_fair::Fencing;
     ///
-    /// let tickets = FairLock::new(&client, "tickets")?.with_fencing(Fencing::PerName);
+    /// let tickets = FairLock::new(&client, "tickets")?.fencing(Fencing::PerName);
     /// let guard = tickets.acquire().await?; // the name has a counter of its own
     /// assert_eq!(guard.fencing_token(), tickets.status().await?.last_token);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_fencing(self, fencing: Fencing) -> Self {
+    pub fn fencing(self, fencing: Fencing) -> Self {
         let name = self.name().clone();
         Self::described(self.handle, name, fencing, self.redisson_wait, self.lease)
     }
@@ -151,19 +151,19 @@ impl FairLock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_fair::{Client, FairLock};
-    /// # let client = Client::connect("memory://fair-with_redisson_wait").await?;
+    /// # let client = Client::connect("memory://fair-redisson_wait").await?;
     /// use std::time::Duration;
     ///
     /// // Somewhere a Java service calls `tickets.tryLock(10, TimeUnit.MINUTES)`.
     /// let longest = Duration::from_secs(600);
-    /// let tickets = FairLock::new(&client, "tickets")?.with_redisson_wait(longest);
+    /// let tickets = FairLock::new(&client, "tickets")?.redisson_wait(longest);
     /// let guard = tickets.acquire().await?;
     /// assert!(guard.is_held());
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_redisson_wait(self, longest: Duration) -> Self {
+    pub fn redisson_wait(self, longest: Duration) -> Self {
         let name = self.name().clone();
         Self::described(self.handle, name, self.fencing, longest, self.lease)
     }
@@ -199,14 +199,14 @@ impl FairLock {
     /// # let lock = FairLock::new(&client, "tickets")?;
     /// # use std::time::Duration;
     /// let short = Lease::new(Duration::from_secs(5))?;
-    /// let lock = lock.with_lease(short);
+    /// let lock = lock.lease(short);
     /// let guard = lock.acquire().await?; // if this process dies, it ends after 5 s
     /// assert!(guard.remaining() <= Duration::from_secs(5));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }

@@ -105,21 +105,21 @@ impl Job {
 
     /// Returns the same job with other options for its runs: lease, renewal, longest hold, timeout of the request.
     #[must_use]
-    pub fn with_options(mut self, options: AcquireOptions) -> Self {
+    pub fn options(mut self, options: AcquireOptions) -> Self {
         self.options = options;
         self
     }
 
     /// Returns the same job with another lease: the time after which the job is free if its process dies. Default 30 s.
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.options = self.options.lease(lease);
         self
     }
 
     /// Returns the same job with tokens from another source. All users of a name must agree on it.
     #[must_use]
-    pub fn with_fencing(mut self, fencing: Fencing) -> Self {
+    pub fn fencing(mut self, fencing: Fencing) -> Self {
         self.keys = Arc::new(self.keys.with_fencing(&self.handle, fencing));
         self
     }
@@ -375,7 +375,7 @@ impl Job {
     }
 
     async fn ask(&self, tick: Option<Tick>) -> Result<Begun, AcquireError> {
-        let options = self.options()?;
+        let options = self.checked()?;
         let run = Arc::new(Run {
             keys: Arc::clone(&self.keys),
             tick,
@@ -422,7 +422,7 @@ impl Job {
     }
 
     /// Checks the options, and applies the least time.
-    fn options(&self) -> Result<AcquireOptions, AcquireError> {
+    fn checked(&self) -> Result<AcquireOptions, AcquireError> {
         let invalid = |rule| Err(self.rejected(Rejection::InvalidOption { rule }));
         let options = self.options.clone();
         if options.has_owner() {

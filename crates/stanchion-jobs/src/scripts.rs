@@ -37,7 +37,7 @@ pub(crate) struct Keys {
 impl Keys {
     pub(crate) fn new(handle: &Handle, lock: Lock, fencing: Fencing) -> Self {
         let name = lock.name().clone();
-        let lock = lock.with_fencing(fencing);
+        let lock = lock.fencing(fencing);
         Self {
             sync: lock.part().sync,
             lock,

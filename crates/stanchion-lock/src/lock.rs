@@ -90,17 +90,17 @@ impl Lock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_lock::{Client, Lock};
-    /// # let client = Client::connect("memory://lock-with_fencing").await?;
+    /// # let client = Client::connect("memory://lock-fencing").await?;
     /// use stanchion_lock::Fencing;
     ///
-    /// let cache = Lock::new(&client, "cache")?.with_fencing(Fencing::Off); // saves one key
+    /// let cache = Lock::new(&client, "cache")?.fencing(Fencing::Off); // saves one key
     /// let guard = cache.acquire().await?;
     /// assert_eq!(guard.fencing_token(), None);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_fencing(self, fencing: Fencing) -> Self {
+    pub fn fencing(self, fencing: Fencing) -> Self {
         let name = self.name().clone();
         Self::described(self.handle, name, fencing, self.lease)
     }
@@ -136,14 +136,14 @@ impl Lock {
     /// # let lock = Lock::new(&client, "orders")?;
     /// # use std::time::Duration;
     /// let short = Lease::new(Duration::from_secs(5))?;
-    /// let lock = lock.with_lease(short);
+    /// let lock = lock.lease(short);
     /// let guard = lock.acquire().await?; // if this process dies, it ends after 5 s
     /// assert!(guard.remaining() <= Duration::from_secs(5));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }

@@ -95,14 +95,14 @@ impl MultiLock {
     /// # let client = Client::connect("memory://multilock-with-lease").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
     /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
-    /// let both = both.with_lease(Lease::new(Duration::from_secs(10))?);
+    /// let both = both.lease(Lease::new(Duration::from_secs(10))?);
     /// let guard = both.acquire().await?;
     /// assert!(guard.remaining() <= Duration::from_secs(10)); // free that long after a crash
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }

@@ -70,7 +70,7 @@ pub(crate) fn parts(clients: &[&Client], name: &[u8]) -> Result<Arc<[Part]>, Inv
     clients
         .iter()
         // A token of one node means nothing to another.
-        .map(|client| Ok(Lock::new(client, name)?.with_fencing(Fencing::Off).part()))
+        .map(|client| Ok(Lock::new(client, name)?.fencing(Fencing::Off).part()))
         .collect()
 }
 

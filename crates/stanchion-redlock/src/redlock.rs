@@ -16,7 +16,7 @@ use crate::guard::RedGuard;
 use crate::nodes::{InvalidNodes, parts, twins};
 use crate::round::{Ask, Round, ask_all};
 
-/// The default of [`RedLock::with_node_timeout`].
+/// The default of [`RedLock::node_timeout`].
 const NODE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The time that the one round of a call with a zero timeout may take.
@@ -105,14 +105,14 @@ impl RedLock {
     /// #     nodes.push(Client::connect(format!("memory://redlock-with-lease-{node}")).await?);
     /// # }
     /// # let compaction = RedLock::new(&nodes, "compaction")?;
-    /// let compaction = compaction.with_lease(Lease::new(Duration::from_secs(10))?);
+    /// let compaction = compaction.lease(Lease::new(Duration::from_secs(10))?);
     /// let guard = compaction.acquire().await?;
     /// assert!(guard.remaining() <= Duration::from_secs(10)); // free that long after a crash
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }
@@ -130,7 +130,7 @@ impl RedLock {
     /// #     nodes.push(Client::connect(format!("memory://redlock-with-node-timeout-{node}")).await?);
     /// # }
     /// # let compaction = RedLock::new(&nodes, "compaction")?;
-    /// let compaction = compaction.with_node_timeout(Duration::from_millis(400))?; // far apart
+    /// let compaction = compaction.node_timeout(Duration::from_millis(400))?; // far apart
     /// let guard = compaction.acquire().await?;
     /// assert!(guard.is_held());
     /// # Ok(())
@@ -139,7 +139,7 @@ impl RedLock {
     ///
     /// # Errors
     /// [`InvalidDuration`] outside 10 ms to 1 h, the bounds of a client's timeouts.
-    pub fn with_node_timeout(mut self, node_timeout: Duration) -> Result<Self, InvalidDuration> {
+    pub fn node_timeout(mut self, node_timeout: Duration) -> Result<Self, InvalidDuration> {
         let bounds = Duration::from_millis(10)..=Duration::from_secs(3_600);
         self.node_timeout = bounded("node_timeout", node_timeout, bounds, "10ms to 1h")?;
         Ok(self)

@@ -109,17 +109,17 @@ impl RwLock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_rwlock::{Client, RwLock};
-    /// # let client = Client::connect("memory://rwlock-with_fencing").await?;
+    /// # let client = Client::connect("memory://rwlock-fencing").await?;
     /// use stanchion_rwlock::Fencing;
     ///
-    /// let cache = RwLock::new(&client, "cache")?.with_fencing(Fencing::Off); // saves one key
+    /// let cache = RwLock::new(&client, "cache")?.fencing(Fencing::Off); // saves one key
     /// let writing = cache.write().await?;
     /// assert_eq!(writing.fencing_token(), None);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_fencing(self, fencing: Fencing) -> Self {
+    pub fn fencing(self, fencing: Fencing) -> Self {
         let (name, preference) = (self.name().clone(), self.layout.preference);
         let layout = Layout::new(&self.handle, name, fencing, preference);
         Self::described(self.handle, layout, fencing, self.lease)
@@ -131,10 +131,10 @@ impl RwLock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_rwlock::{Client, RwLock};
-    /// # let client = Client::connect("memory://rwlock-with_preference").await?;
+    /// # let client = Client::connect("memory://rwlock-preference").await?;
     /// use stanchion_rwlock::Preference;
     ///
-    /// let prices = RwLock::new(&client, "prices")?.with_preference(Preference::Writer);
+    /// let prices = RwLock::new(&client, "prices")?.preference(Preference::Writer);
     /// let _reading = prices.read().await?;
     /// let _writer = tokio::spawn(prices.write()); // waits for the reader
     /// # while !prices.status().await?.readers_held_off {}
@@ -143,7 +143,7 @@ impl RwLock {
     /// # }
     /// ```
     #[must_use]
-    pub fn with_preference(self, preference: Preference) -> Self {
+    pub fn preference(self, preference: Preference) -> Self {
         let name = self.name().clone();
         let layout = Layout::new(&self.handle, name, self.fencing, preference);
         Self::described(self.handle, layout, self.fencing, self.lease)
@@ -155,19 +155,19 @@ impl RwLock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use stanchion_rwlock::{Client, RwLock};
-    /// # let client = Client::connect("memory://rwlock-with_lease").await?;
+    /// # let client = Client::connect("memory://rwlock-lease").await?;
     /// use std::time::Duration;
     /// use stanchion_rwlock::Lease;
     ///
     /// let short = Lease::new(Duration::from_secs(5))?;
-    /// let prices = RwLock::new(&client, "prices")?.with_lease(short);
+    /// let prices = RwLock::new(&client, "prices")?.lease(short);
     /// let reading = prices.read().await?; // if this process dies, writers wait for 5 s at most
     /// assert!(reading.remaining() <= Duration::from_secs(5));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }

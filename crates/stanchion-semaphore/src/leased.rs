@@ -132,14 +132,14 @@ impl LeasedSemaphore {
     /// # let client = Client::connect("memory://leasedsemaphore-with-lease").await?;
     /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
     /// # downloads.init(3).await?;
-    /// let downloads = downloads.with_lease(Lease::new(Duration::from_secs(10))?);
+    /// let downloads = downloads.lease(Lease::new(Duration::from_secs(10))?);
     /// let permit = downloads.acquire().await?;
     /// assert!(permit.remaining() <= Duration::from_secs(10)); // free that long after a crash
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }

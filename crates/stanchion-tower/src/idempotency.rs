@@ -165,7 +165,7 @@ impl<F> IdempotencyLayer<F> {
     /// Returns the same layer with another lease of the claim: the time after which a repetition runs if the process died. Default 30 s. The
     /// claim is renewed while the handler runs.
     #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: Lease) -> Self {
         self.settings.lease = lease;
         self
     }

@@ -74,7 +74,7 @@ impl Record {
             "idempotency:{}",
             digest(&[scope.as_bytes(), key.as_bytes()])
         );
-        let lock = Lock::new(client, name)?.with_lease(lease);
+        let lock = Lock::new(client, name)?.lease(lease);
         Ok(Self {
             handle: Handle::of(client),
             done: lock.name().prefixed_alone("stanchion_done"),

@@ -60,7 +60,7 @@ async fn every_metric_is_described_and_the_gauges_are_those_of_all_clients() {
     let brief = Lease::new(Duration::from_millis(300)).unwrap();
     let renewed = Lock::new(&a, "d")
         .unwrap()
-        .with_lease(brief)
+        .lease(brief)
         .acquire()
         .await;
     let waiting = tokio::spawn(ours.acquire());

@@ -401,7 +401,7 @@ async fn a_resend_after_the_loss_of_its_place_enters_no_round_of_others() {
     for way in stanchion_tests::LostReply::WAYS {
         let world = World::engine();
         let slow = double(&world.named("slow").await, 2)
-            .with_lease(stanchion::Lease::new(ms(500)).unwrap());
+            .lease(stanchion::Lease::new(ms(500)).unwrap());
         let (one, other) = (
             double(&world.client().await, 2),
             double(&world.client().await, 2),
@@ -447,7 +447,7 @@ async fn a_task_is_one_member_even_if_its_answer_is_slower_than_its_lease() {
         world.quiet().await;
         world.as_engine().faults().hold_requests("EVALSHA", 1);
         let lease = stanchion::Lease::new(ms(600)).unwrap();
-        let late = enter(&double(&slow, 2).with_lease(lease));
+        let late = enter(&double(&slow, 2).lease(lease));
         sleep(ms(650)).await;
         world.as_engine().faults().deliver();
         sleep(ms(500)).await;

@@ -254,7 +254,7 @@ async fn a_resend_after_the_loss_of_its_place_takes_a_new_place() {
     for way in LostReply::WAYS {
         let world = World::engine();
         let short = Lease::new(ms(500)).unwrap();
-        let slow = of(&world.named("slow").await, 2).with_lease(short);
+        let slow = of(&world.named("slow").await, 2).lease(short);
         let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
         let before = the_next_round_works(&world, 2).await;
         world.lose_next_reply(way);
@@ -284,7 +284,7 @@ async fn an_arrival_that_completes_a_round_after_its_first_place_was_lost_counts
         let world = engine();
         let config = world.config("slow").response_timeout(ms(1_000));
         let slow = Client::connect_with(config).await.unwrap();
-        let slow = of(&slow, 2).with_lease(Lease::new(ms(300)).unwrap());
+        let slow = of(&slow, 2).lease(Lease::new(ms(300)).unwrap());
         let other = barrier(&world, 2).await;
         let before = the_next_round_works(&world, 2).await;
         let faults = world.as_engine().faults();
@@ -319,7 +319,7 @@ async fn answered_late(world: &World, wait: Waiting) -> Waiting {
 }
 
 fn short(barrier: CyclicBarrier) -> CyclicBarrier {
-    barrier.with_lease(Lease::new(ms(600)).unwrap())
+    barrier.lease(Lease::new(ms(600)).unwrap())
 }
 
 #[tokio::test(start_paused = true)]

@@ -88,7 +88,7 @@ async fn a_polling_waiter_keeps_its_deadline(world: &World) {
 async fn a_polling_waiter_acquires_an_expired_hold(world: &World) {
     let dead = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(Lease::new(Duration::from_millis(400)).unwrap())
+        .lease(Lease::new(Duration::from_millis(400)).unwrap())
         .acquire_with(stanchion::AcquireOptions::new().renewal(stanchion::Renewal::Manual))
         .await
         .unwrap();

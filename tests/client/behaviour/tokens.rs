@@ -116,7 +116,7 @@ async fn per_name_tokens_continue_redissons_counter(world: &World) {
     let _ = world.admin(&["SET", "redisson_lock_token:{job}", "41"]);
     let lock = Lock::new(&client, "job")
         .unwrap()
-        .with_fencing(Fencing::PerName);
+        .fencing(Fencing::PerName);
     let first = lock.acquire().await.unwrap().fencing_token().unwrap().get();
     assert!(first > 41);
     let redisson: u64 = world
@@ -133,7 +133,7 @@ async fn per_name_tokens_continue_redissons_counter(world: &World) {
 async fn without_fencing_no_counter_is_touched(world: &World) {
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_fencing(Fencing::Off);
+        .fencing(Fencing::Off);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(guard.fencing_token(), None);
     let status = lock.status().await.unwrap();
@@ -147,11 +147,11 @@ const COUNTER: &str = "redisson_lock_token:{job}";
 /// Returns the errors of exclusive acquires of `job` by each primitive with tokens.
 async fn refusals(client: &Client) -> Vec<AcquireError> {
     let lock = Lock::new(client, "job").unwrap();
-    let lock = lock.with_fencing(Fencing::PerName);
+    let lock = lock.fencing(Fencing::PerName);
     let more = Lock::new(client, "more").unwrap();
     let both = MultiLock::new([&lock as &dyn Lockable, &more]).unwrap();
     let rwlock = RwLock::new(client, "job").unwrap();
-    let rwlock = rwlock.with_fencing(Fencing::PerName);
+    let rwlock = rwlock.fencing(Fencing::PerName);
     vec![
         lock.try_acquire().await.unwrap_err(),
         lock.acquire().await.unwrap_err(),
@@ -190,7 +190,7 @@ async fn an_invalid_counter_is_refused_and_left_untouched(world: &World) {
 async fn a_hand_off_with_an_invalid_counter_frees_the_lock(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
-    let lock = lock.with_fencing(Fencing::PerName);
+    let lock = lock.fencing(Fencing::PerName);
     let held = lock.acquire().await.unwrap();
     let next = lock.clone();
     let waiting = tokio::spawn(async move { next.acquire().await });
@@ -214,7 +214,7 @@ async fn a_hand_off_with_an_invalid_counter_frees_the_lock(world: &World) {
 
 async fn tokens_are_exact_up_to_the_largest_number(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
-    let lock = lock.with_fencing(Fencing::PerName);
+    let lock = lock.fencing(Fencing::PerName);
     let _ = world.admin(&["SET", COUNTER, "9007199254740989"]);
     for token in [9_007_199_254_740_990, 9_007_199_254_740_991] {
         let guard = lock.acquire().await.unwrap();

@@ -87,8 +87,8 @@ async fn a_read_write_lock_needs_no_more_rights_than_the_line_gives() {
     let rwlock = |client: &Client| {
         RwLock::new(client, "app:prices")
             .unwrap()
-            .with_lease(Lease::new(ms(600)).unwrap())
-            .with_preference(Preference::Writer)
+            .lease(Lease::new(ms(600)).unwrap())
+            .preference(Preference::Writer)
     };
     let ours = rwlock(&a);
     let (first, second) = (ours.read().await.unwrap(), ours.read().await.unwrap());
@@ -138,7 +138,7 @@ async fn a_fair_lock_needs_no_more_rights_than_the_line_gives() {
     let Some(server) = server() else { return };
     let (a, b) = users(&server).await;
     let lease = Lease::new(ms(600)).unwrap();
-    let of = |client: &Client| FairLock::new(client, "app:line").unwrap().with_lease(lease);
+    let of = |client: &Client| FairLock::new(client, "app:line").unwrap().lease(lease);
     let (first, second) = (of(&a), of(&b));
     let held = first.acquire().await.unwrap();
     let given_up = second.acquire_timeout(ms(20)).await;
@@ -182,7 +182,7 @@ async fn semaphores_need_no_more_rights_than_the_line_gives() {
     let of = |client: &Client| {
         LeasedSemaphore::new(client, "app:leased")
             .unwrap()
-            .with_lease(lease)
+            .lease(lease)
     };
     let (leased, theirs) = (of(&a), of(&b));
     assert!(leased.init(2).await.unwrap());
@@ -227,7 +227,7 @@ async fn ephemeral_semaphores_need_no_more_rights_than_the_line_gives() {
 fn leased(client: &Client) -> LeasedSemaphore {
     LeasedSemaphore::new(client, "app:leased")
         .unwrap()
-        .with_lease(Lease::new(ms(600)).unwrap())
+        .lease(Lease::new(ms(600)).unwrap())
         .ephemeral(2, IdleExpiry::after(ms(3_600_000)).unwrap())
 }
 
@@ -250,11 +250,11 @@ async fn a_semaphore_whose_ttl_cannot_be_set_gives_no_permits() {
     let plain = Semaphore::new(&a, "app:plain").unwrap();
     let plain = plain.ephemeral(2, IdleExpiry::after(ms(3_600_000)).unwrap());
     assert!(plain.init(2).await.unwrap());
-    let leased = leased(&a).with_lease(Lease::new(ms(10_000)).unwrap());
+    let leased = leased(&a).lease(Lease::new(ms(10_000)).unwrap());
     let held = leased.acquire().await.unwrap();
     held.renew().await.unwrap();
     set(&["-pexpire"]);
-    let longer = leased.clone().with_lease(Lease::default());
+    let longer = leased.clone().lease(Lease::default());
     for refused in [plain.acquire().await.err(), longer.acquire().await.err()] {
         assert!(
             matches!(refused, Some(AcquireError::Rejected { .. })),

@@ -261,7 +261,7 @@ async fn fenced_locks_have_the_same_counter() {
         theirs.retain(|key| key != name);
         java.done("unlock").await;
         fleet.server.flush();
-        let lock = lock(&client, name).with_fencing(stanchion::Fencing::PerName);
+        let lock = lock(&client, name).fencing(stanchion::Fencing::PerName);
         let guard = lock.acquire().await.unwrap();
         let mut ours = fleet.server.keys();
         ours.retain(|key| key != name);

@@ -20,7 +20,7 @@ async fn a_restart_that_keeps_the_data_keeps_holds_and_waiters() {
     let (ours, theirs) = (world.client().await, world.client().await);
     let guard = Lock::new(&ours, "job")
         .unwrap()
-        .with_lease(Lease::new(Duration::from_secs(3)).unwrap())
+        .lease(Lease::new(Duration::from_secs(3)).unwrap())
         .acquire()
         .await
         .unwrap();
@@ -80,7 +80,7 @@ async fn the_next_renewal_notices_a_restart_without_data() {
     let client = world.client().await;
     let lock = Lock::new(&client, "job")
         .unwrap()
-        .with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+        .lease(Lease::new(Duration::from_secs(3)).unwrap());
     let guard = lock.acquire().await.unwrap();
     world.as_engine().faults().restart(Data::Lost);
     assert_eq!(guard.lost().await, LostReason::Gone);

@@ -124,7 +124,7 @@ async fn shutdown_reports_a_hold_with_a_renewal_in_flight_and_marks_it_lost() {
     let world = World::engine();
     let client = world.client().await;
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
-    let lock = Lock::new(&client, "job").unwrap().with_lease(lease);
+    let lock = Lock::new(&client, "job").unwrap().lease(lease);
     let guard = lock.acquire().await.unwrap();
     tokio::time::sleep(ms(900)).await;
     world.as_engine().faults().freeze(None);
@@ -245,7 +245,7 @@ async fn shutdown_reports_a_lost_hold_that_is_still_on_the_server() {
             .max_hold(Duration::from_millis(500))
             .rest_after_crash(Duration::from_secs(3));
         let lease = Lease::new(Duration::from_secs(2)).unwrap();
-        let lock = Lock::new(&client, "job").unwrap().with_lease(lease);
+        let lock = Lock::new(&client, "job").unwrap().lease(lease);
         let guard = lock.acquire_with(options).await.unwrap();
         assert_eq!(guard.lost().await, LostReason::MaxHold);
         let guard = lives.then_some(guard);

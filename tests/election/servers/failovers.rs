@@ -17,7 +17,7 @@ const KEPT: Duration = Duration::from_secs(12);
 async fn connect(set: &SentinelSet) -> (Client, Election) {
     let config = ClientConfig::new(set.url()).response_timeout(Duration::from_millis(500));
     let client = Client::connect_with(config).await.unwrap();
-    let election = election(&client).with_lease(Lease::new(KEPT).unwrap());
+    let election = election(&client).lease(Lease::new(KEPT).unwrap());
     (client, election)
 }
 

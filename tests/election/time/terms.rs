@@ -490,7 +490,7 @@ async fn names_in_braces_are_separate_elections_and_any_bytes_work() {
 async fn without_fencing_a_term_has_no_token() {
     let world = World::engine();
     let client = world.client().await;
-    let without = election(&client).with_fencing(Fencing::Off);
+    let without = election(&client).fencing(Fencing::Off);
     let term = without.campaign("v").await.unwrap();
     assert_eq!(term.fencing_token(), None);
     assert_eq!(without.leader().await.unwrap().unwrap().token, None);

@@ -225,7 +225,7 @@ fn is_counter_error(rejection: &Rejection) -> bool {
 
 async fn an_invalid_fencing_counter_is_refused_and_left_untouched(world: &World) {
     let client = world.client().await;
-    let lock = fair(&client).with_fencing(Fencing::PerName);
+    let lock = fair(&client).fencing(Fencing::PerName);
     let fence = "redisson_lock_token:{job}";
     for value in INVALID {
         let _ = world.admin(&["SET", fence, value]);
@@ -250,7 +250,7 @@ async fn an_invalid_fencing_counter_is_refused_and_left_untouched(world: &World)
 
 async fn a_counter_that_becomes_invalid_fails_the_waiters_and_blocks_none(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let per_name = |client| fair(client).with_fencing(Fencing::PerName);
+    let per_name = |client| fair(client).fencing(Fencing::PerName);
     let fence = "redisson_lock_token:{job}";
     for value in INVALID {
         let held = per_name(&ours).acquire().await.unwrap();

@@ -33,7 +33,7 @@ async fn waiting_processes_rarely_send_requests() {
     ] {
         let (world, ours, _theirs) = warm().await;
         let lease = Lease::new(Duration::from_secs(600)).unwrap();
-        let held = fair(&ours).with_lease(lease).acquire().await.unwrap();
+        let held = fair(&ours).lease(lease).acquire().await.unwrap();
         let (mut clients, mut queue) = (Vec::new(), Vec::new());
         for i in 0..count {
             let name = format!("waiter{i}");

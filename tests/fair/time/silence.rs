@@ -152,7 +152,7 @@ async fn a_releasing_client_removes_silent_waiters_when_no_other_client_waits() 
 async fn the_next_waiter_acquires_when_the_lease_of_a_silent_holder_ends() {
     let (world, _ours, theirs) = warm().await;
     let silent = client(&world, "silent").await;
-    let lock = fair(&silent).with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = fair(&silent).lease(Lease::new(Duration::from_secs(3)).unwrap());
     let held = lock.acquire().await.unwrap();
     let next = waiting(&world, &fair(&theirs)).await;
     world.as_engine().faults().freeze(Some("silent"));
@@ -226,7 +226,7 @@ async fn queue_of_eight(
 ) -> (Vec<Client>, FairLockGuard, Vec<JoinHandle<FairLockGuard>>) {
     let mut clients = vec![seeded(world, "holder", 99).await];
     let lease = Lease::new(Duration::from_secs(120)).unwrap();
-    let held = fair(&clients[0]).with_lease(lease).acquire().await.unwrap();
+    let held = fair(&clients[0]).lease(lease).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for i in 0..8 {
         let client = seeded(world, &format!("waiter{i}"), i).await;

@@ -194,7 +194,7 @@ async fn a_waiter_without_fencing_mints_no_token() {
     let held = fair(&ours).acquire().await.unwrap();
     let minted = held.fencing_token();
     let before = world.scripts_run();
-    let next = about_to_request(fair(&ours).with_fencing(Fencing::Off)).await;
+    let next = about_to_request(fair(&ours).fencing(Fencing::Off)).await;
     held.release().await.unwrap();
     let guard = next.await.unwrap();
     // P2: the waiter sent its own request, because the script of the holder would have minted a token for it.

@@ -80,7 +80,7 @@ async fn chaos(seed: u64) -> u32 {
     let mut fleet = Vec::new();
     for client in &world.fleet(MACHINES).await {
         let job = nightly(client)
-            .with_lease(Lease::new(seconds(2)).unwrap())
+            .lease(Lease::new(seconds(2)).unwrap())
             .at_least(least);
         let rng = fastrand::Rng::with_seed(rng.u64(..));
         fleet.push(tokio::spawn(machine(job, first, Arc::clone(&log), rng)));

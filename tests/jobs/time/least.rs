@@ -125,7 +125,7 @@ async fn the_rest_ends_exactly_after_the_least_time() {
         let world = World::engine();
         let client = world.client().await;
         let lease = Lease::new(seconds(lease)).unwrap();
-        let job = nightly(&client).with_lease(lease).at_least(seconds(10));
+        let job = nightly(&client).lease(lease).at_least(seconds(10));
         let began = tokio::time::Instant::now();
         let work = async || tokio::time::sleep(seconds(worked)).await;
         assert_eq!(job.run(|_| work()).await.unwrap(), Outcome::Done(()));
@@ -219,7 +219,7 @@ async fn an_invalid_option_is_rejected_with_its_value_and_rule() {
             "at_least 1month",
         ),
         (nightly(&client).max_run(ms(1)), "max_hold 1ms"),
-        (nightly(&client).with_options(owner), "an owner of its own"),
+        (nightly(&client).options(owner), "an owner of its own"),
     ] {
         let error = job.begin().await.unwrap_err().to_string();
         assert!(error.contains(rule), "{error}");

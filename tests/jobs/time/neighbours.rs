@@ -140,8 +140,8 @@ on_both! {
         };
         let job = nightly(&client);
         assert!(token(&job).await < token(&job).await, "P2");
-        assert_eq!(token(&job.clone().with_fencing(Fencing::Off)).await, None);
-        let own = job.with_fencing(Fencing::PerName);
+        assert_eq!(token(&job.clone().fencing(Fencing::Off)).await, None);
+        let own = job.fencing(Fencing::PerName);
         let last = token(&own).await.unwrap();
         assert_eq!(world.admin(&["GET", "redisson_lock_token:{nightly}"]), last.to_string());
     }

@@ -34,7 +34,7 @@ async fn manual(lock: &Lock, lease: Lease) -> LockGuard {
 
 async fn the_watchdog_keeps_a_hold_beyond_its_lease(world: &World) {
     let client = world.client().await;
-    let lock = Lock::new(&client, "job").unwrap().with_lease(kept());
+    let lock = Lock::new(&client, "job").unwrap().lease(kept());
     let guard = lock.acquire().await.unwrap();
     let third_end = guard.valid_until() + 2 * kept().length();
     stanchion_testkit::eventually("the hold is renewed beyond two leases", || {
@@ -94,7 +94,7 @@ async fn a_manual_renewal_extends_a_hold(world: &World) {
 async fn a_deleted_hold_is_lost_as_gone_at_the_next_renewal(world: &World) {
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(kept());
+        .lease(kept());
     let guard = lock.acquire().await.unwrap();
     let _ = world.admin(&["DEL", "job"]);
     assert_eq!(guard.lost().await, LostReason::Gone);
@@ -105,7 +105,7 @@ async fn a_deleted_hold_is_lost_as_gone_at_the_next_renewal(world: &World) {
 async fn a_hold_taken_over_is_never_renewed_by_its_old_owner(world: &World) {
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(kept());
+        .lease(kept());
     let guard = lock.acquire().await.unwrap();
     let _ = world.admin(&["DEL", "job"]);
     let _ = world.admin(&["HSET", "job", "someone:1", "1"]);
@@ -173,7 +173,7 @@ async fn renewal_and_reentry_never_shorten_a_lease(world: &World) {
 
 async fn a_hold_that_is_left_ends_with_its_first_lease(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let lock = Lock::new(&ours, "job").unwrap().with_lease(short());
+    let lock = Lock::new(&ours, "job").unwrap().lease(short());
     let first = Duration::from_millis(2000);
     let options = AcquireOptions::new().first_lease(Lease::new(first).unwrap());
     let began = ours.now();
@@ -193,7 +193,7 @@ async fn a_hold_that_is_left_ends_with_its_first_lease(world: &World) {
 async fn a_first_lease_does_not_end_the_renewals(world: &World) {
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(kept());
+        .lease(kept());
     let first = Duration::from_millis(2500);
     let options = AcquireOptions::new().first_lease(Lease::new(first).unwrap());
     let guard = lock.acquire_with(options).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_hundred_holds_are_renewed_in_few_scripts(world: &World) {
     for i in 0..100 {
         let lock = Lock::new(&client, format!("job-{i}"))
             .unwrap()
-            .with_lease(kept());
+            .lease(kept());
         guards.push(lock.acquire().await.unwrap());
     }
     let ends: Vec<_> = guards.iter().map(LockGuard::valid_until).collect();

@@ -81,7 +81,7 @@ async fn reclaim_and_delete_notify_the_holders_of_permits(world: &World) {
     let (holder, other) = (world.client().await, world.client().await);
     let permits = LeasedSemaphore::new(&holder, "permits")
         .unwrap()
-        .with_lease(stanchion_tests::kept());
+        .lease(stanchion_tests::kept());
     permits.init(3).await.unwrap();
     // The id of a permit does not name its client. Therefore all holders subscribe, from their first renewal on.
     let held = permits.acquire().await.unwrap();

@@ -19,7 +19,7 @@ async fn a_lock_is_redissons_hash(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job")
         .unwrap()
-        .with_lease(Lease::new(Duration::from_secs(20)).unwrap());
+        .lease(Lease::new(Duration::from_secs(20)).unwrap());
     let guard = lock.acquire().await.unwrap();
     assert_eq!(world.admin(&["TYPE", "job"]), "hash");
     assert_eq!(world.admin(&["HLEN", "job"]), "1");

@@ -71,7 +71,7 @@ async fn a_java_clock_that_is_ahead_reclaims_our_permit_and_the_loss_is_detected
         return;
     };
     let ours = LeasedSemaphore::new(&fleet.rust().await, "seats").unwrap();
-    let ours = ours.with_lease(lease(ms(1500)));
+    let ours = ours.lease(lease(ms(1500)));
     assert!(ours.init(1).await.unwrap());
     let permit = ours.acquire().await.unwrap();
     let java = fleet.java("java", Kind::Leased, "seats");

@@ -59,7 +59,7 @@ async fn each_side_waits_for_as_long_as_the_others_watchdog_renews() {
     java.done("lock").await;
     let client = fleet.rust().await;
     let guard = lock(&client, "ours")
-        .with_lease(lease(ms(1800)))
+        .lease(lease(ms(1800)))
         .acquire()
         .await
         .unwrap();
@@ -104,7 +104,7 @@ async fn a_watchdog_renews_only_what_is_still_held() {
     let java = fleet.java.actor("java");
     let mut guards = Vec::new();
     for i in 0..LOCKS {
-        let lock = lock(&client, &format!("lock-{i}")).with_lease(lease(ms(900)));
+        let lock = lock(&client, &format!("lock-{i}")).lease(lease(ms(900)));
         guards.push(lock.acquire().await.unwrap());
     }
     for i in (0..LOCKS).step_by(3) {

@@ -10,7 +10,7 @@ fn token(guard: &LockGuard) -> i64 {
 }
 
 async fn fenced(fleet: &Fleet) -> (Lock, Object) {
-    let lock = lock(&fleet.rust().await, "orders").with_fencing(Fencing::PerName);
+    let lock = lock(&fleet.rust().await, "orders").fencing(Fencing::PerName);
     (lock, fleet.java("java", Kind::Fenced, "orders"))
 }
 

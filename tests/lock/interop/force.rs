@@ -27,7 +27,7 @@ async fn our_guard_is_lost_when_java_forces_the_lock() {
         return;
     };
     let lock = lock(&fleet.rust().await, "orders");
-    let holder = lock.clone().with_lease(lease(ms(900)));
+    let holder = lock.clone().lease(lease(ms(900)));
     let guard = holder.acquire().await.unwrap();
     // The message must wake a waiter in another process of this library.
     let waiter = acquiring(&self::lock(&fleet.rust().await, "orders"));

@@ -180,10 +180,10 @@ async fn a_call_behind_another_of_its_owner_keeps_its_deadline() {
         let client = world.client().await;
         let lock = RwLock::new(&client, "job")
             .unwrap()
-            .with_lease(seconds(3600));
+            .lease(seconds(3600));
         let plain = Lock::new(&client, "plain")
             .unwrap()
-            .with_lease(seconds(3600));
+            .lease(seconds(3600));
         let (write, guard) = (lock.write().await.unwrap(), plain.acquire().await.unwrap());
         world.as_engine().faults().freeze(None);
         let (first, second) = tokio::join!(guard.renew(), write.renew());
@@ -230,8 +230,8 @@ async fn a_hand_off_mints_a_token_if_the_successor_wants_one() {
     let world = World::engine();
     let client = world.client().await;
     let with = Lock::new(&client, "job").unwrap();
-    let without = with.clone().with_fencing(Fencing::Off);
-    let named = with.clone().with_fencing(Fencing::PerName);
+    let without = with.clone().fencing(Fencing::Off);
+    let named = with.clone().fencing(Fencing::PerName);
     let mut guard = without.acquire().await.unwrap();
     assert_eq!(guard.fencing_token(), None);
     let mut last = None;
@@ -284,7 +284,7 @@ async fn an_unpolled_re_entry_delays_no_call_and_keeps_no_hold() {
         );
         let owner = first.owner();
         let [here, there, theirs] = [&first, &second, &third]
-            .map(|client| Lock::new(client, "job").unwrap().with_lease(seconds(6)));
+            .map(|client| Lock::new(client, "job").unwrap().lease(seconds(6)));
         let options = || AcquireOptions::new().owner(&owner);
         let outer = here.acquire_with(options()).await.unwrap();
         let mut parked = Box::pin(there.acquire_with(options()));

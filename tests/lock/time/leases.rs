@@ -36,7 +36,7 @@ async fn is_held_turns_false_by_the_clock_alone() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(seconds(3));
+        .lease(seconds(3));
     let guard = lock.acquire().await.unwrap();
     world.as_engine().faults().freeze(None);
     // Time jumps, and no timer of the library runs between these two lines: `is_held` must read the clock.
@@ -52,7 +52,7 @@ async fn a_hold_is_renewed_every_third_of_its_lease_until_the_release() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(seconds(3));
+        .lease(seconds(3));
     let guard = lock.acquire().await.unwrap();
     // Caches the script on the server, so that each renewal is one command.
     guard.renew().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_hold_survives_an_outage_shorter_than_its_lease() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(seconds(6));
+        .lease(seconds(6));
     let guard = lock.acquire().await.unwrap();
     let mut lost = Box::pin(guard.lost());
     for _ in 0..10 {
@@ -90,7 +90,7 @@ async fn a_hold_is_lost_before_another_client_gets_the_lock() {
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let guard = Lock::new(&ours, "job")
         .unwrap()
-        .with_lease(seconds(3))
+        .lease(seconds(3))
         .acquire()
         .await
         .unwrap();
@@ -310,7 +310,7 @@ async fn replies_to_other_requests_do_not_extend_a_deadline() {
     let client = Client::connect_with(config).await.unwrap();
     let hold = async |name| {
         let lock = Lock::new(&client, name).unwrap();
-        lock.with_lease(seconds(600)).acquire().await.unwrap()
+        lock.lease(seconds(600)).acquire().await.unwrap()
     };
     let (renewed, released) = (hold("renewed").await, hold("released").await);
     // The delay of the replies grows more slowly than time passes, so the connection is never silent.

@@ -114,7 +114,7 @@ async fn a_loss_during_a_renewal_wakes_the_next_waiter() {
             let config = world.config("client").wake(wake);
             let client = Client::connect_with(config).await.unwrap();
             let lock = Lock::new(&client, "job").unwrap();
-            let lock = lock.with_lease(Lease::new(ms(900)).unwrap());
+            let lock = lock.lease(Lease::new(ms(900)).unwrap());
             let guard = lock.acquire().await.unwrap();
             guard.renew().await.unwrap();
             let next = lock.clone();
@@ -178,7 +178,7 @@ async fn a_hold_handed_to_an_unpolled_future_is_passed_on_after_one_lease() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = Lock::new(&ours, "job").unwrap();
-    let lock = lock.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = lock.lease(Lease::new(Duration::from_secs(3)).unwrap());
     let held = lock.acquire().await.unwrap();
     let mut left = pin!(lock.acquire());
     left_waiting!(left, ours);
@@ -208,7 +208,7 @@ async fn a_hold_is_renewed_from_the_time_its_future_is_polled() {
     let world = World::engine();
     let ours = world.client().await;
     let lock = Lock::new(&ours, "job").unwrap();
-    let lock = lock.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = lock.lease(Lease::new(Duration::from_secs(3)).unwrap());
     let held = lock.acquire().await.unwrap();
     let mut left = pin!(lock.acquire());
     left_waiting!(left, ours);
@@ -224,7 +224,7 @@ async fn a_grant_to_an_unpolled_future_is_passed_on_after_one_lease() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
-    let lock = FairLock::new(&ours, "job").unwrap().with_lease(lease);
+    let lock = FairLock::new(&ours, "job").unwrap().lease(lease);
     let held = lock.acquire().await.unwrap();
     let mut left = pin!(lock.acquire());
     left_waiting!(left, ours);

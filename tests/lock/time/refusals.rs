@@ -21,7 +21,7 @@ async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
     let client = world.client().await;
     let lock = Lock::new(&client, "job")
         .unwrap()
-        .with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+        .lease(Lease::new(Duration::from_secs(3)).unwrap());
     let guard = lock.acquire().await.unwrap();
     let keys = world.admin(&["DBSIZE"]);
     world.as_engine().faults().out_of_memory(Switch::On);
@@ -111,7 +111,7 @@ async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
     let client = world.client().await;
     let lock = Lock::new(&client, "job")
         .unwrap()
-        .with_fencing(stanchion::Fencing::PerName);
+        .fencing(stanchion::Fencing::PerName);
     let _ = world.admin(&["RPUSH", "redisson_lock_token:{job}", "x"]);
     assert!(matches!(
         rejection(lock.acquire().await.unwrap_err()),

@@ -155,7 +155,7 @@ async fn queued_elsewhere(
     let other = world.client().await;
     let elsewhere = multi(&other, &["b"]).acquire().await.unwrap();
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
-    let both = multi(client, &["a", "b"]).with_lease(lease);
+    let both = multi(client, &["a", "b"]).lease(lease);
     waits(both.clone()).await;
     // No process gets a message about this.
     let _ = world.admin(&["DEL", "b", "stanchion_line:{b}", "stanchion_wake:{b}"]);
@@ -296,7 +296,7 @@ async fn locks_handed_to_an_unpolled_future_are_passed_on_after_one_lease() {
         let world = World::engine();
         let client = warm(&world).await;
         let lease = Lease::new(Duration::from_secs(3)).unwrap();
-        let both = multi(&client, &["a", "b"]).with_lease(lease);
+        let both = multi(&client, &["a", "b"]).lease(lease);
         let mut left = None;
         // Polls the future until it waits, and then leaves it unpolled.
         let mut waits = async |both: MultiLock| {

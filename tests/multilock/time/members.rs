@@ -47,7 +47,7 @@ async fn a_guard_with_a_lost_member_frees_the_others_at_its_end() {
 async fn a_member_without_fencing_has_no_token() {
     let world = World::engine();
     let client = world.client().await;
-    let unfenced = lock(&client, "b").with_fencing(Fencing::Off);
+    let unfenced = lock(&client, "b").fencing(Fencing::Off);
     let guard = multi(&[lock(&client, "a"), unfenced.clone(), lock(&client, "c")])
         .acquire()
         .await

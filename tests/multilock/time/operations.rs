@@ -254,7 +254,7 @@ async fn at_maxmemory_a_multi_lock_can_be_renewed_and_released_but_not_acquired(
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
         let lease = Lease::new(Duration::from_secs(3)).unwrap();
-        let multi = three(way, &ours, &theirs).with_lease(lease);
+        let multi = three(way, &ours, &theirs).lease(lease);
         let guard = multi.acquire().await.unwrap();
         let faults = world.as_engine().faults();
         faults.out_of_memory(Switch::On);
@@ -305,7 +305,7 @@ async fn a_multi_lock_is_lost_in_time_when_its_server_falls_silent() {
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
         let lease = Lease::new(Duration::from_secs(3)).unwrap();
-        let multi = three(way, &ours, &theirs).with_lease(lease);
+        let multi = three(way, &ours, &theirs).lease(lease);
         let guard = multi.acquire().await.unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(guard.is_held(), "the watchdog renews every member");

@@ -55,7 +55,7 @@ async fn a_downgrade_wakes_readers_of_every_process(world: &World) {
 
 async fn a_downgraded_hold_is_a_read_hold_like_any_other(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(kept());
+    let lock = rwlock(&client).lease(kept());
     let writing = lock.write().await.unwrap();
     let lease_end = writing.valid_until();
     let reading = writing.downgrade().await.unwrap();

@@ -35,7 +35,7 @@ fn unrenewed(lease: Lease) -> AcquireOptions {
 
 async fn the_watchdog_keeps_both_sides_beyond_their_leases(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(kept());
+    let lock = rwlock(&client).lease(kept());
     let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
     let end = second.valid_until() + kept().length();
     eventually("both holds are renewed", || {
@@ -56,7 +56,7 @@ async fn the_watchdog_keeps_both_sides_beyond_their_leases(world: &World) {
 async fn the_release_of_a_nested_read_does_not_stop_the_renewal_of_the_writer(world: &World) {
     // In Redisson the release of a nested read stops the renewal of the write lock.
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(kept());
+    let lock = rwlock(&client).lease(kept());
     let writing = lock.write().await.unwrap();
     let options = AcquireOptions::new().owner(writing.owner());
     let reading = lock.read_with(options).await.unwrap();
@@ -133,7 +133,7 @@ async fn expired_readers_are_removed_while_others_read(world: &World) {
 
 async fn a_reader_whose_field_was_deleted_is_lost_at_its_renewal(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let reading = rwlock(&ours).with_lease(kept()).read().await.unwrap();
+    let reading = rwlock(&ours).lease(kept()).read().await.unwrap();
     let other = rwlock(&theirs).read().await.unwrap();
     let owner = reading.owner().to_string();
     let _ = world.admin(&["HDEL", "job", &owner]);
@@ -189,7 +189,7 @@ async fn other_readers_never_shorten_a_readers_lease(world: &World) {
 
 async fn hundreds_of_readers_are_renewed_in_few_scripts(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = rwlock(&client).lease(Lease::new(Duration::from_secs(3)).unwrap());
     let mut readers = Vec::new();
     for _ in 0..300 {
         readers.push(lock.read().await.unwrap());

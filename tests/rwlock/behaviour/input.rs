@@ -87,7 +87,7 @@ async fn a_foreign_key_is_left_untouched(world: &World) {
         stanchion::rwlock::Preference::Redisson,
         stanchion::rwlock::Preference::Writer,
     ] {
-        let lock = rwlock(&client).with_preference(preference);
+        let lock = rwlock(&client).preference(preference);
         let _ = world.admin(&["SET", "job", "precious"]);
         assert_all_refuse(&lock).await;
         assert_eq!(world.admin(&["GET", "job"]), "precious");
@@ -158,7 +158,7 @@ async fn odd_names_work_and_leave_nothing(world: &World) {
     for name in odd {
         let lock = RwLock::new(&client, name)
             .unwrap()
-            .with_preference(stanchion::rwlock::Preference::Writer);
+            .preference(stanchion::rwlock::Preference::Writer);
         let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
         first.reenter().await.unwrap().release().await.unwrap();
         assert!(lock.try_write().await.unwrap().is_none());
@@ -174,7 +174,7 @@ async fn odd_names_work_and_leave_nothing(world: &World) {
 
 async fn re_entry_can_be_refused(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(Lease::default());
+    let lock = rwlock(&client).lease(Lease::default());
     let owner = client.owner();
     let options = || {
         AcquireOptions::new()

@@ -154,7 +154,7 @@ fn hold_key(owner: &str, index: u32) -> String {
 
 async fn a_reader_is_redissons_hash_and_one_timeout_key(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let lock = rwlock(&client).lease(Lease::new(Duration::from_secs(20)).unwrap());
     let reading = lock.read().await.unwrap();
     let owner = reading.owner().to_string();
     assert!(owner.starts_with(&format!("{}:", client.id())));
@@ -180,7 +180,7 @@ async fn a_reader_is_redissons_hash_and_one_timeout_key(world: &World) {
 
 async fn a_writer_is_redissons_hash(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let lock = rwlock(&client).lease(Lease::new(Duration::from_secs(20)).unwrap());
     let writing = lock.write().await.unwrap();
     let field = format!("{}:write", writing.owner());
     let again = writing.reenter().await.unwrap();
@@ -229,7 +229,7 @@ async fn our_reader_survives_the_release_of_a_java_reader(world: &World) {
     let client = world.client().await;
     let java = Java::new(world);
     assert_eq!(java.read(30_000), "granted");
-    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(12)).unwrap());
+    let lock = rwlock(&client).lease(Lease::new(Duration::from_secs(12)).unwrap());
     let reading = lock.read().await.unwrap();
     let again = reading.reenter().await.unwrap();
     // Without our timeout key Redisson's release would delete the lock.
@@ -244,7 +244,7 @@ async fn our_reader_survives_the_release_of_a_java_reader(world: &World) {
 async fn a_java_reader_survives_the_release_of_ours(world: &World) {
     let client = world.client().await;
     let java = Java::new(world);
-    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(60)).unwrap());
+    let lock = rwlock(&client).lease(Lease::new(Duration::from_secs(60)).unwrap());
     let reading = lock.read().await.unwrap();
     assert_eq!(java.read(20_000), "granted");
     assert_left(world, "job", 59_000..=60_000);

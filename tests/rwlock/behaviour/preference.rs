@@ -29,7 +29,7 @@ suite! {
 }
 
 fn preferring(client: &Client) -> RwLock {
-    rwlock(client).with_preference(Preference::Writer)
+    rwlock(client).preference(Preference::Writer)
 }
 
 /// Waits until `count` processes are queued, and subscribed: the queue passes a process that receives no messages yet.
@@ -241,7 +241,7 @@ async fn a_writer_with_preference_acquires_despite_a_stream_of_readers(world: &W
         let (reads, mut tasks) = (Arc::new(AtomicU32::new(0)), Vec::new());
         for _ in 0..3 {
             // Each reader is in a separate process, so that no local queue orders them. Their holds overlap.
-            let lock = rwlock(&world.client().await).with_preference(preference);
+            let lock = rwlock(&world.client().await).preference(preference);
             let (done, reads) = (Arc::clone(&done), Arc::clone(&reads));
             tasks.push(tokio::spawn(async move {
                 let mut held = Vec::new();
@@ -265,7 +265,7 @@ async fn a_writer_with_preference_acquires_despite_a_stream_of_readers(world: &W
             }));
         }
         stanchion_testkit::eventually("the readers read", || reads.load(SeqCst) > 12).await;
-        let lock = rwlock(&writer_client).with_preference(preference);
+        let lock = rwlock(&writer_client).preference(preference);
         let patience = Duration::from_millis(1500);
         let got_in = lock.write_timeout(patience).await;
         assert_eq!(

@@ -30,7 +30,7 @@ async fn calm_client(world: &World) -> Client {
 }
 
 fn calm(client: &Client) -> RwLock {
-    rwlock(client).with_lease(Lease::new(Duration::from_secs(900)).unwrap())
+    rwlock(client).lease(Lease::new(Duration::from_secs(900)).unwrap())
 }
 
 async fn waiting(client: &Client, n: usize) {

@@ -19,7 +19,7 @@ enum Side {
 }
 
 async fn acquire(client: &Client, side: Side, preference: Preference) {
-    let lock = rwlock(client).with_preference(preference);
+    let lock = rwlock(client).preference(preference);
     match side {
         Side::Read => drop(lock.read().await.unwrap()),
         Side::Write => drop(lock.write().await.unwrap()),
@@ -81,7 +81,7 @@ async fn passes_its_wake_up_on(doomed: Side, held: Side, survivor: Side, prefere
     let polls = for_each_await_point(async |polls| {
         let case =
             format!("{doomed:?} of {held:?} for {survivor:?}, {preference:?}, {polls} polls");
-        let lock = rwlock(&other).with_preference(preference);
+        let lock = rwlock(&other).preference(preference);
         let (reading, writing) = match held {
             Side::Read => (Some(lock.read().await.unwrap()), None),
             Side::Write => (None, Some(lock.write().await.unwrap())),
@@ -263,7 +263,7 @@ async fn random_cancellations_among_a_hundred_waiters_starve_no_waiter() {
     for round in 0..20 {
         let mut tasks = Vec::new();
         for i in 0..100 {
-            let lock = rwlock(&clients[i % 2]).with_preference(if round % 2 == 0 {
+            let lock = rwlock(&clients[i % 2]).preference(if round % 2 == 0 {
                 Preference::Redisson
             } else {
                 Preference::Writer

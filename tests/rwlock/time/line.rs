@@ -52,7 +52,7 @@ fn work(
     let mut tasks = JoinSet::new();
     for (n, client) in clients.iter().enumerate() {
         let (lock, tally) = (
-            rwlock(client).with_preference(preference),
+            rwlock(client).preference(preference),
             Arc::clone(tally),
         );
         let side = side(n);
@@ -276,7 +276,7 @@ async fn the_lock_is_granted_in_order_of_arrival() {
 async fn a_reader_that_came_before_a_writer_is_served_before_it() {
     for preference in [Preference::Redisson, Preference::Writer] {
         let world = World::engine();
-        let of = |client: &Client| rwlock(client).with_preference(preference);
+        let of = |client: &Client| rwlock(client).preference(preference);
         let holder = world.named("holder").await;
         let guard = of(&holder).write().await.unwrap();
         let clients = world.fleet(2).await;
@@ -495,7 +495,7 @@ async fn the_queue_entry_of_a_process_is_that_of_its_first_waiter() {
 async fn readers_acquire_after_a_forced_release_and_a_writer() {
     let world = World::engine();
     let clients = world.fleet(3).await;
-    let prefers_writers = |client| rwlock(client).with_preference(Preference::Writer);
+    let prefers_writers = |client| rwlock(client).preference(Preference::Writer);
     let forced = prefers_writers(&clients[0]).read().await.unwrap();
     let lock = prefers_writers(&clients[1]);
     let writer = tokio::spawn(async move { lock.write().await });
@@ -602,7 +602,7 @@ async fn a_polling_client_gets_its_turns_next_to_the_queue() {
         let world = World::engine();
         let config = world.config("polling").wake(Wake::Poll);
         let polling = rwlock(&Client::connect_with(config).await.unwrap());
-        let polling = polling.with_preference(preference);
+        let polling = polling.preference(preference);
         let clients = world.fleet(4).await;
         let mut tasks = work(&clients, preference, &tally(4), |_| Side::Write);
         tokio::time::sleep(Duration::from_secs(2)).await;

@@ -148,7 +148,7 @@ impl Run {
         };
         Self {
             world,
-            lock: lock.with_lease(Lease::new(LEASE).unwrap()),
+            lock: lock.lease(Lease::new(LEASE).unwrap()),
             owners: (0..OWNERS).map(|_| client.owner()).collect(),
             guards: Vec::new(),
             model: Model::default(),

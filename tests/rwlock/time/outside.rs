@@ -18,7 +18,7 @@ const fn ms(millis: u64) -> Duration {
 fn rwlock(client: &Client) -> RwLock {
     RwLock::new(client, "job")
         .unwrap()
-        .with_preference(Preference::Writer)
+        .preference(Preference::Writer)
 }
 
 /// Three processes that write repeatedly, and the number of their grants.
@@ -82,7 +82,7 @@ async fn a_polling_reader_acquires_when_the_lease_of_a_dead_writer_ends() {
                 .unwrap();
             let began = Instant::now();
             let lock = RwLock::new(&polling, "job").unwrap();
-            let reading = lock.with_preference(preference).read_timeout(ms(30_000));
+            let reading = lock.preference(preference).read_timeout(ms(30_000));
             let guard = reading.await.unwrap();
             let waited = began.elapsed();
             assert!(

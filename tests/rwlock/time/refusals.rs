@@ -23,7 +23,7 @@ fn is_out_of_memory(error: &AcquireError) -> bool {
 async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
     let world = World::engine();
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = rwlock(&client).lease(Lease::new(Duration::from_secs(3)).unwrap());
     let reading = lock.read().await.unwrap();
     let keys = world.keys();
     world.as_engine().faults().out_of_memory(Switch::On);
@@ -105,7 +105,7 @@ async fn a_flushed_script_cache_is_filled_again_without_an_error() {
 async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
     let world = World::engine();
     let client = world.client().await;
-    let lock = rwlock(&client).with_fencing(stanchion::Fencing::PerName);
+    let lock = rwlock(&client).fencing(stanchion::Fencing::PerName);
     let _ = world.admin(&["RPUSH", "redisson_lock_token:{job}", "x"]);
     let error = lock.write().await.unwrap_err();
     assert!(error.to_string().contains("another kind"), "{error}");
@@ -140,7 +140,7 @@ async fn a_step_of_the_server_clock_costs_one_refusal_per_request() {
         world.quiet().await;
         // Longer than all steps together.
         let lease = Lease::new(Duration::from_secs(7200)).unwrap();
-        let lock = preferring(&client).with_lease(lease);
+        let lock = preferring(&client).lease(lease);
         let reading = stepped(&world, step, scripts, lock.read()).await;
         let again = stepped(&world, step, scripts, reading.reenter()).await;
         stepped(&world, step, scripts, reading.renew()).await;

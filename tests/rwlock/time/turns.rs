@@ -18,7 +18,7 @@ const fn ms(millis: u64) -> Duration {
 fn prefers_writers(client: &Client) -> RwLock {
     RwLock::new(client, "job")
         .unwrap()
-        .with_preference(Preference::Writer)
+        .preference(Preference::Writer)
 }
 
 /// The grants to writers, and the longest wait in ms.

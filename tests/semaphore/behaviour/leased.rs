@@ -92,7 +92,7 @@ fn server_time(world: &World) -> i64 {
 async fn a_leased_semaphore_is_redissons_string_and_sorted_set(world: &World) {
     let semaphore = semaphore(&world.client().await, 5)
         .await
-        .with_lease(millis(20_000));
+        .lease(millis(20_000));
     assert_eq!(keys(world), [NAME]);
     let three = semaphore.acquire_many(3).await.unwrap();
     assert_eq!(three.count(), 3);
@@ -127,7 +127,7 @@ async fn a_leased_semaphore_is_redissons_string_and_sorted_set(world: &World) {
 
 async fn the_watchdog_keeps_permits_beyond_their_lease(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let semaphore = semaphore(&ours, 3).await.with_lease(kept());
+    let semaphore = semaphore(&ours, 3).await.lease(kept());
     let permit = semaphore.acquire_many(3).await.unwrap();
     let third_end = permit.valid_until() + 2 * kept().length();
     eventually("the permits are renewed beyond two leases", || {
@@ -179,7 +179,7 @@ async fn a_lease_that_ends_wakes_a_waiter_without_a_message(world: &World) {
 }
 
 async fn permits_acquired_together_are_lost_together(world: &World) {
-    let semaphore = semaphore(&world.client().await, 3).await.with_lease(kept());
+    let semaphore = semaphore(&world.client().await, 3).await.lease(kept());
     let three = semaphore.acquire_many(3).await.unwrap();
     let id = three.ids()[1];
     assert!(semaphore.danger().reclaim(&id).await.unwrap());
@@ -338,7 +338,7 @@ async fn a_request_reaps_all_the_expired_permits_that_it_needs(world: &World) {
 
 async fn a_redisson_process_releases_by_our_id(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let semaphore = semaphore(&ours, 1).await.with_lease(kept());
+    let semaphore = semaphore(&ours, 1).await.lease(kept());
     let permit = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn({
         let semaphore = of(&theirs);
@@ -401,7 +401,7 @@ async fn a_redisson_permit_without_a_lease_never_ends(world: &World) {
 }
 
 async fn a_permit_that_redisson_reaps_too_early_is_lost(world: &World) {
-    let semaphore = semaphore(&world.client().await, 2).await.with_lease(kept());
+    let semaphore = semaphore(&world.client().await, 2).await.lease(kept());
     let permit = semaphore.acquire_many(2).await.unwrap();
     // Redisson's process has a clock that is an hour ahead.
     let now = (server_time(world) + 3_600_000).to_string();

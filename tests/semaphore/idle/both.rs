@@ -57,7 +57,7 @@ async fn an_unused_semaphore_expires_and_leaves_nothing(world: &World) {
     for kind in KINDS {
         let ours = world.client().await;
         let brief = Lease::new(Duration::from_secs(1)).unwrap();
-        let seats = ephemeral(kind, &ours, 1000).with_lease(brief);
+        let seats = ephemeral(kind, &ours, 1000).lease(brief);
         let held = seats.acquire(3).await.unwrap();
         sleep(Duration::from_millis(2500)).await;
         assert_eq!(free(world), 0, "the held semaphore exists");
@@ -149,7 +149,7 @@ async fn a_held_permit_keeps_the_semaphore_until_the_last_release(world: &World)
     clear(world);
     let seats = ephemeral(Kind::Leased, &ours, LONG);
     let long = Lease::new(Duration::from_secs(3600)).unwrap();
-    let first = seats.clone().with_lease(long).acquire(1).await.unwrap();
+    let first = seats.clone().lease(long).acquire(1).await.unwrap();
     ends_in(world, LONG + 3_600_000);
     let left = ttl(world, LEASES);
     assert!(left >= ttl(world, NAME), "{left}");
@@ -166,10 +166,10 @@ async fn a_waiter_keeps_the_semaphore(world: &World) {
         clear(world);
         let ours = world.client().await;
         let brief = Lease::new(Duration::from_secs(1)).unwrap();
-        let seats = ephemeral(kind, &ours, 1000).with_lease(brief);
+        let seats = ephemeral(kind, &ours, 1000).lease(brief);
         assert!(seats.init(1).await.unwrap());
         // The request exceeds the number of permits, so it waits.
-        let waiter = waiting(&kind.on(&ours).with_lease(brief), 2);
+        let waiter = waiting(&kind.on(&ours).lease(brief), 2);
         eventually("the waiter's request extends the TTL", || {
             ttl(world, NAME) > 60_000
         })
@@ -467,7 +467,7 @@ async fn semaphores_with_unusual_names_expire(world: &World) {
     for name in ["{seats}", "a{7}b", "with\nnewline", "}{", "sch\u{f6}n"] {
         for kind in KINDS {
             let brief = Lease::new(Duration::from_secs(1)).unwrap();
-            let seats = kind.named(&ours, name).with_lease(brief);
+            let seats = kind.named(&ours, name).lease(brief);
             let seats = seats.ephemeral(2, after(1000));
             let held = seats.acquire(1).await.unwrap();
             assert_eq!(seats.available().await.unwrap(), 1);

@@ -16,7 +16,7 @@ const TTL: u64 = 1200;
 
 fn seats(client: &Client) -> LeasedSemaphore {
     let seats = LeasedSemaphore::new(client, "seats").unwrap();
-    seats.with_lease(lease(LONG))
+    seats.lease(lease(LONG))
 }
 
 fn acquiring(seats: &LeasedSemaphore) -> JoinHandle<Result<LeasedPermit, stanchion::AcquireError>> {
@@ -135,7 +135,7 @@ async fn our_permit_is_lost_when_java_releases_it_by_id() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
-    let ours = seats(&fleet.rust().await).with_lease(lease(ms(TTL)));
+    let ours = seats(&fleet.rust().await).lease(lease(ms(TTL)));
     let java = fleet.java("java", Kind::Leased, "seats");
     assert!(ours.init(1).await.unwrap());
     let permit = ours.acquire().await.unwrap();
@@ -196,7 +196,7 @@ async fn our_watchdog_keeps_a_permit_from_java() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
-    let ours = seats(&fleet.rust().await).with_lease(lease(ms(TTL)));
+    let ours = seats(&fleet.rust().await).lease(lease(ms(TTL)));
     let java = fleet.java("java", Kind::Leased, "seats");
     assert!(ours.init(1).await.unwrap());
     let permit = ours.acquire().await.unwrap();

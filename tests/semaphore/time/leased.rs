@@ -78,7 +78,7 @@ async fn lost_resolves_at_the_conservative_end_and_not_before() {
 async fn a_hundred_permits_are_renewed_in_few_scripts() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 100).await;
-    let semaphore = semaphore.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let semaphore = semaphore.lease(Lease::new(Duration::from_secs(3)).unwrap());
     let mut permits = Vec::new();
     for n in [1, 1, 1, 7, 40, 50] {
         permits.push(semaphore.acquire_many(n).await.unwrap());
@@ -100,7 +100,7 @@ async fn a_hundred_permits_are_renewed_in_few_scripts() {
 async fn permits_survive_an_outage_shorter_than_their_lease() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 3).await;
-    let semaphore = semaphore.with_lease(Lease::new(Duration::from_secs(6)).unwrap());
+    let semaphore = semaphore.lease(Lease::new(Duration::from_secs(6)).unwrap());
     let permit = semaphore.acquire_many(3).await.unwrap();
     let mut lost = Box::pin(permit.lost());
     for _ in 0..5 {
@@ -118,7 +118,7 @@ async fn permits_survive_an_outage_shorter_than_their_lease() {
 async fn permits_are_lost_before_another_client_gets_them() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 2).await;
-    let semaphore = semaphore.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let semaphore = semaphore.lease(Lease::new(Duration::from_secs(3)).unwrap());
     let other = world.client().await;
     let permit = semaphore.acquire_many(2).await.unwrap();
     world.as_engine().faults().freeze(Some("ours"));

@@ -436,7 +436,7 @@ async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
     for kind in KINDS {
         let world = World::engine();
         let (client, seats) = warm(&world, kind, 3).await;
-        let seats = seats.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+        let seats = seats.lease(Lease::new(Duration::from_secs(3)).unwrap());
         let two = seats.acquire(2).await.unwrap();
         let faults = world.as_engine().faults();
         faults.out_of_memory(Switch::On);
@@ -531,7 +531,7 @@ async fn leased_permits_of_a_dead_process_expire_and_plain_ones_are_listed() {
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
     let leased = LeasedSemaphore::new(&dead, "leased")
         .unwrap()
-        .with_lease(lease);
+        .lease(lease);
     let plain = Semaphore::new(&dead, "plain").unwrap();
     leased.init(2).await.unwrap();
     plain.init(2).await.unwrap();

@@ -110,7 +110,7 @@ impl Run {
         for _ in 0..2 {
             let client: Client = world.client().await;
             let lease = Lease::new(Duration::from_millis(LEASE_MS.unsigned_abs())).unwrap();
-            seats.push(kind.on(&client).with_lease(lease));
+            seats.push(kind.on(&client).lease(lease));
         }
         // Caches the script, so that a lost reply means that the script ran.
         let deleted = match &seats[0] {

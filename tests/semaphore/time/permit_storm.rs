@@ -174,7 +174,7 @@ async fn run_seed(kind: Kind, seed: u64) {
             .response_timeout(Duration::from_millis(1_000));
         let client = Client::connect_with(config).await.unwrap();
         let lease = Lease::new(Duration::from_millis(2_500)).unwrap();
-        let seats = run.kind.on(&client).with_lease(lease);
+        let seats = run.kind.on(&client).lease(lease);
         if process == 0 {
             seats.init(limit).await.unwrap();
         }

@@ -34,7 +34,7 @@ fn work(mut worker: Worker) -> Work {
             return ledger.complain("the barrier is rejected");
         };
         // OK: the scenarios' leases are leases.
-        let barrier = barrier.with_lease(Lease::new(worker.scenario.leases[0]).unwrap_or_default());
+        let barrier = barrier.lease(Lease::new(worker.scenario.leases[0]).unwrap_or_default());
         let caller = (worker.process, worker.task);
         while !ledger.is_ending() {
             sleep(worker.millis(0, worker.scenario.think)).await;

@@ -26,7 +26,7 @@ async fn main() {
     };
     let client = Client::connect(url.as_str()).await.unwrap();
     let lease = Lease::new(Duration::from_millis(lease_ms.parse().unwrap())).unwrap();
-    let lock = FairLock::new(&client, name).unwrap().with_lease(lease);
+    let lock = FairLock::new(&client, name).unwrap().lease(lease);
     let rounds: u32 = rounds.parse().unwrap();
     println!("CONNECTED");
     let mut orders = BufReader::new(stdin()).lines();

@@ -19,13 +19,13 @@ async fn main() {
     };
     let lease = Lease::new(Duration::from_millis(lease_ms.parse().unwrap())).unwrap();
     let client = Client::connect(url).await.unwrap();
-    let lock = |name: &str| Lock::new(&client, name).unwrap().with_lease(lease);
-    let rwlock = RwLock::new(&client, name).unwrap().with_lease(lease);
+    let lock = |name: &str| Lock::new(&client, name).unwrap().lease(lease);
+    let rwlock = RwLock::new(&client, name).unwrap().lease(lease);
     // A guard of any kind is renewed until it is dropped, and then released.
     let held: Box<dyn std::any::Any> = match kind {
         "lock" => Box::new(lock(name).acquire().await.unwrap()),
         "fair" => {
-            let lock = FairLock::new(&client, name).unwrap().with_lease(lease);
+            let lock = FairLock::new(&client, name).unwrap().lease(lease);
             Box::new(lock.acquire().await.unwrap())
         }
         "read" => Box::new(rwlock.read().await.unwrap()),
@@ -43,7 +43,7 @@ async fn main() {
         }
         "leased" => {
             let semaphore = LeasedSemaphore::new(&client, name).unwrap();
-            Box::new(semaphore.with_lease(lease).acquire().await.unwrap())
+            Box::new(semaphore.lease(lease).acquire().await.unwrap())
         }
         other => panic!("unknown kind {other}"),
     };

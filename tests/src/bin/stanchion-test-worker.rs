@@ -48,7 +48,7 @@ async fn main() {
             .unwrap();
     let lock = Lock::new(&client, name)
         .unwrap()
-        .with_lease(Lease::new(Duration::from_millis(lease_ms)).unwrap());
+        .lease(Lease::new(Duration::from_millis(lease_ms)).unwrap());
     let raw = Raw::connect(url).await;
     println!("CONNECTED");
     let orders = BufReader::new(stdin()).lines();
@@ -75,7 +75,7 @@ async fn main() {
                 other => panic!("unknown kind {other}"),
             };
             let lease = Lease::new(Duration::from_millis(lease_ms)).unwrap();
-            let seats = kind.named(&client, name).with_lease(lease);
+            let seats = kind.named(&client, name).lease(lease);
             let seat = seats.acquire(n.parse().unwrap()).await.unwrap();
             println!("HELD");
             match &seat {
@@ -105,8 +105,8 @@ async fn main() {
 fn rwlock(client: &Client, lock: &Lock, lease_ms: u64) -> RwLock {
     RwLock::new(client, lock.name().as_bytes())
         .unwrap()
-        .with_lease(Lease::new(Duration::from_millis(lease_ms)).unwrap())
-        .with_preference(Preference::Writer)
+        .lease(Lease::new(Duration::from_millis(lease_ms)).unwrap())
+        .preference(Preference::Writer)
 }
 
 async fn until_lost_or_ended(

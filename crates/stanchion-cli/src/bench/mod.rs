@@ -115,7 +115,7 @@ async fn parts(
     stop: &CancellationToken,
 ) -> Result<Vec<PartLine>, Failure> {
     // Without tokens: their counter would stay.
-    let lock = |client| Lock::new(client, name).map(|lock| lock.with_fencing(Fencing::Off));
+    let lock = |client| Lock::new(client, name).map(|lock| lock.fencing(Fencing::Off));
     let (mine, theirs) = (lock(one).map_err(Library)?, lock(two).map_err(Library)?);
     let mut lines = Vec::new();
     let trips = measure::round_trips(one, name, time, stop).await?;

@@ -142,7 +142,7 @@ pub(super) async fn messages(
             advice,
         ));
     };
-    let lock = |client| Lock::new(client, name).map(|lock| lock.with_fencing(Fencing::Off));
+    let lock = |client| Lock::new(client, name).map(|lock| lock.fencing(Fencing::Off));
     let (mine, theirs) = (
         lock(holder).map_err(Library)?,
         lock(waiter).map_err(Library)?,

@@ -31,7 +31,7 @@ fn job(args: &RunArgs, client: &Client) -> Result<Job, Failure> {
     let period = args.every.unwrap_or_default();
     Job::new(client, &args.name)
         .map_err(Library)?
-        .with_lease(args.lease)
+        .lease(args.lease)
         .at_least(args.at_least.map(Lease::length).unwrap_or_default())
         .remember(REMEMBER.max(period * 3))
         .map_err(|error| Failure::new(exit::USAGE, error))

@@ -68,26 +68,26 @@ impl Target {
     ) -> Result<Self, Failure> {
         let (name, lease) = (&args.name, args.lease);
         Ok(match args.kind() {
-            Kind::Lock => Self::Lock(Lock::new(client, name).map_err(Library)?.with_lease(lease)),
+            Kind::Lock => Self::Lock(Lock::new(client, name).map_err(Library)?.lease(lease)),
             Kind::Fair => Self::Fair(
                 FairLock::new(client, name)
                     .map_err(Library)?
-                    .with_lease(lease),
+                    .lease(lease),
             ),
             Kind::Read => Self::Read(
                 RwLock::new(client, name)
                     .map_err(Library)?
-                    .with_lease(lease),
+                    .lease(lease),
             ),
             Kind::Write => Self::Write(
                 RwLock::new(client, name)
                     .map_err(Library)?
-                    .with_lease(lease),
+                    .lease(lease),
             ),
             Kind::Permit(most) => {
                 let semaphore = LeasedSemaphore::new(client, name)
                     .map_err(Library)?
-                    .with_lease(lease);
+                    .lease(lease);
                 let is_first = match semaphore.init(most).await {
                     Ok(is_first) => is_first,
                     Err(error) => return Err(not_permits(client, name, error).await),
@@ -104,7 +104,7 @@ impl Target {
             Kind::Leader => {
                 let election = Election::new(client, name)
                     .map_err(Library)?
-                    .with_lease(lease);
+                    .lease(lease);
                 let lead = args.lead.as_ref();
                 Self::Leader {
                     election,

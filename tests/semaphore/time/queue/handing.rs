@@ -224,7 +224,7 @@ async fn a_permit_for_an_unpolled_future_goes_to_the_next_after_one_lease() {
         let (held, waiters) = with_waiting_tasks(&world, kind, &client, 0).await;
         assert!(waiters.is_empty());
         let lease = Duration::from_secs(lease);
-        let seats = kind.on(&client).with_lease(Lease::new(lease).unwrap());
+        let seats = kind.on(&client).lease(Lease::new(lease).unwrap());
         let forgotten = stalled(&world, kind, &seats).await;
         held.release().await.unwrap();
         let began = Instant::now();

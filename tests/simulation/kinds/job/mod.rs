@@ -56,7 +56,7 @@ fn work(worker: Worker) -> Work {
             return worker.ledger.complain("the name of the job is rejected");
         };
         let job = job
-            .with_options(options)
+            .options(options)
             .at_least(least(worker.scenario.seed));
         Machine { worker, job, lease }.run().await;
     })
