@@ -62,9 +62,7 @@ fn short(client: &Client) -> CyclicBarrier {
 }
 
 fn short_double(client: &Client) -> DoubleBarrier {
-    DoubleBarrier::new(client, "b", 3)
-        .unwrap()
-        .lease(lease())
+    DoubleBarrier::new(client, "b", 3).unwrap().lease(lease())
 }
 
 fn line(worker: &mut Process, start: &str) -> String {
@@ -300,9 +298,7 @@ async fn a_full_server_rejects_arrivals_and_allows_departures() {
     full(false);
     let waiting = wait_with(&short(&client), breaking());
     let other = wait_with(&short(&connect(&server).await), breaking());
-    let inside = DoubleBarrier::new(&client, "d", 1)
-        .unwrap()
-        .lease(lease());
+    let inside = DoubleBarrier::new(&client, "d", 1).unwrap().lease(lease());
     let inside = inside.enter().await.unwrap();
     in_places(&server, 2).await;
     full(true);

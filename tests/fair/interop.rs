@@ -15,9 +15,7 @@ const QUEUE: &str = "redisson_lock_queue:{orders}";
 const DEADLINES: &str = "redisson_lock_timeout:{orders}";
 
 fn fair(client: &Client) -> FairLock {
-    FairLock::new(client, "orders")
-        .unwrap()
-        .lease(lease(LONG))
+    FairLock::new(client, "orders").unwrap().lease(lease(LONG))
 }
 
 fn acquiring(lock: &FairLock) -> JoinHandle<Result<FairLockGuard, stanchion::AcquireError>> {
@@ -337,12 +335,7 @@ async fn strangers_cannot_unlock_and_forced_releases_wake_the_head() {
     };
     let ours = fair(&fleet.rust().await);
     let (java, admin) = (fleet.fair("java"), fleet.fair("admin"));
-    let guard = ours
-        .clone()
-        .lease(lease(ms(900)))
-        .acquire()
-        .await
-        .unwrap();
+    let guard = ours.clone().lease(lease(ms(900))).acquire().await.unwrap();
     assert_eq!(
         admin.call("unlock").await.error(),
         "IllegalMonitorStateException"
@@ -447,12 +440,7 @@ async fn a_killed_java_waiter_at_the_head_delays_others_until_its_deadline() {
         return;
     };
     let ours = fair(&fleet.rust().await);
-    let guard = ours
-        .clone()
-        .lease(lease(ms(1000)))
-        .acquire()
-        .await
-        .unwrap();
+    let guard = ours.clone().lease(lease(ms(1000))).acquire().await.unwrap();
     drop(fleet.fair("java").start("try", json!({"wait": 1500})));
     fleet.queued(1).await;
     let waiter = acquiring(&ours);

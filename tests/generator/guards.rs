@@ -203,12 +203,7 @@ pub(crate) fn call(
     }
     macro_rules! locking {
         ($handle:expr, $guard:path) => {
-            acquire!(
-                $handle.lease(lease),
-                $guard,
-                acquire_with,
-                try_acquire_with
-            )
+            acquire!($handle.lease(lease), $guard, acquire_with, try_acquire_with)
         };
     }
     Some(match target {

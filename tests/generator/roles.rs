@@ -58,9 +58,7 @@ pub(crate) fn job(client: &Client, name: &str, least: u16, opts: CallOptions) ->
         lease: Some(opts.lease.unwrap_or(LEASE)),
         ..opts
     };
-    let job = Job::new(client, name)
-        .ok()?
-        .options(options(opts, None));
+    let job = Job::new(client, name).ok()?.options(options(opts, None));
     Some(job.at_least(span(least)))
 }
 

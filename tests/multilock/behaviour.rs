@@ -452,12 +452,7 @@ async fn the_lease_is_the_shortest_of_the_members(world: &World) {
     assert!(ttl("a") <= 9_000 && ttl("b") > 8_000);
     assert!(guard.remaining() <= Duration::from_millis(8_910));
     guard.release().await.unwrap();
-    let guard = multi
-        .clone()
-        .lease(lease(15_000))
-        .acquire()
-        .await
-        .unwrap();
+    let guard = multi.clone().lease(lease(15_000)).acquire().await.unwrap();
     assert!((14_000..=15_000).contains(&ttl("a")) && ttl("b") > 14_000);
     guard.release().await.unwrap();
     let options = AcquireOptions::new().lease(lease(5_000));

@@ -323,9 +323,7 @@ impl Thing {
                 general(&FairLock::new(client, name).unwrap()),
             ),
             What::Rw(preference) => {
-                let both = RwLock::new(client, name)
-                    .unwrap()
-                    .preference(preference);
+                let both = RwLock::new(client, name).unwrap().preference(preference);
                 if random.u8(0..4) == 0 {
                     (Need::Alone, how, general(&both.write_side()))
                 } else {
@@ -383,9 +381,7 @@ impl Thing {
                 (Need::Alone, how, general(&both))
             }
             What::Office => {
-                let election = Election::new(client, name)
-                    .unwrap()
-                    .lease(member.lease());
+                let election = Election::new(client, name).unwrap().lease(member.lease());
                 let granted: Granted = match patience {
                     Patience::Once => {
                         let granted = election.try_campaign("value");

@@ -42,12 +42,8 @@ impl Family {
         let members = ["m1", "m2"].map(|kind| lock(client, &name(kind), KEPT));
         Self {
             lock: lock(client, &name("lock"), KEPT),
-            fair: FairLock::new(client, name("fair"))
-                .unwrap()
-                .lease(lease),
-            written: RwLock::new(client, name("written"))
-                .unwrap()
-                .lease(lease),
+            fair: FairLock::new(client, name("fair")).unwrap().lease(lease),
+            written: RwLock::new(client, name("written")).unwrap().lease(lease),
             read: RwLock::new(client, name("read")).unwrap().lease(lease),
             semaphore: Semaphore::new(client, name("semaphore")).unwrap(),
             leased: LeasedSemaphore::new(client, name("leased"))

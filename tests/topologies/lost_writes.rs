@@ -30,12 +30,8 @@ impl Kinds {
         let members = ["m1", "m2"].map(|kind| lock(client, &name(kind), LONG));
         Self {
             lock: lock(client, &name("lock"), LONG),
-            fair: FairLock::new(client, name("fair"))
-                .unwrap()
-                .lease(lease),
-            rwlock: RwLock::new(client, name("rwlock"))
-                .unwrap()
-                .lease(lease),
+            fair: FairLock::new(client, name("fair")).unwrap().lease(lease),
+            rwlock: RwLock::new(client, name("rwlock")).unwrap().lease(lease),
             plain: Semaphore::new(client, name("plain")).unwrap(),
             leased: LeasedSemaphore::new(client, name("leased"))
                 .unwrap()

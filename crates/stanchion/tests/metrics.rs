@@ -58,11 +58,7 @@ async fn every_metric_is_described_and_the_gauges_are_those_of_all_clients() {
     );
     assert!(theirs.try_acquire().await.unwrap().is_none());
     let brief = Lease::new(Duration::from_millis(300)).unwrap();
-    let renewed = Lock::new(&a, "d")
-        .unwrap()
-        .lease(brief)
-        .acquire()
-        .await;
+    let renewed = Lock::new(&a, "d").unwrap().lease(brief).acquire().await;
     let waiting = tokio::spawn(ours.acquire());
     let brief = AcquireOptions::new().max_hold(Duration::from_millis(50));
     let third = Lock::new(&a, "c").unwrap();

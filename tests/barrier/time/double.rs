@@ -400,8 +400,8 @@ async fn a_cyclic_and_a_double_barrier_of_one_name_are_independent() {
 async fn a_resend_after_the_loss_of_its_place_enters_no_round_of_others() {
     for way in stanchion_tests::LostReply::WAYS {
         let world = World::engine();
-        let slow = double(&world.named("slow").await, 2)
-            .lease(stanchion::Lease::new(ms(500)).unwrap());
+        let slow =
+            double(&world.named("slow").await, 2).lease(stanchion::Lease::new(ms(500)).unwrap());
         let (one, other) = (
             double(&world.client().await, 2),
             double(&world.client().await, 2),

@@ -114,9 +114,7 @@ async fn per_name_tokens_continue_redissons_counter(world: &World) {
     let client = world.client().await;
     // Redisson counts from 1. Our token is a time in microseconds, which is larger, and Redisson's INCR continues from it.
     let _ = world.admin(&["SET", "redisson_lock_token:{job}", "41"]);
-    let lock = Lock::new(&client, "job")
-        .unwrap()
-        .fencing(Fencing::PerName);
+    let lock = Lock::new(&client, "job").unwrap().fencing(Fencing::PerName);
     let first = lock.acquire().await.unwrap().fencing_token().unwrap().get();
     assert!(first > 41);
     let redisson: u64 = world

@@ -178,12 +178,8 @@ async fn a_call_behind_another_of_its_owner_keeps_its_deadline() {
     for what in ["release", "second release", "renew", "reenter", "downgrade"] {
         let world = World::engine();
         let client = world.client().await;
-        let lock = RwLock::new(&client, "job")
-            .unwrap()
-            .lease(seconds(3600));
-        let plain = Lock::new(&client, "plain")
-            .unwrap()
-            .lease(seconds(3600));
+        let lock = RwLock::new(&client, "job").unwrap().lease(seconds(3600));
+        let plain = Lock::new(&client, "plain").unwrap().lease(seconds(3600));
         let (write, guard) = (lock.write().await.unwrap(), plain.acquire().await.unwrap());
         world.as_engine().faults().freeze(None);
         let (first, second) = tokio::join!(guard.renew(), write.renew());

@@ -51,10 +51,7 @@ fn work(
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for (n, client) in clients.iter().enumerate() {
-        let (lock, tally) = (
-            rwlock(client).preference(preference),
-            Arc::clone(tally),
-        );
+        let (lock, tally) = (rwlock(client).preference(preference), Arc::clone(tally));
         let side = side(n);
         tasks.spawn(async move {
             loop {

@@ -529,9 +529,7 @@ async fn leased_permits_of_a_dead_process_expire_and_plain_ones_are_listed() {
     let dead = world.named("dead").await;
     let alive = world.client().await;
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
-    let leased = LeasedSemaphore::new(&dead, "leased")
-        .unwrap()
-        .lease(lease);
+    let leased = LeasedSemaphore::new(&dead, "leased").unwrap().lease(lease);
     let plain = Semaphore::new(&dead, "plain").unwrap();
     leased.init(2).await.unwrap();
     plain.init(2).await.unwrap();

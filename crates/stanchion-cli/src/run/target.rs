@@ -69,21 +69,9 @@ impl Target {
         let (name, lease) = (&args.name, args.lease);
         Ok(match args.kind() {
             Kind::Lock => Self::Lock(Lock::new(client, name).map_err(Library)?.lease(lease)),
-            Kind::Fair => Self::Fair(
-                FairLock::new(client, name)
-                    .map_err(Library)?
-                    .lease(lease),
-            ),
-            Kind::Read => Self::Read(
-                RwLock::new(client, name)
-                    .map_err(Library)?
-                    .lease(lease),
-            ),
-            Kind::Write => Self::Write(
-                RwLock::new(client, name)
-                    .map_err(Library)?
-                    .lease(lease),
-            ),
+            Kind::Fair => Self::Fair(FairLock::new(client, name).map_err(Library)?.lease(lease)),
+            Kind::Read => Self::Read(RwLock::new(client, name).map_err(Library)?.lease(lease)),
+            Kind::Write => Self::Write(RwLock::new(client, name).map_err(Library)?.lease(lease)),
             Kind::Permit(most) => {
                 let semaphore = LeasedSemaphore::new(client, name)
                     .map_err(Library)?
@@ -102,9 +90,7 @@ impl Target {
                 Self::Permit(semaphore)
             }
             Kind::Leader => {
-                let election = Election::new(client, name)
-                    .map_err(Library)?
-                    .lease(lease);
+                let election = Election::new(client, name).map_err(Library)?.lease(lease);
                 let lead = args.lead.as_ref();
                 Self::Leader {
                     election,

@@ -55,9 +55,7 @@ fn work(worker: Worker) -> Work {
         let Ok(job) = Job::new(&worker.client, NAME) else {
             return worker.ledger.complain("the name of the job is rejected");
         };
-        let job = job
-            .options(options)
-            .at_least(least(worker.scenario.seed));
+        let job = job.options(options).at_least(least(worker.scenario.seed));
         Machine { worker, job, lease }.run().await;
     })
 }
