@@ -67,7 +67,7 @@ async fn holders_and_waiters_are_reported_on_all_nodes() {
     })
     .await;
     let holder = status().await.holder.unwrap().owner;
-    let processes = observer.processes().await.unwrap().unwrap();
+    let processes = observer.processes().await.unwrap().list.unwrap();
     assert_eq!(processes.len(), 3);
     let its = processes.iter().find(|it| it.is_of(&holder)).unwrap();
     assert_eq!(its.client, a.id());

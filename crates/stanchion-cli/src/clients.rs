@@ -5,6 +5,7 @@ use stanchion::client::Process;
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
+use crate::gaps::Gaps;
 use crate::messages;
 use crate::output;
 use crate::table::{self, Cell, Column, Row, Table};
@@ -20,6 +21,7 @@ Exit codes:
   0     listed
   2     the command line is wrong
   69    the server cannot be reached
+  75    partial: a server of the cluster does not answer, the processes of the others are listed
   78    the user may not list connections (+client|list)
 
 Examples:
@@ -35,7 +37,10 @@ pub(crate) struct ClientsArgs {
 
 pub(crate) async fn clients(args: ClientsArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
-    let Some(mut processes) = client.processes().await.map_err(Library)? else {
+    let found = client.processes().await.map_err(Library)?;
+    let mut gaps = Gaps::default();
+    gaps.add_all(&found.unreached);
+    let Some(mut processes) = found.list else {
         let rule = "this user may not list connections: it needs +client|list";
         return Err(Failure::new(exit::CONFIG, rule));
     };
@@ -53,7 +58,7 @@ pub(crate) async fn clients(args: ClientsArgs) -> Result<u8, Failure> {
         let lines = table(&processes).lines(table::width_of_output(), colour);
         output::line(&lines.join("\n"))?;
     }
-    Ok(exit::SUCCESS)
+    Ok(gaps.tell())
 }
 
 fn table(processes: &[Process]) -> Table {

@@ -273,6 +273,26 @@ impl Entry {
         entry
     }
 
+    /// Builds the entry of a published name whose server does not answer.
+    pub(crate) fn published(
+        key: &[u8],
+        kind: Option<Kind>,
+        owners: &[String],
+        waiting: u64,
+        people: &People,
+    ) -> Self {
+        let mut entry = Self::at_rest(key, kind);
+        entry.waiting = Some(waiting);
+        entry.held = !owners.is_empty();
+        entry.holders = u64::try_from(owners.len()).unwrap_or(u64::MAX);
+        if let Some(owner) = owners.first() {
+            entry.held_ms = people.held(owner).map(output::whole_millis);
+            entry.holder = Some(HolderSeen::new(owner, 1, people));
+        }
+        entry.trouble.push(Trouble::NoAnswer);
+        entry
+    }
+
     fn leased(&mut self, status: &LeasedStatus) {
         self.holders = status.acquired.into();
         self.permits = Some(status.total);

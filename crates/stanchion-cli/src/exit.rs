@@ -21,6 +21,8 @@ pub(crate) const LOST: u8 = 73;
 pub(crate) const IO: u8 = 74;
 /// `EX_TEMPFAIL`: another owner held the lock for the whole of `--wait`.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
+/// `EX_TEMPFAIL`: a list is partial, because a server of several did not answer.
+pub(crate) const PARTIAL: u8 = NOT_ACQUIRED;
 /// `EX_CONFIG`: the server refused, or the configuration cannot be used.
 pub(crate) const CONFIG: u8 = 78;
 /// The command was found and cannot be executed.

@@ -12,6 +12,7 @@ use crate::beside;
 use crate::connect::ServerArgs;
 use crate::entry::{self, Entry};
 use crate::exit::{self, Failure, Library};
+use crate::gaps::Gaps;
 use crate::glob;
 use crate::look::{Kind, ask_all, is_wait, look_by_itself};
 use crate::messages;
@@ -33,6 +34,7 @@ Exit codes:
   0     listed, also if there is nothing
   2     the command line is wrong
   69    the server cannot be reached
+  75    partial: a server of the cluster does not answer, the names of the others are listed
   78    the server or the rules refuse (a right is missing, …)
 
 Examples:
@@ -80,12 +82,15 @@ impl ScanArgs {
 
 /// The last line of the JSON.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct Summary<'a> {
     names: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     keys_seen: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     complete: Option<bool>,
+    /// The servers that did not answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreached: Vec<&'a str>,
 }
 
 pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
@@ -94,9 +99,10 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
     let people = People::ask(&client).await.map_err(Library)?;
     let pattern = glob::literal(prefix) + &args.pattern;
     if !args.scan {
-        let entries = told_of(&client, &pattern, prefix, &people).await?;
-        show_told(&entries, args.json)?;
-        return Ok(exit::SUCCESS);
+        return show_told(
+            &told_of(&client, &pattern, prefix, people).await?,
+            args.json,
+        );
     }
     // Names are selected before their keys are read.
     let wanted = |key: &[u8]| {
@@ -104,10 +110,16 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
         matches(key) || beside::owner_of(key).is_some_and(|its| matches(&its.name))
     };
     let found = scan::scan(&client, args.limits.limits(), &mut Progress::new(), wanted).await?;
-    let mut entries = entries_of(&client, &found, &pattern, prefix, &people).await?;
-    entries.retain(|entry| args.all || !entry.is_idle());
-    show(&entries, Some((found.keys, found.complete)), args.json)?;
-    Ok(exit::SUCCESS)
+    let mut names = entries_of(&client, &found, &pattern, prefix, &people).await?;
+    names.entries.retain(|entry| args.all || !entry.is_idle());
+    show(&names, Some((found.keys, found.complete)), args.json)
+}
+
+/// Names, and the servers whose names may be missing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) gaps: Gaps,
 }
 
 /// Of two kinds that processes publish for one name, the more exact one: a waiter for the lock of a job's name does not know of the job.
@@ -119,11 +131,13 @@ fn more_of(one: Option<Kind>, other: Option<Kind>) -> Option<Kind> {
 }
 
 /// Facts known of a name before its status is read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) kind: Option<Kind>,
     waiting: u64,
     pub(crate) longest: Option<Duration>,
+    /// The published owners.
+    owners: Vec<String>,
 }
 
 /// Makes entries from the names that processes have published, with the present status of each name.
@@ -131,29 +145,32 @@ pub(crate) async fn told_of(
     client: &Client,
     pattern: &str,
     prefix: &str,
-    people: &People,
-) -> Result<Vec<Entry>, Failure> {
+    people: People,
+) -> Result<Names, Failure> {
     let Some(told) = &people.survey else {
         return Err(Failure::new(
             exit::CONFIG,
             messages::may_not_read_published(),
         ));
     };
-    look_at(client, heard_of(told, pattern), prefix, people).await
+    let heard = heard_of(told, pattern);
+    look_at(client, heard, prefix, people).await
 }
 
 /// Collects the names that processes have published.
 pub(crate) fn heard_of(told: &Survey, pattern: &str) -> BTreeMap<Vec<u8>, Heard> {
     let mut names: BTreeMap<Vec<u8>, Heard> = BTreeMap::new();
     for it in &told.clients {
-        let holds = it.holds.iter().map(|hold| (&hold.name, &hold.kind, None));
+        let holds = it.holds.iter();
+        let holds = holds.map(|hold| (&hold.name, &hold.kind, None, Some(&hold.owner)));
         let waits = it.waits.iter();
-        let waits = waits.map(|wait| (&wait.name, &wait.kind, Some(wait.waiting)));
-        for (name, kind, waited) in holds.chain(waits) {
+        let waits = waits.map(|wait| (&wait.name, &wait.kind, Some(wait.waiting), None));
+        for (name, kind, waited, owner) in holds.chain(waits) {
             let name = name.as_bytes();
             if glob::matches(pattern.as_bytes(), name) {
                 let heard = names.entry(name.to_vec()).or_default();
                 heard.kind = more_of(heard.kind, Kind::of_word(kind));
+                heard.owners.extend(owner.cloned());
                 if is_wait(kind) {
                     heard.waiting += u64::from(waited.is_some());
                     heard.longest = heard.longest.max(waited);
@@ -164,34 +181,55 @@ pub(crate) fn heard_of(told: &Survey, pattern: &str) -> BTreeMap<Vec<u8>, Heard>
     names
 }
 
-/// Makes entries of names that begin with the prefix, with the present status of each.
+/// Makes entries of names that begin with the prefix, with the present status of each. If the server of a name does not answer, the entry
+/// has what processes have published.
 pub(crate) async fn look_at(
     client: &Client,
     names: BTreeMap<Vec<u8>, Heard>,
     prefix: &str,
-    people: &People,
-) -> Result<Vec<Entry>, Failure> {
+    mut people: People,
+) -> Result<Names, Failure> {
     let names = names.into_iter().filter_map(|(name, heard)| {
         let given = name.strip_prefix(prefix.as_bytes())?.to_vec();
         Some((name, given, heard))
     });
-    let names: Vec<_> = names.collect();
+    let (dark, names): (Vec<_>, Vec<_>) =
+        names.partition(|(name, ..)| people.gaps.of_key(client, name).is_some());
     let looks: Vec<_> = names
         .iter()
         .map(|(_, given, heard)| look_by_itself(client, given, heard.kind))
         .collect();
-    let mut entries = Vec::with_capacity(names.len());
-    for ((name, _, heard), seen) in names.iter().zip(ask_all(looks).await) {
+    let seen = ask_all(looks).await.into_iter().map(Some);
+    let mut entries = Vec::with_capacity(names.len() + dark.len());
+    for ((name, _, heard), seen) in
+        (names.iter().chain(&dark)).zip(seen.chain(dark.iter().map(|_| None)))
+    {
         let mut entry = match seen {
-            Ok(seen) => Entry::of_seen(name, heard.kind, &seen, heard.waiting, people),
+            Some(Ok(seen)) => Entry::of_seen(name, heard.kind, &seen, heard.waiting, &people),
             // The name has another kind by now, or a process published a wrong kind.
-            Err(failure) if failure.code() == exit::CONFIG => Entry::at_rest(name, heard.kind),
-            Err(failure) => return Err(failure),
+            Some(Err(failure)) if failure.code() == exit::CONFIG => {
+                Entry::at_rest(name, heard.kind)
+            }
+            Some(Err(failure)) if failure.code() == exit::UNAVAILABLE => {
+                people.gaps.add(&server_of(client, name), &failure);
+                Entry::published(name, heard.kind, &heard.owners, heard.waiting, &people)
+            }
+            Some(Err(failure)) => return Err(failure),
+            None => Entry::published(name, heard.kind, &heard.owners, heard.waiting, &people),
         };
         entry.longest_wait_ms = heard.longest.map(output::whole_millis);
         entries.push(entry);
     }
-    Ok(entries)
+    entries.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(Names {
+        entries,
+        gaps: people.gaps,
+    })
+}
+
+fn server_of(client: &Client, key: &[u8]) -> String {
+    let console = client.console_of(key);
+    console.map_or_else(String::new, |console| console.server().to_owned())
 }
 
 /// Makes entries from the findings of a scan, for the names that match.
@@ -201,7 +239,9 @@ pub(crate) async fn entries_of(
     pattern: &str,
     prefix: &str,
     people: &People,
-) -> Result<Vec<Entry>, Failure> {
+) -> Result<Names, Failure> {
+    let mut gaps = people.gaps.clone();
+    gaps.merge(&found.gaps);
     let names = found.names.iter();
     let matching = names.filter(|(name, _)| glob::matches(pattern.as_bytes(), name));
     let mut entries: Vec<Entry> = matching
@@ -222,24 +262,29 @@ pub(crate) async fn entries_of(
             Ok(seen) => entry.add(&seen, people),
             // The name has another kind by now, or has two kinds: the findings of the scan stay.
             Err(failure) if failure.code() == exit::CONFIG && entry.is_told() => {}
+            // The server ended after the scan.
+            Err(failure) if failure.code() == exit::UNAVAILABLE => {
+                gaps.add(&server_of(client, &entry.key), &failure);
+            }
             Err(failure) => return Err(failure),
         }
     }
     entry::add_subscribers(client, &mut entries).await;
-    Ok(entries)
+    Ok(Names { entries, gaps })
 }
 
-/// Shows the names that processes have published.
-pub(crate) fn show_told(entries: &[Entry], json: bool) -> Result<(), Failure> {
-    if entries.is_empty() && !json {
+/// Shows the names that processes have published. Returns the exit code.
+pub(crate) fn show_told(names: &Names, json: bool) -> Result<u8, Failure> {
+    if names.entries.is_empty() && !json {
         eprintln!("{}", messages::nothing_published());
-        return Ok(());
+        return Ok(names.gaps.tell());
     }
-    show(entries, None, json)
+    show(names, None, json)
 }
 
-/// Shows entries. `scanned`: the number of keys that were read, and whether the scan was complete.
-fn show(entries: &[Entry], scanned: Option<(u64, bool)>, json: bool) -> Result<(), Failure> {
+/// Shows entries. `scanned`: the number of keys that were read, and whether the scan was complete. Returns the exit code.
+fn show(names: &Names, scanned: Option<(u64, bool)>, json: bool) -> Result<u8, Failure> {
+    let Names { entries, gaps } = names;
     if json {
         for entry in entries {
             output::json_line(entry)?;
@@ -248,9 +293,10 @@ fn show(entries: &[Entry], scanned: Option<(u64, bool)>, json: bool) -> Result<(
         output::json_line(&Summary {
             names: entries.len(),
             keys_seen,
-            complete,
+            complete: complete.map(|all| all && gaps.is_empty()),
+            unreached: gaps.servers(),
         })?;
-        return Ok(());
+        return Ok(gaps.tell());
     }
     if entries.is_empty() {
         let keys = scanned.map_or(0, |(keys, _)| keys);
@@ -263,5 +309,5 @@ fn show(entries: &[Entry], scanned: Option<(u64, bool)>, json: bool) -> Result<(
     if let Some((keys, false)) = scanned {
         eprintln!("{}", messages::scan_stopped(keys));
     }
-    Ok(())
+    Ok(gaps.tell())
 }

@@ -23,6 +23,7 @@ mod entry;
 mod exit;
 mod exporter;
 mod force_release;
+mod gaps;
 mod glob;
 mod inspect;
 mod kinds;

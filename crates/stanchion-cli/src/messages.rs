@@ -266,6 +266,15 @@ pub(crate) fn scan_stopped(keys: u64) -> String {
     format!("Stopped after {keys} keys: there may be more. --budget sets the time.")
 }
 
+/// A list lacks servers that did not answer.
+pub(crate) fn partial(servers: &str) -> String {
+    format!("partial: {servers}")
+}
+
+pub(crate) fn server_is_silent(server: &str, why: &str) -> String {
+    format!("{server} does not answer ({why})")
+}
+
 pub(crate) fn no_clients() -> &'static str {
     "No process of stanchion is connected, or none may name its connections (+client|setname)."
 }

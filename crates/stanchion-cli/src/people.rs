@@ -9,6 +9,7 @@ use stanchion::survey::{Survey, SurveyedClient};
 use stanchion::{Client, QueryError};
 
 use crate::entry::HolderSeen;
+use crate::gaps::Gaps;
 use crate::wording::{Origin, Owner, process};
 
 /// Facts known of the processes.
@@ -22,19 +23,21 @@ pub(crate) struct People {
     held: BTreeMap<String, Duration>,
     /// Records of the processes. `None`: this user may not read them.
     pub(crate) survey: Option<Survey>,
+    /// The servers that did not answer.
+    pub(crate) gaps: Gaps,
 }
 
 impl People {
-    /// Reads the connections of each server, and the published records. Without the rights, the result is empty.
+    /// Reads the connections of each server, and the published records. Without the rights, the result is empty. Fails only if no server
+    /// answers.
     pub(crate) async fn ask(client: &Client) -> Result<Self, QueryError> {
-        let processes = client.processes().await?.unwrap_or_default();
-        let by_client = processes
-            .into_iter()
-            .map(|process| (process.client.to_string(), process));
-        let mut people = Self {
-            connected: by_client.collect(),
-            ..Self::default()
-        };
+        let processes = client.processes().await?;
+        let mut people = Self::default();
+        people.gaps.add_all(&processes.unreached);
+        let connected = processes.list.unwrap_or_default().into_iter();
+        people.connected = connected
+            .map(|process| (process.client.to_string(), process))
+            .collect();
         match client.survey().await {
             Ok(survey) => people.told(survey),
             Err(QueryError::Rejected { .. }) => {}
@@ -57,6 +60,7 @@ impl People {
     }
 
     fn told(&mut self, survey: Survey) {
+        self.gaps.add_all(&survey.unreached);
         for it in &survey.clients {
             let label = process(&it.app, it.host.as_deref(), it.pid);
             self.labels.insert(it.client.to_string(), label);
@@ -108,10 +112,11 @@ impl People {
         self.held.get(owner).copied()
     }
 
-    /// Returns whether an owner's client is connected. `None` if that is unknown: no connection has a name, or the client belongs to
-    /// Redisson, which does not name its connections.
+    /// Returns whether an owner's client is connected. `None` if that is unknown: no connection has a name, the client belongs to
+    /// Redisson, which does not name its connections, or the client may be connected to a server that does not answer.
     pub(crate) fn is_connected(&self, owner: &Owner<'_>) -> Option<bool> {
         let told = !self.connected.is_empty() && owner.origin == Origin::Stanchion;
-        told.then(|| self.connected.contains_key(owner.client))
+        let here = told.then(|| self.connected.contains_key(owner.client));
+        here.filter(|here| *here || self.gaps.is_empty())
     }
 }

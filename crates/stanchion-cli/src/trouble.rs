@@ -23,6 +23,8 @@ pub(crate) enum Trouble {
     OrphanQueue(u64),
     /// Redisson has dated entries of a rate limiter this far in the future.
     ClockAhead(Duration),
+    /// The server of the name does not answer.
+    NoAnswer,
     /// The rules for names do not allow this name on this server.
     Unusable(String),
 }
@@ -47,6 +49,7 @@ impl Trouble {
             Self::ManyFields(_) => "many-fields",
             Self::OrphanQueue(_) => "orphan-queue",
             Self::ClockAhead(_) => "clock-ahead",
+            Self::NoAnswer => "no-answer",
             Self::Unusable(_) => "unusable-name",
         }
     }
@@ -60,6 +63,7 @@ impl Trouble {
             Self::ManyFields(fields) => format!("{fields} fields"),
             Self::OrphanQueue(_) => "free, dead queue".into(),
             Self::ClockAhead(ahead) => format!("clock {} ahead", age(*ahead)),
+            Self::NoAnswer => "no answer".into(),
             Self::Unusable(_) => "unusable name".into(),
         }
     }
@@ -88,6 +92,9 @@ impl Trouble {
                 "Redisson has taken permits by a clock that is {} ahead: they come back so much late, and it gives back others' too early",
                 age(*ahead)
             ),
+            Self::NoAnswer => {
+                "its server does not answer: this is what processes have published".into()
+            }
             Self::Unusable(rule) => format!("no synchronizer can have this name here: {rule}"),
         }
     }
@@ -113,6 +120,7 @@ impl Trouble {
                 "set the clocks of all machines with Redisson by NTP, slewing and not stepping"
                     .into()
             }
+            Self::NoAnswer => "see the server; the name is read again when it answers".into(),
             Self::Unusable(_) => "choose another name".into(),
         }
     }

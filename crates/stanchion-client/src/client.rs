@@ -7,7 +7,7 @@ use std::time::Duration;
 use stanchion_core::primitive::Handle;
 use stanchion_core::{InvalidName, Name, Owner, QueryError, ShutdownReport};
 use stanchion_events::Lookouts;
-use stanchion_survey::{Actor, Console, Deadlock, Process, Survey, SurveyedClient, Surveys};
+use stanchion_survey::{Actor, Console, Deadlock, Processes, Survey, SurveyedClient, Surveys};
 use stanchion_transport::{ClientConfig, ConnectError, Moment, Observer, ServerInfo, ServerUrl};
 use uuid::Uuid;
 
@@ -154,10 +154,12 @@ impl Client {
     /// and clients with another key prefix. The reports are not verified: a user that may write the records can write anything.
     ///
     /// On the wire: `ZRANGEBYSCORE` and one `GET` for each client, up to 64 KiB each. Needs the rights to read
-    /// `stanchion_client*`; with the right to write, expired processes are removed from the list.
+    /// `stanchion_client*`; with the right to write, expired processes are removed from the list. A server of a cluster that does not answer is
+    /// in [`Survey::unreached`]. If it has the list, the clients are found by their connections to the others, as
+    /// [`processes`](Client::processes) finds them.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError`], if no server answers.
     ///
     /// # Cancel safety
     /// Safe; it only reads.
@@ -197,10 +199,10 @@ impl Client {
     /// are the reported ones.
     ///
     /// On the wire: a survey, and one script for each awaited name and each held fair lock. All of this twice, if the first pass finds
-    /// a deadlock.
+    /// a deadlock. Servers of a cluster that do not answer are skipped, as in a survey.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError`], if no server answers.
     ///
     /// # Cancel safety
     /// Safe; it only reads.
@@ -226,17 +228,17 @@ impl Client {
 
     /// Returns the clients of this library that are connected to the servers now, ordered by id. This client is one of them.
     ///
-    /// `None` if every server refuses the command, because the user lacks the right `+client|list`. In a cluster each master gets the command,
-    /// and a master that refuses is skipped. Not listed: Redisson's clients, and clients without the right to name connections (`+client|setname`).
+    /// In a cluster each master gets the command. A master that refuses is skipped, and one that does not answer is in
+    /// [`Processes::unreached`]. Not listed: Redisson's clients, and clients without the right to name connections (`+client|setname`).
     ///
     /// On the wire: one `CLIENT LIST` for each server; the reply is one line for each of its connections. For operators' tools.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError`], if no server answers.
     ///
     /// # Cancel safety
     /// Safe; it only reads.
-    pub async fn processes(&self) -> Result<Option<Vec<Process>>, QueryError> {
+    pub async fn processes(&self) -> Result<Processes, QueryError> {
         stanchion_survey::processes(&self.handle).await
     }
 

@@ -25,6 +25,6 @@ pub mod primitive {
 pub use stanchion_core::*;
 pub use stanchion_events::{Event, Events, HoldMode, NameHolder, NameState};
 pub use stanchion_survey::{
-    Actor, Certainty, Console, Deadlock, Process, Survey, SurveyedClient, SurveyedHold,
-    SurveyedWait, Tracked,
+    Actor, Certainty, Console, Deadlock, Process, Processes, Survey, SurveyedClient, SurveyedHold,
+    SurveyedWait, Tracked, Unreached,
 };

@@ -128,6 +128,14 @@ impl Console {
     }
 }
 
+/// Returns whether the server did not answer, or refuses for now.
+pub(crate) const fn is_outage(error: &QueryError) -> bool {
+    matches!(
+        error,
+        QueryError::Unavailable { .. } | QueryError::Unanswered { .. }
+    )
+}
+
 fn query_error(failure: Failure) -> QueryError {
     match failure {
         Failure::Rejected(rejection) => QueryError::Rejected {

@@ -41,7 +41,7 @@ use serde::Serialize;
 use stanchion_core::primitive::{
     ActorId, Boxed, Extension, GiveUp, Handle, Holders, Patient, Queued, WeakHandle, as_millis,
 };
-use stanchion_core::{FencingToken, SurveyedName};
+use stanchion_core::{FencingToken, QueryError, SurveyedName};
 use stanchion_transport::{ClientConfig, Moment};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -55,7 +55,7 @@ pub use crate::actor::{Actor, actor};
 pub use crate::console::{Console, Tracked, console_of, consoles};
 pub use crate::deadlocks::{Certainty, Deadlock, deadlocks};
 pub use crate::local::local_survey;
-pub use crate::processes::{Process, processes};
+pub use crate::processes::{Process, Processes, processes};
 pub use crate::remote::survey;
 
 /// The part of a client that reports its holds and waits, and searches for deadlocks.
@@ -194,6 +194,29 @@ impl Deref for Site {
 pub struct Survey {
     /// The processes, by their ids.
     pub clients: Vec<SurveyedClient>,
+    /// The servers that did not answer. Processes whose records are there are missing. If such a server has the list of all records,
+    /// processes that are not connected to another server are missing, too.
+    pub unreached: Vec<Unreached>,
+}
+
+/// A server that did not answer, of several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Unreached {
+    /// Its address without credentials; empty if no server is known to own a key.
+    pub server: String,
+    /// The error, in a line.
+    pub why: String,
+}
+
+impl Unreached {
+    /// Adds a server to `all`, once.
+    fn add(all: &mut Vec<Self>, server: String, error: &QueryError) {
+        if all.iter().all(|it| it.server != server) {
+            let why = error.to_string();
+            all.push(Self { server, why });
+        }
+    }
 }
 
 /// One client, with its holds and waits.

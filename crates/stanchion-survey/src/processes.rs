@@ -6,23 +6,29 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde::Serialize;
 use uuid::Uuid;
 
 use stanchion_core::primitive::{Handle, as_millis, unexpected};
 use stanchion_core::{QueryError, Rejection};
 
-use crate::console::consoles;
+use crate::Unreached;
+use crate::console::{consoles, is_outage};
 
 /// Returns the processes that are connected now: see `Client::processes`.
 ///
 /// # Errors
-/// [`QueryError`].
-pub async fn processes(handle: &Handle) -> Result<Option<Vec<Process>>, QueryError> {
-    let mut found = BTreeMap::new();
-    let mut permitted = false;
-    for console in consoles(handle) {
-        match console.command(&["CLIENT", "LIST"]).await {
+/// [`QueryError`], if no server answers.
+pub async fn processes(handle: &Handle) -> Result<Processes, QueryError> {
+    let consoles = consoles(handle);
+    let lists = consoles
+        .iter()
+        .map(|console| console.command(&["CLIENT", "LIST"]));
+    let (mut found, mut permitted) = (BTreeMap::new(), false);
+    let (mut unreached, mut outage) = (Vec::new(), None);
+    for (console, listed) in consoles.iter().zip(join_all(lists).await) {
+        match listed {
             Ok(reply) => {
                 permitted = true;
                 let text = reply.as_text().ok_or_else(|| unexpected(&reply))?;
@@ -31,10 +37,30 @@ pub async fn processes(handle: &Handle) -> Result<Option<Vec<Process>>, QueryErr
             Err(QueryError::Rejected {
                 rejection: Rejection::NotPermitted { .. },
             }) => {}
+            Err(error) if is_outage(&error) => {
+                Unreached::add(&mut unreached, console.server().to_owned(), &error);
+                outage = Some(error);
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(permitted.then(|| found.into_values().collect()))
+    match outage {
+        Some(error) if unreached.len() == consoles.len() => Err(error),
+        _ => Ok(Processes {
+            list: permitted.then(|| found.into_values().collect()),
+            unreached,
+        }),
+    }
+}
+
+/// The connected clients, as far as the servers answer. See [`processes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Processes {
+    /// The clients, ordered by id. `None`: the user may not list connections (`+client|list`).
+    pub list: Option<Vec<Process>>,
+    /// The servers that did not answer. A client without a connection to another server is missing.
+    pub unreached: Vec<Unreached>,
 }
 
 /// A client of this library as its servers see it, in this process or in another. See [`processes`].

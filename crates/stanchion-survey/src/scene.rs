@@ -266,12 +266,16 @@ impl Seeking<'_> {
             let lasts = [b"PTTL".as_slice(), &key];
             let (text, lasts) =
                 tokio::join!(send(self.core, &key, &get), send(self.core, &key, &lasts));
-            let record = match (text?, lasts?.as_int()) {
-                (Reply::Bulk(text), Some(ms)) => {
+            let record = match (text, lasts) {
+                (Ok(Reply::Bulk(text)), Ok(lasts)) => lasts.as_int().map(|ms| {
                     let lasts = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
-                    Some((text.to_vec(), lasts))
+                    (text.to_vec(), lasts)
+                }),
+                (Err(failure @ Failure::Rejected(_)), _)
+                | (_, Err(failure @ Failure::Rejected(_))) => {
+                    return Err(failure);
                 }
-                // The record has expired, or never existed.
+                // The record has expired or never existed; or its server does not answer. Its actors count as making progress.
                 _ => None,
             };
             self.read.records.insert(client, (self.now, record));

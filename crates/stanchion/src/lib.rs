@@ -98,7 +98,7 @@ pub mod client {
     pub use stanchion_client::{
         AbandonedHold, Background, BootClock, ByteStream, Client, ClientConfig, Clock, Connector,
         Credentials, CredentialsProvider, Gauges, Moment, Observer, Placement, Presence, Process,
-        Secret, ServerInfo, ServerUrl, ShutdownReport, TokioClock, Wake,
+        Processes, Secret, ServerInfo, ServerUrl, ShutdownReport, TokioClock, Wake,
     };
 }
 
@@ -219,7 +219,7 @@ pub mod survey {
     #[doc(inline)]
     pub use stanchion_client::{
         Actor, Certainty, Deadlock, DeadlockEdge, DeadlockParty, InTheWay, OnDeadlock, Survey,
-        SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait,
+        SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait, Unreached,
     };
 }
 

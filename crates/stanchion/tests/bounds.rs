@@ -114,6 +114,7 @@ fn core() {
     shared::<Presence>();
     shared::<Printable<'_>>();
     shared::<Process>();
+    shared::<Processes>();
     shared::<QueryError>();
     shared::<Reentry>();
     shared::<Rejection>();
@@ -134,6 +135,7 @@ fn core() {
     shared::<SurveyedWait>();
     shared::<TokioClock>();
     shared::<Tracked>();
+    shared::<Unreached>();
     shared::<Wake>();
     shared::<WireOwner>();
     // One task at a time polls a future or a stream.

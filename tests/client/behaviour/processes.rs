@@ -14,7 +14,7 @@ suite! {
 }
 
 async fn processes(client: &Client) -> Vec<Process> {
-    client.processes().await.unwrap().unwrap()
+    client.processes().await.unwrap().list.unwrap()
 }
 
 async fn a_holder_is_found_among_the_processes(world: &World) {

@@ -72,9 +72,9 @@ async fn without_the_rights_to_inspect_clients_only_inspection_fails() {
     let latch = CountDownLatch::new(&c, "app:done").unwrap();
     assert_eq!(latch.waiting_processes().await, None);
     // The ACL line does not include `CLIENT LIST`.
-    assert_eq!(a.processes().await.unwrap(), None);
+    assert_eq!(a.processes().await.unwrap().list, None);
     admin(&server, &["ACL", "SETUSER", "app", "+client|list"]);
-    let shown = a.processes().await.unwrap().unwrap();
+    let shown = a.processes().await.unwrap().list.unwrap();
     assert!(shown.iter().any(|it| it.client == a.id()));
     assert!(!shown.iter().any(|it| it.client == c.id()));
     held.release().await.unwrap();

@@ -176,7 +176,7 @@ async fn no_secret_is_sent_after_the_login() {
         })
         .await;
     }
-    assert_eq!(waiter.processes().await.unwrap().unwrap().len(), 2);
+    assert_eq!(waiter.processes().await.unwrap().list.unwrap().len(), 2);
     assert_eq!(waiter.deadlocks().await.unwrap(), []);
     waiting.status().await.unwrap();
     let reached = waiting.request_release("a reason").await.unwrap();

@@ -53,17 +53,18 @@ impl Names {
             let name = format!("{PREFIX}{}-{number}", self.primitive.noun());
             names.entry(name.into_bytes()).or_default().kind = Some(self.primitive.kind());
         }
-        self.ask(names, &people).await
+        self.ask(names, people).await
     }
 
     async fn ask(
         &self,
         names: BTreeMap<Vec<u8>, Heard>,
-        people: &People,
+        people: People,
     ) -> Result<Vec<Entry>, Failure> {
         let many = names.len() as u64;
         self.looked.fetch_add(many, Ordering::Relaxed);
-        let mut entries = look_at(&self.clients[0], names, PREFIX, people).await?;
+        let looked = look_at(&self.clients[0], names, PREFIX, people).await?;
+        let mut entries = looked.entries;
         for entry in &mut entries {
             entry.key.drain(..PREFIX.len());
         }
@@ -83,9 +84,9 @@ impl Names {
             names
         };
         // The first poll loads the scripts into the server.
-        self.ask(some(), &People::default()).await?;
+        self.ask(some(), People::default()).await?;
         let before = meter.commands();
-        self.ask(some(), &People::default()).await?;
+        self.ask(some(), People::default()).await?;
         let cost = meter.commands() - before;
         self.looked.store(0, Ordering::Relaxed);
         Ok(cost)

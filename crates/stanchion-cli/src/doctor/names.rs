@@ -11,7 +11,7 @@ use crate::beside;
 use crate::entry::Entry;
 use crate::exit::Failure;
 use crate::look::Kind;
-use crate::ls::{ScanArgs, entries_of};
+use crate::ls::{Names, ScanArgs, entries_of};
 use crate::people::People;
 use crate::scan::{self, Progress};
 use crate::table::Tone;
@@ -32,7 +32,7 @@ pub(super) async fn check(
     people: &People,
 ) -> Result<Vec<Finding>, Failure> {
     let found = scan::scan(client, limits.limits(), &mut Progress::new(), |_| true).await?;
-    let mut entries = entries_of(client, &found, pattern, prefix, people).await?;
+    let Names { mut entries, gaps } = entries_of(client, &found, pattern, prefix, people).await?;
     clocks::check(client, &mut entries).await;
     let mut findings = Vec::new();
     if !found.complete {
@@ -41,6 +41,9 @@ pub(super) async fn check(
             format!("stopped after {} keys", found.keys),
             "--budget sets the time",
         ));
+    }
+    if let Some(line) = gaps.line() {
+        findings.push(Finding::skip("scan", line, "run it again when they answer"));
     }
     let still = free_for_long(client, &entries).await;
     let mut troubled: Vec<(&Entry, &Trouble)> = entries

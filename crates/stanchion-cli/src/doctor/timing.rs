@@ -9,6 +9,7 @@ use stanchion::{
 use tokio::time::Instant;
 
 use super::finding::Finding;
+use crate::connect::ServerArgs;
 use crate::exit::{Failure, Library};
 use crate::ping::{milliseconds, round_trips, runs_scripts};
 use crate::probe::Names;
@@ -127,13 +128,26 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// A waiter is queued and subscribed long before this time.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// Passes a lock between two clients, and checks whether the message arrives. Removes the keys that it wrote.
-pub(super) async fn messages(
-    holder: &Client,
-    waiter: &Client,
-    names: &Names,
-) -> Result<Finding, Failure> {
-    const CHECK: &str = "messages";
+const CHECK: &str = "messages";
+
+/// Passes a lock between two clients, and checks whether the message arrives. A server that refuses the lock fails the check.
+pub(super) async fn pass_on(holder: &Client, server: &ServerArgs, names: &Names) -> Finding {
+    let passed = async {
+        let waiter = server.connect().await?;
+        messages(holder, &waiter, names).await
+    };
+    passed.await.unwrap_or_else(|failure| {
+        let advice = "nothing can be acquired until the server accepts it: see the results above";
+        Finding::fail(
+            CHECK,
+            format!("no lock could be passed on: {failure}"),
+            advice,
+        )
+    })
+}
+
+/// Removes the keys that it wrote.
+async fn messages(holder: &Client, waiter: &Client, names: &Names) -> Result<Finding, Failure> {
     let Some(name) = names.own() else {
         let advice = "--names with a pattern, such as app:*, allows a name of our own";
         return Ok(Finding::skip(

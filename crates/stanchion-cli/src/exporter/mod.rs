@@ -21,7 +21,7 @@ use crate::duration;
 use crate::entry::Entry;
 use crate::exit::{self, Failure, Library};
 use crate::glob;
-use crate::ls::{self, ScanArgs};
+use crate::ls::{self, Names, ScanArgs};
 use crate::messages;
 use crate::output;
 use crate::people::People;
@@ -48,7 +48,8 @@ Exit codes:
   78    the server or the rules refuse (a right is missing, …)
 
   While the server cannot be reached, stanchion_server_up is 0, and the names
-  have no metrics.
+  have no metrics. While one server of a cluster cannot be reached, its
+  stanchion_server_node_up is 0, and its names have no metrics.
 
 Examples:
   stanchion exporter --url redis://cache:6379
@@ -149,7 +150,8 @@ async fn survey(
         |_| true,
     )
     .await?;
-    let mut entries = ls::entries_of(client, &found, &pattern, prefix, &people).await?;
+    let Names { mut entries, gaps } =
+        ls::entries_of(client, &found, &pattern, prefix, &people).await?;
     entries.retain(|entry| !entry.is_idle());
     first_seen.date(&mut entries, began);
     if let Some(survey) = &people.survey {
@@ -159,6 +161,12 @@ async fn survey(
             entry.longest_wait_ms = longest.map(output::whole_millis);
         }
     }
+    let nodes = client.consoles().into_iter().map(|console| {
+        let node = console.server().to_owned();
+        let is_up = !gaps.has(&node);
+        (node, is_up)
+    });
+    let nodes = nodes.collect();
     let deadlocks = match &people.survey {
         Some(_) => Some(client.deadlocks().await.map_err(Library)?.len()),
         None => None,
@@ -173,6 +181,7 @@ async fn survey(
         own: own.unwrap_or_default(),
         keys: found.keys,
         complete: found.complete,
+        nodes,
         endless: found.endless.get("").map_or(0, |keys| keys.count),
         deadlocks,
         took: began.elapsed(),

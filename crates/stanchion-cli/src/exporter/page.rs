@@ -23,6 +23,8 @@ pub(super) struct Survey {
     pub(super) own: (Vec<usize>, usize),
     pub(super) keys: u64,
     pub(super) complete: bool,
+    /// The servers, each with whether it answered.
+    pub(super) nodes: Vec<(String, bool)>,
     /// The number of keys without a TTL and without a known reason for that.
     pub(super) endless: u64,
     /// `None`: this user may not read what processes publish.
@@ -60,7 +62,7 @@ impl Page {
         if let Some(is_up) = self.is_up {
             metrics.set(
                 "stanchion_server_up",
-                "1 if the last survey of the server succeeded",
+                "1 if the last survey of the server, or of a server of a cluster, succeeded",
                 [],
                 f64::from(u8::from(is_up)),
             );
@@ -68,6 +70,7 @@ impl Page {
         if let Some(survey) = &self.survey {
             metrics.of_survey(survey);
             if self.is_up == Some(true) {
+                metrics.of_nodes(survey);
                 metrics.of_kinds(survey);
                 metrics.of_names(survey);
             }
@@ -126,7 +129,7 @@ impl Metrics {
         let complete = f64::from(u8::from(*complete));
         self.set(
             "stanchion_server_survey_complete",
-            "1 if that survey looked at all keys within its budget",
+            "1 if that survey looked at all keys of the servers that answered, within its budget",
             [],
             complete,
         );
@@ -136,6 +139,17 @@ impl Metrics {
             [],
             *keys as f64,
         );
+    }
+
+    fn of_nodes(&mut self, survey: &Survey) {
+        for (node, is_up) in &survey.nodes {
+            self.set(
+                "stanchion_server_node_up",
+                "1 if this server answered the last survey; the names of a server that did not have no metrics",
+                [("node", node.clone())],
+                f64::from(u8::from(*is_up)),
+            );
+        }
     }
 
     fn of_kinds(&mut self, survey: &Survey) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion::limiter::{LimiterStatus, QuotaScope};
-use stanchion::{Client, Quota, RateLimiter};
+use stanchion::{Client, QueryError, Quota, RateLimiter};
 
 use super::Facts;
 use crate::exit::{self, Failure, Library};
@@ -28,10 +28,12 @@ pub(crate) async fn look(client: &Client, name: &[u8]) -> Result<Option<Facts>, 
     let Ok(api) = handle(client, name) else {
         return Ok(None);
     };
-    // Errors are ignored here: the kinds that are tried next report them.
-    match api.status().await.ok().filter(|it| it.quota.is_some()) {
-        Some(status) => of(&status).map(Some),
-        None => Ok(None),
+    match api.status().await {
+        Ok(status) if status.quota.is_some() => of(&status).map(Some),
+        // Other refusals are ignored here: the kinds that are tried next report them.
+        Ok(_) | Err(QueryError::Rejected { .. }) => Ok(None),
+        // No other kind would be answered, and each would take as long.
+        Err(error) => Err(Library(error).into()),
     }
 }
 

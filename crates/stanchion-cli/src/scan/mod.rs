@@ -19,6 +19,7 @@ use self::pace::Pace;
 pub(crate) use self::progress::Progress;
 use crate::beside::{self, Part};
 use crate::exit::{self, Failure, Library};
+use crate::gaps::Gaps;
 use crate::look::Kind;
 
 /// A command and its arguments.
@@ -65,6 +66,8 @@ pub(crate) struct Found {
     pub(crate) keys: u64,
     /// False if the budget or the user ended it early.
     pub(crate) complete: bool,
+    /// The servers that did not answer, whose names are missing.
+    pub(crate) gaps: Gaps,
 }
 
 /// Keys without a TTL.
@@ -97,7 +100,7 @@ pub(crate) struct Limits {
 }
 
 /// Lists every key of every server, within the limits, and reads those that are `wanted`. Ctrl-C ends the scan, which then returns its
-/// findings so far.
+/// findings so far. Fails only if no server answers, or one refuses.
 pub(crate) async fn scan(
     client: &Client,
     limits: Limits,
@@ -110,23 +113,38 @@ pub(crate) async fn scan(
         complete: true,
         ..Found::default()
     };
-    for console in client.consoles() {
-        progress.of(total(&console).await);
+    let consoles = client.consoles();
+    let several = consoles.len() > 1;
+    let mut outage = None;
+    for console in &consoles {
+        progress.of(total(console).await);
         let server = Server {
-            console: &console,
+            console,
             limits,
             until,
         };
         let done = server
             .scan(&wanted, &mut found, progress, &mut interrupt)
             .await;
-        if done.is_err() {
-            progress.end();
+        match done {
+            Ok(complete) => found.complete &= complete,
+            Err(error @ (QueryError::Unavailable { .. } | QueryError::Unanswered { .. }))
+                if several =>
+            {
+                found.gaps.add(console.server(), &error);
+                outage = Some(error);
+            }
+            Err(error) => {
+                progress.end();
+                return Err(refused(error));
+            }
         }
-        found.complete &= done.map_err(refused)?;
     }
     progress.end();
-    Ok(found)
+    match outage {
+        Some(error) if found.gaps.servers().len() == consoles.len() => Err(refused(error)),
+        _ => Ok(found),
+    }
 }
 
 fn refused(error: QueryError) -> Failure {

@@ -10,11 +10,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::Looker;
 use super::state::{Action, Mode, Question, State};
 use super::view::View;
-use crate::entry::Entry;
 use crate::exit::Failure;
 use crate::force_release::{Forced, release_from};
 use crate::inspect::{self, Inspected};
 use crate::look::Kind;
+use crate::ls::Names;
 use crate::screen::Screen;
 use crate::wording::printable;
 use crate::{exit, output};
@@ -28,18 +28,14 @@ const LAST: Duration = Duration::from_secs(2);
 
 /// Results that arrive from tasks.
 enum News {
-    Looked(Result<Vec<Entry>, Failure>),
+    Looked(Result<Names, Failure>),
     Inspected(Vec<u8>, Result<Box<Inspected>, Failure>),
     Released(String),
 }
 
 /// Shows the display until a key ends it. Cancel safe: the terminal is restored when this future is dropped; a release that is under
 /// way then may or may not be done, as if its reply was lost.
-pub(super) async fn show(
-    looker: &Looker,
-    every: Duration,
-    first: Vec<Entry>,
-) -> Result<(), Failure> {
+pub(super) async fn show(looker: &Looker, every: Duration, first: Names) -> Result<(), Failure> {
     let mut screen = Screen::whole()?;
     let consoles = looker.client.consoles();
     let servers: Vec<&str> = consoles
@@ -48,7 +44,8 @@ pub(super) async fn show(
         .collect();
     let server = printable(servers.join(" ").as_bytes());
     let colour = output::may_colour(&std::io::stdout());
-    let mut state = State::new(first);
+    let mut state = State::new(first.entries);
+    state.outage = first.gaps.line();
     let mut looked = Instant::now();
     let (sender, mut news) = mpsc::unbounded_channel();
     // The tasks of the display end with it, except for releases.
@@ -86,7 +83,10 @@ pub(super) async fn show(
                     if found.is_ok() {
                         looked = Instant::now();
                     }
-                    state.looked(found.map_err(told));
+                    let partial = found.as_ref().ok().and_then(|names| names.gaps.line());
+                    state.looked(found.map(|names| names.entries).map_err(told));
+                    // Shown as an outage is, above the names of the other servers.
+                    state.outage = state.outage.take().or(partial);
                     if let Mode::Pane { key, kind, .. } = &state.mode {
                         let again = inspect(looker.clone(), key.clone(), *kind, sender.clone());
                         tasks.spawn(again);

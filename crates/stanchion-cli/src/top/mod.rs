@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::connect::ServerArgs;
 use crate::entry::Entry;
 use crate::exit::{self, Failure, Library};
+use crate::ls::Names;
 use crate::people::People;
 use crate::watch::LEAST_PAUSE;
 use crate::{glob, ls, output};
@@ -34,6 +35,7 @@ Exit codes:
   0     ended by a key, a signal or --count
   2     the command line is wrong
   69    the server cannot be reached, when it starts; later it is waited for
+  75    with --once: partial, a server of the cluster does not answer
   78    the server or the rules refuse (a right is missing, …)
 
 Examples:
@@ -78,9 +80,9 @@ struct Looker {
 }
 
 impl Looker {
-    async fn look(&self) -> Result<Vec<Entry>, Failure> {
+    async fn look(&self) -> Result<Names, Failure> {
         let people = People::ask(&self.client).await.map_err(Library)?;
-        ls::told_of(&self.client, &self.pattern, &self.prefix, &people).await
+        ls::told_of(&self.client, &self.pattern, &self.prefix, people).await
     }
 
     /// The name as the user gives it, without the prefix.
@@ -116,6 +118,9 @@ struct LookLine<'a> {
     holders: u64,
     waiting: u64,
     entries: &'a [Entry],
+    /// The servers of a cluster that did not answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreached: Vec<&'a str>,
     /// Reason that there is nothing to show.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreachable: Option<String>,
@@ -132,8 +137,7 @@ pub(crate) async fn top(args: TopArgs) -> Result<u8, Failure> {
     // Before the display starts, so that the error of a server that refuses is shown as by every other command.
     let first = looker.look().await?;
     if !args.is_live() && !args.json {
-        ls::show_told(&first, false)?;
-        return Ok(exit::SUCCESS);
+        return ls::show_told(&first, false);
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -153,15 +157,15 @@ pub(crate) async fn top(args: TopArgs) -> Result<u8, Failure> {
     Ok(exit::SUCCESS)
 }
 
-async fn lines(args: &TopArgs, looker: &Looker, first: Vec<Entry>) -> Result<(), Failure> {
+async fn lines(args: &TopArgs, looker: &Looker, first: Names) -> Result<(), Failure> {
     let most = if args.once { Some(1) } else { args.count };
     let started = Instant::now();
     let mut looked: Result<_, Failure> = Ok(first);
     for count in 1.. {
-        let (entries, unreachable) = match looked {
-            Ok(entries) => (entries, None),
+        let (Names { entries, gaps }, unreachable) = match looked {
+            Ok(names) => (names, None),
             Err(failure) if failure.code() == exit::UNAVAILABLE => {
-                (Vec::new(), Some(failure.to_string()))
+                (Names::default(), Some(failure.to_string()))
             }
             Err(failure) => return Err(failure),
         };
@@ -172,6 +176,7 @@ async fn lines(args: &TopArgs, looker: &Looker, first: Vec<Entry>) -> Result<(),
             holders: sums.holders,
             waiting: sums.waiting,
             entries: &entries,
+            unreached: gaps.servers(),
             unreachable,
         })?;
         if most == Some(count) {

@@ -29,7 +29,7 @@ impl Exporter {
         Self::start_at(&server.url(), args)
     }
 
-    fn start_at(url: &str, args: &[&str]) -> Self {
+    pub(crate) fn start_at(url: &str, args: &[&str]) -> Self {
         let args = [&["exporter", "--listen=127.0.0.1:0", "--pause=100ms"], args].concat();
         let mut command = command_at(url, &args);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();

@@ -6,6 +6,7 @@ pub(crate) mod exporter;
 mod incident;
 mod ls;
 mod name;
+mod partial;
 mod told;
 #[cfg(target_os = "linux")]
 mod top;
