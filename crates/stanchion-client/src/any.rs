@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::TryFutureExt as _;
-use stanchion_core::{AcquireError, AcquireOptions, Name};
+use stanchion_core::{AcquireError, AcquireOptions, Name, Outage};
 
 use crate::guard::{Anything, Guard};
 use crate::part::Lockable;
@@ -33,6 +33,10 @@ pub trait Acquire: fmt::Debug + Send + Sync {
     /// The name that is acquired, with the client's key prefix; of several names the first.
     fn name(&self) -> Name;
 
+    /// Returns the reason if the client knows that a request would find no connection now: an acquire would then wait for the end of the outage.
+    /// Of several clients: if too few of them are connected for a grant. In a cluster the master of the name counts.
+    fn outage(&self) -> Option<Outage>;
+
     /// Acquires with `options`.
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard>;
 
@@ -58,6 +62,10 @@ pub trait Acquire: fmt::Debug + Send + Sync {
 impl<T: Lockable + Send + Sync + ?Sized> Acquire for T {
     fn name(&self) -> Name {
         self.part().sync.name().clone()
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.part().outage()
     }
 
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {

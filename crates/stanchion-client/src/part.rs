@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use stanchion_core::primitive::{Handle, Synchronizer};
-use stanchion_core::{AcquireError, AcquireOptions, AdoptError, HoldTicket, Lease};
+use stanchion_core::{AcquireError, AcquireOptions, AdoptError, HoldTicket, Lease, Outage};
 
 use crate::guard::Held;
 
@@ -35,6 +35,12 @@ impl Part {
             sync: Arc::clone(sync),
             lease,
         }
+    }
+
+    /// Returns the reason if a request would find no connection now.
+    #[must_use]
+    pub fn outage(&self) -> Option<Outage> {
+        self.handle.outage(self.sync.name())
     }
 
     /// Acquires, and waits without a limit. For the verb `acquire` of a primitive.

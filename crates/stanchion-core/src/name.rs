@@ -53,6 +53,32 @@ pub enum NameRule {
         "the name of a fair lock is not wholly in braces: it would share the queue of the name inside them"
     )]
     SharesQueue,
+    /// A `:` ends a namespace, so that no two namespaces share a name.
+    #[error("a namespace has no `:`")]
+    Namespace,
+}
+
+/// The first part of names whose second part others choose, such as the clients of a service.
+#[derive(Clone, Debug)]
+pub struct Namespace(Arc<str>);
+
+impl Namespace {
+    /// Checks `text`.
+    ///
+    /// # Errors
+    /// [`InvalidName`], if `text` contains `:`.
+    pub(crate) fn new(text: &str) -> Result<Self, InvalidName> {
+        if text.contains(':') {
+            return Err(InvalidName::new(text.as_bytes(), NameRule::Namespace));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// Returns the name `<namespace>:<key>`. Two namespaces have no name in common, because the first `:` ends the namespace.
+    #[must_use]
+    pub fn of(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
+        [self.0.as_bytes(), b":", key.as_ref()].concat()
+    }
 }
 
 impl InvalidName {

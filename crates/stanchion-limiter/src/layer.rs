@@ -21,9 +21,10 @@ type Asked = Pin<Box<dyn Future<Output = Result<Grant, NotLet>> + Send>>;
 #[expect(unnameable_types, reason = "only this crate's limiters can be asked")]
 #[derive(Debug)]
 pub struct NotLet {
-    error: LimitError,
+    /// The reason.
+    pub error: LimitError,
     /// True if the server was out of reach, false if the server or this process decided.
-    outage: bool,
+    pub outage: bool,
 }
 
 /// A limiter that a [`LimitLayer`] can use: a [`RateLimiter`] or a [`TokenBucket`].
@@ -54,6 +55,12 @@ limiting!(RateLimiter, TokenBucket);
 async fn let_through(asking: Asking, wait: Option<Duration>) -> Result<Grant, NotLet> {
     let (client, answer) = (asking.handle.clone(), Arc::clone(&asking.answer));
     let name = asking.sync.name().clone();
+    if let Some(outage) = client.outage(&name) {
+        return Err(NotLet {
+            error: LimitError::Acquire(AcquireError::Unavailable { name, outage }),
+            outage: true,
+        });
+    }
     let asked = match wait {
         Some(wait) => asking.acquire(Some(wait)).await,
         None => match asking.try_acquire().await {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stanchion_client::primitive::{Guarded as _, Hold, HoldSet, Part, Synchronizer};
 use stanchion_client::{
-    Acquire, AcquireError, AcquireOptions, Acquiring, Guard, Lease, Lockable, Moment, Name,
+    Acquire, AcquireError, AcquireOptions, Acquiring, Guard, Lease, Lockable, Moment, Name, Outage,
     QueryError,
 };
 
@@ -452,6 +452,10 @@ impl MultiDanger<'_> {
 impl Acquire for MultiLock {
     fn name(&self) -> Name {
         self.members[0].sync.name().clone()
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.members.iter().find_map(Part::outage)
     }
 
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use backon::BackoffBuilder as _;
 use stanchion_client::primitive::{Hold, Part, bounded, sleep};
 use stanchion_client::{
-    Acquire, AcquireOptions, Acquiring, Client, Guard, InvalidDuration, Lease, Moment, Name,
+    Acquire, AcquireOptions, Acquiring, Client, Guard, InvalidDuration, Lease, Moment, Name, Outage,
 };
 
 use crate::error::{NodeOutcome, NodeReport, RedLockError};
@@ -535,6 +535,11 @@ impl RedLock {
 impl Acquire for RedLock {
     fn name(&self) -> Name {
         Self::name(self).clone()
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        let spare = self.nodes() - self.quorum();
+        self.nodes.iter().filter_map(Part::outage).nth(spare)
     }
 
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use stanchion_client::primitive::{Handle, Resend, Synchronizer, unexpected};
 use stanchion_client::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Client, Events, Guard, IdleExpiry,
-    InvalidName, Lease, Name, QueryError, Rejection,
+    InvalidName, Lease, Name, Outage, QueryError, Rejection,
 };
 
 use crate::danger::LeasedDanger;
@@ -735,6 +735,10 @@ impl LeasedSemaphore {
 impl Acquire for LeasedSemaphore {
     fn name(&self) -> Name {
         Self::name(self).clone()
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.pool.handle.outage(Self::name(self))
     }
 
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {

@@ -14,8 +14,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use stanchion_tower::{
-    Claim, Client, ConcurrencyLayer, IdempotencyLayer, LeasedSemaphore, Limit, Lock, Locked,
-    OneAtATimeLayer, RateLimitLayer, ShutdownReport, TokenBucket,
+    Claim, Client, ConcurrencyLayer, IdempotencyLayer, LeasedSemaphore, Limit, Locked,
+    OneAtATimeLayer, RateLimitLayer, ShutdownReport,
 };
 use tokio::net::TcpListener;
 
@@ -56,25 +56,23 @@ async fn to_the_end(request: Request, next: Next) -> Result<Response, StatusCode
 /// The routes. All processes with the same server share their limits.
 async fn app(client: &Client) -> Result<Router, Box<dyn Error>> {
     // A payment is made once for each key and user.
-    let once = IdempotencyLayer::new(client, |parts| {
+    let once = IdempotencyLayer::new(client, "payments", |parts| {
         // In your program: the caller that the authentication has put into `parts.extensions`.
         Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned())
-    });
+    })?;
 
     // An account is settled by one request at a time. The others wait for up to 5 s.
-    let locks = client.clone();
-    let one_at_a_time =
-        OneAtATimeLayer::new(move |parts| Ok(Some(Lock::new(&locks, parts.uri.path())?)))
-            .wait(Duration::from_secs(5));
+    let one_at_a_time = OneAtATimeLayer::new(client, "accounts", |parts| {
+        Some(parts.uri.path().to_owned())
+    })?
+    .wait(Duration::from_secs(5));
 
     // All processes together make at most 20 reports at a time, and 100 a minute.
     let reports = LeasedSemaphore::new(client, "reports")?;
     reports.init(20).await?; // later calls change nothing
-    let at_most = ConcurrencyLayer::new(move |_| Ok(Some(reports.clone())));
-    let (buckets, limit) = (client.clone(), Limit::new("100/m".parse()?, 20)?);
-    let a_minute = RateLimitLayer::new(move |_| {
-        TokenBucket::new(&buckets, "reports-a-minute", limit).map(Some)
-    });
+    let at_most = ConcurrencyLayer::new(reports);
+    let limit = Limit::new("100/m".parse()?, 20)?;
+    let a_minute = RateLimitLayer::new(client, "reports-a-minute", limit, |_| Some("all"))?;
 
     let payments = Router::new()
         .route("/payments", post(pay))

@@ -9,24 +9,31 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, response};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use stanchion_client::primitive::bounded;
-use stanchion_client::{Client, FencingToken, Guard, InvalidDuration, Lease};
+use stanchion_client::primitive::{Handle, bounded, timeout};
+use stanchion_client::{
+    Acquire as _, Client, FencingToken, Guard, InvalidDuration, InvalidName, Lease, QueryError,
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::body::ResponseBody;
 use crate::hold::{Locked, release};
+use crate::key::key_of;
 use crate::record::{Encoded, Record, fingerprint};
-use crate::refusal::Refusal;
+use crate::refusal::{Form, Refusal};
+use crate::target::identified;
 
 /// The most bytes of headers and body of a response that an [`IdempotencyLayer`] stores: 64 KiB.
 pub const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 const KEEP: Duration = Duration::from_secs(24 * 3600);
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
-const LONGEST_KEY: usize = 255;
+
+/// The longest time for which a response waits until it is stored. A server that is this slow is about to be out of reach.
+const STORING: Duration = Duration::from_secs(1);
 
 /// The claim of an idempotency key, as the handler sees it: [`IdempotencyLayer`] puts it into the request's extensions. Cheap to clone. A
 /// clone does not keep the claim.
@@ -60,8 +67,9 @@ impl Claim {
 /// Executes a request with an `Idempotency-Key` once, and responds to repetitions with the stored response.
 ///
 /// Follows [the IETF draft](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/): requests with the method `POST`
-/// or `PATCH` may have a key. A closure returns the scope of a request: the authenticated caller. Different callers can use the same key.
-/// Therefore put the layer inside the authentication. `None` lets the request pass.
+/// or `PATCH`, or another method that is not idempotent, may have a key. A closure returns the scope of a request: the authenticated caller.
+/// Different callers can use the same key. Therefore put the layer inside the authentication. `None` lets the request pass, unless a
+/// key is [required](Self::required).
 ///
 /// ```
 /// use axum::{Extension, Router, routing::post};
@@ -75,10 +83,10 @@ impl Claim {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = Client::connect("memory://idempotency-layer").await?; // redis://…
-/// let layer = IdempotencyLayer::new(&client, |parts| {
+/// let layer = IdempotencyLayer::new(&client, "shop", |parts| {
 ///     // In your program: the caller that the authentication has put into `parts.extensions`.
 ///     Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned())
-/// });
+/// })?;
 /// let app: Router = Router::new().route("/payments", post(pay)).layer(layer.required());
 /// # let _ = app;
 /// # Ok(())
@@ -91,7 +99,7 @@ impl Claim {
 /// | repeats one that was processed | the stored response, with `Idempotency-Replayed: true` |
 /// | repeats one that is in progress, in any process | 409 |
 /// | has a known key, and another method, path, query or body | 422 |
-/// | has no key | that of the handler; 400 if the key is [required](Self::required) |
+/// | has no key, or no scope | that of the handler; 400 if the key is [required](Self::required) |
 /// | has an invalid key: none of 1 to 255 visible ASCII characters, or a quoted string (RFC 8941) of such characters and spaces | 400 |
 /// | has a key, and a body over 1 MiB, or [another bound](Self::max_request) | 413 |
 ///
@@ -99,14 +107,16 @@ impl Claim {
 /// * While the server keeps its data, at most one attempt for a key is in progress at a time (P1), and none begins after a response
 ///   was stored. The handler finds its [`Claim`] in the request's extensions.
 /// * A request that ends without a stored response can be repeated, and its handler runs again, with a larger fencing token: after a crash
-///   of the process (once the lease has ended, default 30 s), a disconnect of the client, a panic, or a response with the status 5xx,
-///   408, 425 or 429, or a [`Refusal`] of a layer inside.
+///   of the process (once the lease has ended, default 30 s), a disconnect of the client, a panic, a response with the status 5xx,
+///   408, 425 or 429 (or as [`store_if`](Self::store_if) says), or a [`Refusal`] of a layer inside.
+/// * The path that counts is the one that the client sent, also in a nested router: see [the crate](crate#keys).
 /// * Only the attempt that holds the claim stores a response. An attempt that has lost its claim ends with [`Refusal::Lost`]; a
 ///   repetition gets the response of its successor.
 /// * A response over [64 KiB](MAX_RESPONSE_BYTES), or with a body of unknown length, is not stored. The server remembers that the request
 ///   was processed, and repetitions get 410. The handler does not run again.
-/// * If the server is not reachable at the beginning, the response is [`Refusal::Unavailable`], and the handler is not called. If it is not
-///   reachable at the end, the response of the handler is sent, and a repetition runs the handler again.
+/// * If the server is not reachable at the beginning, the response is [`Refusal::Unavailable`], at once if the client knows that it is
+///   disconnected. The handler is not called. If the server is not reachable at the end, the response of the handler is sent after at most 1 s,
+///   and the layer stores it as soon as the server is back. If the claim ends before that, a repetition runs the handler again.
 ///
 /// The exactness of the effects is that of the handler: a crash between its write and the stored response repeats the handler. Write
 /// [`Claim::key`] with a uniqueness constraint in the same transaction.
@@ -119,46 +129,73 @@ impl Claim {
 /// A new key needs four scripts: the acquire of the lock `idempotency:<digest>`, a read, the stored response, the release. A
 /// repetition needs three. The response is in the hash `stanchion_done:{idempotency:<digest>}` with a TTL of 24 h, or
 /// [another time](Self::keep).
-pub struct IdempotencyLayer<F> {
-    scope_of: Arc<F>,
-    settings: Settings,
-}
-
 #[derive(Clone)]
-struct Settings {
+pub struct IdempotencyLayer {
     client: Client,
+    namespace: Arc<str>,
+    scope_of: Arc<ScopeOf>,
+    store_if: Arc<StoreIf>,
     required: bool,
     lease: Lease,
     keep: Duration,
     max_request: usize,
 }
 
-impl<F> IdempotencyLayer<F>
-where
-    F: Fn(&Parts) -> Option<String>,
-{
-    /// Returns a layer for the requests that have a scope.
-    #[must_use]
-    pub fn new(client: &Client, scope_of: F) -> Self {
-        Self {
-            scope_of: Arc::new(scope_of),
-            settings: Settings {
-                client: client.clone(),
-                required: false,
-                lease: Lease::default(),
-                keep: KEEP,
-                max_request: MAX_REQUEST_BYTES,
-            },
-        }
-    }
-}
+type ScopeOf = dyn Fn(&Parts) -> Option<String> + Send + Sync;
+type StoreIf = dyn Fn(&response::Parts) -> bool + Send + Sync;
 
-impl<F> IdempotencyLayer<F> {
-    /// Returns the same layer with requests that need a key: without one the response to `POST` and `PATCH` is 400. Default: a request
-    /// without a key passes.
+impl IdempotencyLayer {
+    /// Returns a layer for the requests that have a scope.
+    ///
+    /// The namespace separates the keys of this layer from those of other layers. Layers with one namespace share their keys: then a key that was
+    /// used on one route gets 422 on another one.
+    ///
+    /// # Errors
+    /// [`InvalidName`]: the namespace is no name, or contains `:`.
+    pub fn new(
+        client: &Client,
+        namespace: &str,
+        scope_of: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+    ) -> Result<Self, InvalidName> {
+        // One rule for the namespaces of all layers.
+        Handle::of(client).namespace(namespace)?;
+        Ok(Self {
+            client: client.clone(),
+            namespace: namespace.into(),
+            scope_of: Arc::new(scope_of),
+            store_if: Arc::new(is_final),
+            required: false,
+            lease: Lease::default(),
+            keep: KEEP,
+            max_request: MAX_REQUEST_BYTES,
+        })
+    }
+
+    /// Returns the same layer with requests that need a key and a scope: otherwise the response to a request whose method is not idempotent,
+    /// such as `POST`, is 400, and no handler runs without a [`Claim`]. Default: a request without a key or a scope passes.
     #[must_use]
     pub fn required(mut self) -> Self {
-        self.settings.required = true;
+        self.required = true;
+        self
+    }
+
+    /// Returns the same layer with another rule for the responses that are stored. A request whose response is not stored can be repeated,
+    /// and its handler runs again. Default: all are stored but those with the status 5xx, 408, 425 or 429. A [`Refusal`] of a layer
+    /// inside is never stored.
+    ///
+    /// ```
+    /// # use stanchion_tower::{Client, IdempotencyLayer};
+    /// # fn layer(layer: IdempotencyLayer) -> IdempotencyLayer {
+    /// // A 404 is not final: the account may exist at the next attempt.
+    /// layer.store_if(|response| response.status.is_success())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn store_if(
+        mut self,
+        is_final: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.store_if = Arc::new(is_final);
         self
     }
 
@@ -166,7 +203,7 @@ impl<F> IdempotencyLayer<F> {
     /// claim is renewed while the handler runs.
     #[must_use]
     pub fn lease(mut self, lease: Lease) -> Self {
-        self.settings.lease = lease;
+        self.lease = lease;
         self
     }
 
@@ -176,7 +213,7 @@ impl<F> IdempotencyLayer<F> {
     /// [`InvalidDuration`] outside 1 s to 1 year.
     pub fn keep(mut self, time: Duration) -> Result<Self, InvalidDuration> {
         let bounds = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
-        self.settings.keep = bounded("keep", time, bounds, "1s to 1 year")?;
+        self.keep = bounded("keep", time, bounds, "1s to 1 year")?;
         Ok(self)
     }
 
@@ -184,33 +221,25 @@ impl<F> IdempotencyLayer<F> {
     /// memory before the claim, for the fingerprint. A larger body is refused with 413.
     #[must_use]
     pub fn max_request(mut self, bytes: usize) -> Self {
-        self.settings.max_request = bytes;
+        self.max_request = bytes;
         self
     }
 }
 
-impl<F> Clone for IdempotencyLayer<F> {
-    fn clone(&self) -> Self {
-        Self {
-            scope_of: Arc::clone(&self.scope_of),
-            settings: self.settings.clone(),
-        }
-    }
-}
-
-impl<F> fmt::Debug for IdempotencyLayer<F> {
+impl fmt::Debug for IdempotencyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdempotencyLayer")
-            .field("required", &self.settings.required)
-            .field("lease", &self.settings.lease)
-            .field("keep", &self.settings.keep)
-            .field("max_request", &self.settings.max_request)
+            .field("namespace", &self.namespace)
+            .field("required", &self.required)
+            .field("lease", &self.lease)
+            .field("keep", &self.keep)
+            .field("max_request", &self.max_request)
             .finish_non_exhaustive()
     }
 }
 
-impl<S, F> Layer<S> for IdempotencyLayer<F> {
-    type Service = IdempotencyService<S, F>;
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = IdempotencyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
         let layer = self.clone();
@@ -219,58 +248,10 @@ impl<S, F> Layer<S> for IdempotencyLayer<F> {
 }
 
 /// The service of an [`IdempotencyLayer`].
-pub struct IdempotencyService<S, F> {
+#[derive(Clone, Debug)]
+pub struct IdempotencyService<S> {
     inner: S,
-    layer: IdempotencyLayer<F>,
-}
-
-impl<S: Clone, F> Clone for IdempotencyService<S, F> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            layer: self.layer.clone(),
-        }
-    }
-}
-
-impl<S: fmt::Debug, F> fmt::Debug for IdempotencyService<S, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdempotencyService")
-            .field("inner", &self.inner)
-            .field("layer", &self.layer)
-            .finish()
-    }
-}
-
-/// Returns the key of a request. The draft has a quoted string (RFC 8941); many clients send the key without quotes.
-fn key_of(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
-    let mut values = headers.get_all("idempotency-key").iter();
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
-    let text = value.to_str().map_err(|_| Refusal::KeyInvalid)?;
-    let key = match text.strip_prefix('"') {
-        Some(quoted) => unquoted(quoted).ok_or(Refusal::KeyInvalid)?,
-        None if text.contains([' ', '\t']) => return Err(Refusal::KeyInvalid),
-        None => text.to_owned(),
-    };
-    if values.next().is_some() || key.is_empty() || key.len() > LONGEST_KEY {
-        return Err(Refusal::KeyInvalid);
-    }
-    Ok(Some(key))
-}
-
-/// Reads a string of RFC 8941 behind its first quote.
-fn unquoted(text: &str) -> Option<String> {
-    let (mut key, mut chars) = (String::new(), text.strip_suffix('"')?.chars());
-    while let Some(char) = chars.next() {
-        key.push(match char {
-            '\\' => chars.next().filter(|next| ['"', '\\'].contains(next))?,
-            '"' | '\t' => return None,
-            other => other,
-        });
-    }
-    Some(key)
+    layer: IdempotencyLayer,
 }
 
 /// Reads the body of a request, for its fingerprint.
@@ -293,21 +274,39 @@ where
 }
 
 /// Returns whether repetitions get this response. Otherwise they run the handler again.
-fn is_final<B>(response: &Response<B>) -> bool {
+fn is_final(response: &response::Parts) -> bool {
     let again = [
         StatusCode::REQUEST_TIMEOUT,
         StatusCode::TOO_EARLY,
         StatusCode::TOO_MANY_REQUESTS,
     ];
-    let status = response.status();
-    let refused = response.extensions().get::<Refusal>().is_some();
-    !(refused || status.is_server_error() || again.contains(&status))
+    !(response.status.is_server_error() || again.contains(&response.status))
 }
 
 /// The response to a request with a key, or the error of the inner service.
-type Outcome<B, E> = Result<Response<B>, E>;
+type Outcome<B, E> = Result<Response<ResponseBody<B>>, E>;
 
-impl Settings {
+impl IdempotencyLayer {
+    /// Returns the scope and the key of a request; `None` lets the request pass.
+    fn wanted(&self, parts: &mut Parts) -> Result<Option<(String, String)>, Refusal> {
+        // RFC 9110, 9.2.2: a client may repeat these without a key. Not a list of methods: an unknown one must not pass unclaimed.
+        if parts.method.is_idempotent() {
+            return Ok(None);
+        }
+        match identified(parts, |parts| (self.scope_of)(parts)) {
+            Some(scope) => match key_of(&parts.headers)? {
+                Some(key) => Ok(Some((scope, key))),
+                None if self.required => Err(Refusal::KeyMissing),
+                None => Ok(None),
+            },
+            None if self.required => {
+                let key = key_of(&parts.headers)?;
+                Err(key.map_or(Refusal::KeyMissing, |_| Refusal::ScopeMissing))
+            }
+            None => Ok(None),
+        }
+    }
+
     async fn serve<S, A, B>(
         self,
         ready: &mut S,
@@ -319,20 +318,23 @@ impl Settings {
     where
         A: Body + From<Bytes>,
         A::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: Body + From<Bytes>,
+        B: Body<Data = Bytes>,
         S: Service<Request<A>, Response = Response<B>>,
     {
+        let record = Record::new(&self.client, &self.namespace, &scope, &key, self.lease)
+            .map_err(|error| Refusal::Rejected.because(error))?;
+        if let Some(outage) = record.lock.outage() {
+            return Err(Refusal::Unavailable.because(outage));
+        }
         // Before the claim: a client that sends slowly keeps no claim.
         let body = read(body, self.max_request).await?;
-        let print = fingerprint(&parts, &body);
-        let record =
-            Record::new(&self.client, &scope, &key, self.lease).map_err(|_| Refusal::Rejected)?;
+        let print = identified(&mut parts, |parts| fingerprint(parts, &body));
         let claimed = record.lock.try_acquire().await;
-        let claimed = claimed.map_err(|e| Refusal::of_acquire(&e, Refusal::Unavailable))?;
+        let claimed = claimed.map_err(|e| Refusal::of_acquire(&e, Refusal::InProgress))?;
         // Read after the claim: the request that had the claim before stored its response first.
         let stored = record.read().await.map_err(|e| Refusal::of_query(&e))?;
         let guard = match (claimed, stored) {
-            (_, Some(stored)) => return Ok(Ok(stored.replay(&print))),
+            (_, Some(stored)) => return stored.replay(&print).map(Ok),
             (None, None) => return Err(Refusal::InProgress),
             (Some(guard), None) => guard,
         };
@@ -344,51 +346,74 @@ impl Settings {
         });
         let request = Request::from_parts(parts, body.into());
         let work = async {
-            let response = match ready.call(request).await {
-                Ok(response) if is_final(&response) => response,
-                other => return Ok((other, false, None)),
+            let (parts, body) = match ready.call(request).await {
+                Ok(response) => response.into_parts(),
+                Err(error) => return Ok((Err(error), None)),
             };
-            let (parts, body) = response.into_parts();
+            let refused = parts.extensions.get::<Refusal>().is_some();
+            if refused || !(self.store_if)(&parts) {
+                let response = Response::from_parts(parts, ResponseBody::inner(body));
+                return Ok((Ok(response), None));
+            }
             let most = MAX_RESPONSE_BYTES as u64;
             if body.size_hint().upper().is_none_or(|size| size > most) {
-                return Ok((Ok(Response::from_parts(parts, body)), true, None));
+                let response = Response::from_parts(parts, ResponseBody::inner(body));
+                return Ok((Ok(response), Some(Encoded::default())));
             }
             let Ok(body) = body.collect().await else {
-                return Err(Refusal::Broken);
+                return Err(Refusal::Broken.because("its body ended with an error"));
             };
             let body = body.to_bytes();
-            let stored = Encoded::of(&parts, &body);
-            Ok((Ok(Response::from_parts(parts, body.into())), true, stored))
+            let encoded = Encoded::of(&parts, &body).unwrap_or_default();
+            let response = Response::from_parts(parts, ResponseBody::of_layer(body));
+            Ok((Ok(response), Some(encoded)))
         };
-        let (outcome, done, encoded) = guard.run(work).await.map_err(|_| Refusal::Lost)??;
-        if done {
-            match record.store(&owner, self.keep, &print, encoded).await {
-                Ok(true) => {}
-                Ok(false) => return Err(Refusal::Lost),
-                Err(error) => {
-                    tracing::warn!(%error, "the response to a request with an idempotency key was not stored");
+        let ran = guard.run(work).await;
+        let (outcome, encoded) = ran.map_err(|lost| Refusal::Lost.because(lost))??;
+        let Some(encoded) = encoded else {
+            release(guard, record.lock.outage()).await;
+            return Ok(outcome);
+        };
+        // In the background if the request is dropped, or if the server does not answer: a stored response is worth more than a free claim.
+        let outage = record.lock.outage();
+        let (handle, keep) = (record.handle.clone(), self.keep);
+        let storing = handle.persist(async move {
+            let stored = loop {
+                match record.store(&owner, keep, &print, &encoded).await {
+                    // Not a busy loop: a query tries for the operation timeout.
+                    Err(QueryError::Unavailable { .. }) if guard.is_held() => {}
+                    stored => break stored,
                 }
+            };
+            if let Err(error) = &stored {
+                tracing::warn!(%error, "the response to a request with an idempotency key was not stored");
             }
+            // Its drop releases the claim, and no repetition waits for that: each finds what was stored.
+            drop(guard);
+            stored
+        });
+        // The handler has ended, and its response does not wait for a server that is out of reach.
+        if outage.is_none()
+            && let Some(Ok(false)) = timeout(STORING, storing).await
+        {
+            return Err(Refusal::Lost.because("another attempt has the claim"));
         }
-        release(guard).await;
         Ok(outcome)
     }
 }
 
-impl<S, F, A, B> Service<Request<A>> for IdempotencyService<S, F>
+impl<S, A, B> Service<Request<A>> for IdempotencyService<S>
 where
     A: Body + From<Bytes> + Send + 'static,
     A::Data: Send,
     A::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body + From<Bytes> + Send + 'static,
-    B::Data: Send,
+    B: Body<Data = Bytes> + Send + 'static,
     B::Error: Send,
     S: Service<Request<A>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
-    F: Fn(&Parts) -> Option<String>,
 {
-    type Response = Response<B>;
+    type Response = Response<ResponseBody<B>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
@@ -400,57 +425,21 @@ where
         // Call the instance that is ready; its clone may not be ready.
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
-        let (parts, body) = request.into_parts();
-        let with_keys = [Method::POST, Method::PATCH].contains(&parts.method);
-        let scope = with_keys.then(|| (self.layer.scope_of)(&parts)).flatten();
-        let key = scope.map(|scope| (scope, key_of(&parts.headers)));
-        let (scope, key) = match key {
-            Some((scope, Ok(Some(key)))) => (scope, key),
-            Some((_, Err(refusal))) => return Box::pin(async move { Ok(refusal.response()) }),
-            Some((_, Ok(None))) if self.layer.settings.required => {
-                return Box::pin(async { Ok(Refusal::KeyMissing.response()) });
-            }
-            _ => return Box::pin(ready.call(Request::from_parts(parts, body))),
-        };
-        let settings = self.layer.settings.clone();
+        let (mut parts, body) = request.into_parts();
+        let form = Form::of(&parts.headers);
+        let wanted = self.layer.wanted(&mut parts);
+        let layer = self.layer.clone();
         Box::pin(async move {
-            let served = settings.serve(&mut ready, scope, key, parts, body).await;
-            served.unwrap_or_else(|refusal| Ok(refusal.response()))
+            let (scope, key) = match wanted {
+                Ok(Some(wanted)) => wanted,
+                Ok(None) => {
+                    let response = ready.call(Request::from_parts(parts, body)).await;
+                    return response.map(|response| response.map(ResponseBody::inner));
+                }
+                Err(refusal) => return Ok(refusal.response(&form)),
+            };
+            let served = layer.serve(&mut ready, scope, key, parts, body).await;
+            served.unwrap_or_else(|refusal| Ok(refusal.response(&form)))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http::HeaderValue;
-
-    fn key(values: &[&'static str]) -> Result<Option<String>, Refusal> {
-        let mut headers = HeaderMap::new();
-        for value in values {
-            headers.append("idempotency-key", HeaderValue::from_static(value));
-        }
-        key_of(&headers)
-    }
-
-    #[test]
-    fn keys_are_strings_with_or_without_quotes() {
-        assert_eq!(key(&[]), Ok(None));
-        for (value, wanted) in [
-            ("\"8e03978e-40d5\"", "8e03978e-40d5"),
-            ("8e03978e-40d5", "8e03978e-40d5"),
-            (r#""a \"b\" \\ c""#, r#"a "b" \ c"#),
-        ] {
-            assert_eq!(key(&[value]), Ok(Some(wanted.to_owned())), "{value}");
-        }
-        for value in [
-            "", "\"\"", "\"a", "\"", "a b", r#""a"b""#, r#""a\b""#, "\"a\\\"",
-        ] {
-            assert_eq!(key(&[value]), Err(Refusal::KeyInvalid), "{value}");
-        }
-        assert_eq!(key(&["a", "a"]), Err(Refusal::KeyInvalid));
-        let long = "k".repeat(LONGEST_KEY + 1).leak();
-        assert_eq!(key(&[long]), Err(Refusal::KeyInvalid));
-        assert!(key(&[&long[1..]]).is_ok());
     }
 }

@@ -15,7 +15,9 @@ use stanchion_client::primitive::{Handle, Reply, Resend, Script, unexpected, who
 use stanchion_client::{InvalidName, Lease, QueryError, WireOwner};
 use stanchion_lock::Lock;
 
+use crate::body::ResponseBody;
 use crate::idempotency::MAX_RESPONSE_BYTES;
+use crate::limit::{LIMIT, REMAINING, RESET};
 use crate::refusal::Refusal;
 
 static READ: Script<1, 0> = Script::new("tower/read", include_str!("../lua/read.lua"));
@@ -23,11 +25,14 @@ static STORE: Script<2, 6> = Script::new("tower/store", include_str!("../lua/sto
 
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Headers of one connection, and the date, which the HTTP server adds.
-const NOT_STORED: [HeaderName; 7] = [
+/// Headers of one connection, the date, which the HTTP server adds, and the state of a rate limit, which a repetition changes.
+const NOT_STORED: [HeaderName; 10] = [
     CONNECTION,
     DATE,
+    LIMIT,
     PROXY_AUTHENTICATE,
+    REMAINING,
+    RESET,
     TE,
     TRAILER,
     TRANSFER_ENCODING,
@@ -49,15 +54,16 @@ fn digest(parts: &[&[u8]]) -> String {
     hex
 }
 
-/// Identifies a request: its method, its path with the query, and its body.
+/// Identifies a request: its method, its path with the query as the client sent it, and its body.
 pub(crate) fn fingerprint(parts: &Parts, body: &[u8]) -> String {
     let target = parts.uri.path_and_query().map_or("", |it| it.as_str());
     digest(&[parts.method.as_str().as_bytes(), target.as_bytes(), body])
 }
 
 /// An idempotency key on the server: the lock that is the claim, and the record of the response.
+#[derive(Clone)]
 pub(crate) struct Record {
-    handle: Handle,
+    pub(crate) handle: Handle,
     pub(crate) lock: Lock,
     done: Vec<u8>,
 }
@@ -65,15 +71,14 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn new(
         client: &stanchion_client::Client,
+        namespace: &str,
         scope: &str,
         key: &str,
         lease: Lease,
     ) -> Result<Self, InvalidName> {
         // A digest, because clients choose the key, and names have rules for lengths and braces.
-        let name = format!(
-            "idempotency:{}",
-            digest(&[scope.as_bytes(), key.as_bytes()])
-        );
+        let parts = [namespace, scope, key].map(str::as_bytes);
+        let name = format!("idempotency:{}", digest(&parts));
         let lock = Lock::new(client, name)?.lease(lease);
         Ok(Self {
             handle: Handle::of(client),
@@ -95,13 +100,13 @@ impl Record {
         owner: &WireOwner,
         keep: Duration,
         fingerprint: &str,
-        response: Option<Encoded>,
+        response: &Encoded,
     ) -> Result<bool, QueryError> {
         let Encoded {
             status,
             headers,
             body,
-        } = response.unwrap_or_default();
+        } = response;
         let call = STORE.call(
             [self.lock.name().as_bytes(), &self.done],
             [
@@ -121,7 +126,7 @@ impl Record {
     }
 }
 
-/// A response as it is stored.
+/// A response as it is stored. The default has no status: only that the request was processed is stored.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
     status: String,
@@ -180,19 +185,19 @@ impl Stored {
     }
 
     /// Returns the response to a repeated request.
-    pub(crate) fn replay<B: From<Bytes>>(self, fingerprint: &str) -> Response<B> {
+    pub(crate) fn replay<B>(self, fingerprint: &str) -> Result<Response<ResponseBody<B>>, Refusal> {
         if self.fingerprint != fingerprint {
-            return Refusal::KeyReused.response();
+            return Err(Refusal::KeyReused);
         }
         let Some((status, headers, body)) = self.response else {
-            return Refusal::NotStored.response();
+            return Err(Refusal::NotStored);
         };
-        let mut response = Response::new(body.into());
+        let mut response = Response::new(ResponseBody::of_layer(body));
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         let replayed = HeaderValue::from_static("true");
         response.headers_mut().insert(REPLAYED, replayed);
-        response
+        Ok(response)
     }
 }
 
@@ -237,9 +242,10 @@ mod tests {
             Reply::Bulk(stored.body.to_vec()),
         ]);
         let read = Stored::read(&reply).unwrap().unwrap();
-        let replayed: Response<Bytes> = read.replay("f");
+        let (status, _, stored) = read.response.as_ref().unwrap();
+        assert_eq!((status.as_u16(), stored), (201, &body));
+        let replayed: Response<ResponseBody<()>> = read.replay("f").unwrap();
         assert_eq!(replayed.status(), 201);
-        assert_eq!(replayed.body(), &body);
         let mut headers = parts.headers;
         headers.remove("connection");
         headers.insert("idempotency-replayed", HeaderValue::from_static("true"));

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Connector;
 use crate::clock::Clock;
 use crate::config::{Background, ClientConfig, Wake};
+use crate::error::Outage;
 use crate::link::health::Health;
 use crate::link::{Link, OnPush, Peer, Plan, Stir};
 use crate::runner::Runner;
@@ -198,6 +199,12 @@ impl Node {
     /// Returns whether a call from the current runtime would find a connection now.
     pub(crate) fn is_up(&self) -> bool {
         self.link(Path::Direct).is_up()
+    }
+
+    /// Returns the reason why a call from the current runtime would find no connection.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        let link = self.link(Path::Direct);
+        (!link.is_up() && link.is_down()).then(|| link.outage())
     }
 
     /// Closes `direct` and `background` at once, because the client's thread may end before their supervisors see `closed`.

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::{ClientConfig, Presence};
 use crate::console::Console;
-use crate::error::{ConfigError, ConnectError};
+use crate::error::{ConfigError, ConnectError, Outage};
 use crate::host::host;
 use crate::link::login::name_of;
 use crate::link::{Link, OnPush, Peer, Stir};
@@ -374,6 +374,19 @@ impl Servers {
             Kind::One(node) => node.is_up(),
             Kind::Cluster(cluster) => cluster.reaches(slot),
         }
+    }
+
+    /// Returns the reason why a call for `slot` would find no connection: it was lost, or the last attempt to open one failed. `None` while the first
+    /// attempt has not ended. A cluster then reloads its map: the slot may have another owner.
+    pub fn outage(&self, slot: u16) -> Option<Outage> {
+        let outage = match &self.kind {
+            Kind::One(node) => node.outage(),
+            Kind::Cluster(cluster) => cluster.member(slot)?.node.outage(),
+        };
+        if outage.is_some() {
+            self.doubt();
+        }
+        outage
     }
 
     /// Returns a number that identifies the master of `slot`. The number changes when another server serves the slot.

@@ -230,6 +230,7 @@ pub mod tower {
     pub use stanchion_tower::{
         Claim, ConcurrencyLayer, HoldService, IdempotencyLayer, IdempotencyService, Locked,
         MAX_RESPONSE_BYTES, OneAtATimeLayer, RateLimitLayer, RateLimitService, Refusal,
+        ResponseBody,
     };
 }
 

@@ -527,15 +527,16 @@ fn layers() {
     shared::<LimitLayer<fn()>>();
     shared::<LimitService<(), fn()>>();
     shared::<Claim>();
-    shared::<ConcurrencyLayer<fn()>>();
-    shared::<HoldService<(), fn()>>();
-    shared::<IdempotencyLayer<fn()>>();
-    shared::<IdempotencyService<(), fn()>>();
+    shared::<ConcurrencyLayer>();
+    shared::<HoldService<()>>();
+    shared::<IdempotencyLayer>();
+    shared::<IdempotencyService<()>>();
     shared::<Locked>();
-    shared::<OneAtATimeLayer<fn()>>();
-    shared::<RateLimitLayer<fn()>>();
-    shared::<RateLimitService<(), fn()>>();
+    shared::<OneAtATimeLayer>();
+    shared::<RateLimitLayer>();
+    shared::<RateLimitService<()>>();
     shared::<Refusal>();
+    shared::<ResponseBody<()>>();
 }
 
 fn latches() {

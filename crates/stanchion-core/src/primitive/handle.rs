@@ -15,7 +15,7 @@ use crate::hold::handle::Hold;
 use crate::hold::sweep::{finished, finished_by};
 use crate::hold::ticket::HoldTicket;
 use crate::lease::Lease;
-use crate::name::{InvalidName, Name, NameRule};
+use crate::name::{InvalidName, Name, NameRule, Namespace};
 use crate::notice::Asked;
 use crate::observe::{self, span, spans};
 use crate::options::AcquireOptions;
@@ -26,7 +26,8 @@ use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Call, Messages, Moment, Observer, Path, Placement, Reply, ServerInfo, timeout,
+    Call, Messages, Moment, Observer, Outage, Path, Persistent, Placement, Reply, ServerInfo,
+    timeout,
 };
 use uuid::Uuid;
 
@@ -89,6 +90,21 @@ impl Handle {
         self.core.servers.is_up()
     }
 
+    /// Returns the reason why a request about `name` would find no connection now; `None` if there is one, or if the first attempt to connect has
+    /// not ended.
+    #[must_use]
+    pub fn outage(&self, name: &Name) -> Option<Outage> {
+        self.core.servers.outage(self.core.slot_of(name))
+    }
+
+    /// Runs `work` to its end, also if the returned future is dropped. A shutdown waits for it.
+    pub fn persist<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Persistent<T> {
+        Persistent::begun(&self.core.runner, work)
+    }
+
     /// Returns the number of calls that wait in this client's queues now.
     #[must_use]
     pub fn waiters(&self) -> usize {
@@ -103,6 +119,15 @@ impl Handle {
     /// [`InvalidName`]; nothing is sent.
     pub fn name(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
         Name::new(&self.core.config.key_prefix, name, self.core.placement)
+    }
+
+    /// Makes the namespace `text`, for names from keys that others choose.
+    ///
+    /// # Errors
+    /// [`InvalidName`]: `text` is no name, or contains `:`.
+    pub fn namespace(&self, text: &str) -> Result<Namespace, InvalidName> {
+        self.name(text)?;
+        Namespace::new(text)
     }
 
     /// Like [`Handle::name`], for primitives with derived keys that must not be those of another name.

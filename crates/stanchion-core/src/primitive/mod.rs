@@ -33,7 +33,7 @@ pub use crate::line::{Approach, Placed, Reason, Role};
 #[doc(hidden)]
 pub use crate::lua::{ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE};
 pub use crate::millis::{Brief, as_millis, whole_millis};
-pub use crate::name::derived;
+pub use crate::name::{Namespace, derived};
 pub use crate::query::Resend;
 pub use crate::reading::{holder_in, natural, unexpected};
 pub use crate::waiting::Waiting;

@@ -69,7 +69,7 @@ async fn start(url: &str) -> Service {
     }
 }
 
-/// Returns whether the server has a key that begins with `prefix`.
+/// Waits until the server has a key that begins with `prefix`, or has none.
 async fn wait_for(engine: &Engine, prefix: &str, there: bool) {
     let what = format!("{prefix} is there: {there}");
     stanchion_testkit::eventually(&what, || {
@@ -85,12 +85,12 @@ async fn the_lock_of_a_client_that_disconnects_is_free_in_all_processes() {
     let (here, there) = (start(url).await, start(url).await);
     let path = "/accounts/7/settle";
     let minute = begin(&here.address, path, "", "60000").await;
-    wait_for(&engine, path, true).await;
+    wait_for(&engine, "accounts:/accounts/7", true).await;
     drop(minute);
     // It waits for at most 5 s.
     let next = exchange(&there.address, path, "", "0").await;
     assert_eq!(next.status, 200, "{next:?}");
-    wait_for(&engine, path, false).await;
+    wait_for(&engine, "accounts:/accounts/7", false).await;
 }
 
 #[tokio::test]
@@ -120,16 +120,16 @@ async fn a_graceful_shutdown_ends_requests_and_leaves_nothing_behind() {
         service.address.clone(),
         begin(&service.address, "/accounts/8/settle", "", "60000").await,
     );
-    wait_for(&engine, "/accounts/8", true).await;
+    wait_for(&engine, "accounts:/accounts/8", true).await;
     let running = tokio::spawn(async move { exchange(&address, path, "", "300").await });
-    wait_for(&engine, path, true).await;
+    wait_for(&engine, "accounts:/accounts/7", true).await;
     // This client disconnects in the last moment: its lock is released in the background.
     drop(dropped);
     service.stop.send(()).unwrap();
     let report = service.served.await.unwrap();
     assert_eq!(running.await.unwrap().status, 200);
     assert!(
-        !engine.any_key(|key| key.starts_with(b"/accounts")),
+        !engine.any_key(|key| key.starts_with(b"accounts")),
         "{report}"
     );
 }

@@ -16,15 +16,13 @@ fn token<B>(request: &Request<B>) -> String {
 }
 
 /// The lock of a request is that of its path. `/free` needs none.
-fn by_path(
-    client: &Client,
-) -> OneAtATimeLayer<impl Fn(&http::request::Parts) -> Result<Option<Lock>, InvalidName> + use<>> {
-    let client = client.clone();
-    OneAtATimeLayer::new(move |parts| match parts.uri.path() {
-        "/free" => Ok(None),
-        "/invalid" => Err(Lock::new(&client, "").unwrap_err()),
-        path => Lock::new(&client, path).map(Some),
+fn by_path(client: &Client) -> OneAtATimeLayer {
+    OneAtATimeLayer::new(client, "paths", |parts| match parts.uri.path() {
+        "/free" => None,
+        "/invalid" => Some("x".repeat(600)),
+        path => Some(path.to_owned()),
     })
+    .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,7 +40,9 @@ async fn one_request_for_a_key_runs_at_a_time_in_all_processes() {
     for service in [&here, &there] {
         let busy = send(service, request("POST", "/a", "")).await;
         assert_eq!(busy.status(), 409);
-        assert_eq!(busy.extensions().get(), Some(&Refusal::Busy));
+        let refusal = Refusal::Busy { retry_after: 1 };
+        assert_eq!(busy.extensions().get(), Some(&refusal));
+        assert_eq!(header(&busy, "retry-after"), Some("1"));
         assert_eq!(
             header(&busy, "content-type"),
             Some("application/problem+json")
@@ -54,12 +54,8 @@ async fn one_request_for_a_key_runs_at_a_time_in_all_processes() {
     // The lock is free when the response is there.
     handler.gate.add_permits(2);
     let second = send(&there, request("POST", "/a", "")).await;
-    let token = |response: Response<Body>| async {
-        let body = http_body_util::BodyExt::collect(response.into_body()).await;
-        let text = String::from_utf8(body.unwrap().to_bytes().to_vec());
-        text.unwrap().parse::<u64>().unwrap()
-    };
-    assert!(token(first).await < token(second).await);
+    let token = |text: String| text.parse::<u64>().unwrap();
+    assert!(token(text(first).await) < token(text(second).await));
     assert_eq!(send(&here, request("POST", "/b", "")).await.status(), 200);
     assert_eq!(
         send(&here, request("POST", "/invalid", "")).await.status(),
@@ -80,9 +76,10 @@ async fn a_request_waits_for_its_lock_and_no_longer() {
         async move { send(&here, request("POST", "/a", "")).await }
     });
     handler.called(1).await;
-    let full = send(&waits, request("POST", "/a", "")).await;
-    assert_eq!(full.status(), 503);
-    assert_eq!(header(&full, "retry-after"), Some("3"));
+    // The same condition has the same status as without a wait.
+    let busy = send(&waits, request("POST", "/a", "")).await;
+    assert_eq!(busy.status(), 409);
+    assert_eq!(header(&busy, "retry-after"), Some("3"));
     let second = tokio::spawn(async move { send(&waits, request("POST", "/a", "")).await });
     handler.gate.add_permits(2);
     assert_eq!(first.await.unwrap().status(), 200);
@@ -116,7 +113,7 @@ async fn a_lost_lock_ends_the_handler() {
     let here = by_path(&client).layer(inner);
     let lost = tokio::spawn(async move { send(&here, request("POST", "/a", "")).await });
     handler.called(1).await;
-    let operator = Lock::new(&another(&engine).await, "/a").unwrap();
+    let operator = Lock::new(&another(&engine).await, "paths:/a").unwrap();
     assert!(operator.danger().force_release().await.unwrap());
     let lost = tokio::time::timeout(Duration::from_secs(60), lost).await;
     let lost = lost.expect("the handler is dropped").unwrap();
@@ -135,12 +132,12 @@ async fn no_request_passes_while_the_server_is_unreachable() {
     let handler = Handler::open();
     let inner = handler.service(|_| Response::default());
     let locks = by_path(&client);
-    let concurrency = ConcurrencyLayer::new(move |_| Ok(Some(permits.clone())));
+    let concurrency = ConcurrencyLayer::new(permits);
     let of = client.clone();
-    let rate = RateLimitLayer::new(move |_| {
+    let rate = RateLimitLayer::by(move |_| {
         RateLimiter::new(&of, "rate", "9/h".parse().unwrap()).map(Some)
     });
-    let keys = IdempotencyLayer::new(&client, |_| Some(String::new()));
+    let keys = IdempotencyLayer::new(&client, "keys", |_| Some(String::new())).unwrap();
     engine.faults().freeze(None);
     let second = Duration::from_secs(1);
     let responses = [
@@ -201,7 +198,7 @@ async fn a_fleet_runs_at_most_n_requests() {
     for client in [client.clone(), another(&engine).await] {
         let permits = LeasedSemaphore::new(&client, "permits").unwrap();
         permits.init(2).await.unwrap();
-        let layer = ConcurrencyLayer::new(move |_| Ok(Some(permits.clone())));
+        let layer = ConcurrencyLayer::new(permits);
         processes.push(layer.layer(inner.clone()));
     }
     let mut running: Vec<_> = (0..2)
@@ -230,15 +227,25 @@ async fn a_fleet_runs_at_most_n_requests() {
 async fn a_limited_request_learns_when_to_retry() {
     let (_engine, client) = world().await;
     let handler = Handler::open();
-    let layer = RateLimitLayer::new(move |parts| match parts.uri.path() {
+    let layer = RateLimitLayer::by(move |parts| match parts.uri.path() {
         "/invalid" => Err(Lock::new(&client, "").unwrap_err()),
         path => RateLimiter::new(&client, path, "1/10s".parse().unwrap()).map(Some),
     });
     let service = layer.layer(handler.service(|_| Response::default()));
-    assert_eq!(send(&service, request("GET", "/a", "")).await.status(), 200);
+    let facts = |response: &Response<ResponseBody<Body>>| {
+        ["limit", "remaining", "reset"].map(|it| {
+            let value = header(response, &format!("ratelimit-{it}"));
+            value.unwrap().parse::<u64>().unwrap()
+        })
+    };
+    let passed = send(&service, request("GET", "/a", "")).await;
+    assert_eq!(passed.status(), 200);
+    assert_eq!(facts(&passed), [1, 0, 10]);
+    assert_eq!(header(&passed, "retry-after"), None);
     let limited = send(&service, request("GET", "/a", "")).await;
     assert_eq!(limited.status(), 429);
     assert_eq!(header(&limited, "retry-after"), Some("10"));
+    assert_eq!(facts(&limited), [1, 0, 10]);
     assert_eq!(send(&service, request("GET", "/b", "")).await.status(), 200);
     assert_eq!(
         send(&service, request("GET", "/invalid", ""))
@@ -288,7 +295,7 @@ async fn every_layer_calls_the_service_that_is_ready() {
     let permits = LeasedSemaphore::new(&client, "permits").unwrap();
     permits.init(2).await.unwrap();
     let of = client.clone();
-    let rate = RateLimitLayer::new(move |_| {
+    let rate = RateLimitLayer::by(move |_| {
         RateLimiter::new(&of, "rate", "9/h".parse().unwrap()).map(Some)
     });
     let mut request = request("POST", "/a", "");
@@ -301,15 +308,13 @@ async fn every_layer_calls_the_service_that_is_ready() {
                 .layer(Once::default())
                 .oneshot(request.clone())
                 .await,
-            ConcurrencyLayer::new({
-                let permits = permits.clone();
-                move |_| Ok(Some(permits.clone()))
-            })
-            .layer(Once::default())
-            .oneshot(request.clone())
-            .await,
+            ConcurrencyLayer::new(permits.clone())
+                .layer(Once::default())
+                .oneshot(request.clone())
+                .await,
             rate.layer(Once::default()).oneshot(request.clone()).await,
-            IdempotencyLayer::new(&client, |_| Some(String::new()))
+            IdempotencyLayer::new(&client, "keys", |_| Some(String::new()))
+                .unwrap()
                 .layer(Once::default())
                 .oneshot(request)
                 .await,

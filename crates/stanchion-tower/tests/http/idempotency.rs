@@ -9,17 +9,16 @@ use tower_layer::Layer as _;
 
 use super::*;
 
-type Of = fn(&http::request::Parts) -> Option<String>;
-
 /// The scope is the user. `anonymous` has none.
-fn by_user(client: &Client) -> IdempotencyLayer<Of> {
-    IdempotencyLayer::new(client, |parts| {
+fn by_user(client: &Client) -> IdempotencyLayer {
+    IdempotencyLayer::new(client, "pay", |parts| {
         let user = parts
             .headers
             .get("x-user")
             .map_or("ann", |user| user.to_str().unwrap());
         (user != "anonymous").then(|| user.to_owned())
     })
+    .unwrap()
 }
 
 fn with_key(key: &'static str, body: &'static str) -> Request<Body> {
@@ -38,12 +37,7 @@ fn respond(request: &Request<Body>) -> Response<Body> {
     response.body(Full::from(text)).unwrap()
 }
 
-async fn text(response: Response<Body>) -> String {
-    let body = http_body_util::BodyExt::collect(response.into_body()).await;
-    String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
-}
-
-async fn token(response: Response<Body>) -> u64 {
+async fn token(response: Response<ResponseBody<Body>>) -> u64 {
     text(response)
         .await
         .split_once(' ')
@@ -126,7 +120,10 @@ async fn a_request_without_a_valid_key_is_refused_or_passes() {
         assert_eq!(send(service, with_key("a b", "")).await.status(), 400);
     }
     assert_eq!(handler.calls(), 1);
-    // Other methods, and requests without a scope, pass.
+    // Idempotent methods pass. Others need a key, also unknown ones.
+    let mut unknown = without();
+    *unknown.method_mut() = "SETTLE".parse().unwrap();
+    assert_eq!(send(&required, unknown).await.status(), 400);
     for method in ["GET", "PUT", "DELETE"] {
         let mut request = with_key("k", "");
         *request.method_mut() = method.parse().unwrap();
@@ -134,11 +131,77 @@ async fn a_request_without_a_valid_key_is_refused_or_passes() {
             assert_eq!(send(&required, request.clone()).await.status(), 200);
         }
     }
-    let mut request = with_key("k", "");
+    assert_eq!(handler.calls(), 7);
+}
+
+/// Without a scope, two callers with one key could not be distinguished.
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_scope_never_runs_unclaimed_where_a_key_is_required() {
+    let (engine, client) = world().await;
+    let handler = Handler::open();
+    let inner = handler.service(|_| Response::default());
+    let optional = by_user(&client).layer(inner.clone());
+    let required = by_user(&client).required().layer(inner);
     let user = HeaderValue::from_static("anonymous");
-    request.headers_mut().insert("x-user", user);
-    assert_eq!(send(&required, request).await.status(), 200);
-    assert_eq!(handler.calls(), 8);
+    for (mut request, refusal) in [
+        (with_key("k", ""), Refusal::ScopeMissing),
+        (with_key("a b", ""), Refusal::KeyInvalid),
+        (request("POST", "/pay", ""), Refusal::KeyMissing),
+    ] {
+        request.headers_mut().insert("x-user", user.clone());
+        let refused = send(&required, request.clone()).await;
+        assert_eq!(refused.status(), 400);
+        assert_eq!(refused.extensions().get(), Some(&refusal));
+        assert_eq!(send(&optional, request).await.status(), 200);
+    }
+    assert_eq!(handler.calls(), 3);
+    assert_eq!(key(&engine, ""), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_predicate_says_which_responses_are_stored() {
+    let (_engine, client) = world().await;
+    let handler = Handler::open();
+    let inner = handler.service(|request| {
+        let missing = request.headers()["x-user"] == "bob";
+        let status = if missing { 404 } else { 500 };
+        Response::builder()
+            .status(status)
+            .body(Body::default())
+            .unwrap()
+    });
+    let layer = by_user(&client).store_if(|response| response.status != 404);
+    let service = layer.layer(inner);
+    for (user, stored) in [("ann", true), ("bob", false)] {
+        let mut request = with_key("k", "");
+        let user = HeaderValue::from_static(user);
+        request.headers_mut().insert("x-user", user);
+        let first = send(&service, request.clone()).await;
+        let again = send(&service, request).await;
+        assert_eq!(first.status(), again.status());
+        let replayed = header(&again, "idempotency-replayed");
+        assert_eq!(replayed, stored.then_some("true"));
+    }
+    assert_eq!(handler.calls(), 3);
+}
+
+/// The namespace is a part of the key.
+#[tokio::test(start_paused = true)]
+async fn layers_of_two_namespaces_share_no_key() {
+    let (_engine, client) = world().await;
+    let handler = Handler::open();
+    let scope = |_: &http::request::Parts| Some("ann".to_owned());
+    let of = |namespace| IdempotencyLayer::new(&client, namespace, scope);
+    for namespace in ["payments", "refunds"] {
+        let service = of(namespace).unwrap().layer(handler.service(respond));
+        let first = send(&service, with_key("k", "")).await;
+        assert_eq!(header(&first, "idempotency-replayed"), None);
+        assert_eq!(first.status(), 201);
+    }
+    assert_eq!(handler.calls(), 2);
+    for namespace in ["", "a:b"] {
+        assert!(of(namespace).is_err(), "{namespace:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,9 +315,9 @@ async fn a_failure_is_not_stored() {
     }
     // A refusal of another layer is not stored, either.
     let lock = Lock::new(&client, "/pay").unwrap();
-    let locks = OneAtATimeLayer::new({
-        let client = client.clone();
-        move |_| Lock::new(&client, "/pay").map(Some)
+    let locks = OneAtATimeLayer::by({
+        let lock = lock.clone();
+        move |_| Ok(Some(lock.clone()))
     });
     let both = by_user(&client).layer(locks.layer(handler.service(respond)));
     let held = lock.acquire().await.unwrap();

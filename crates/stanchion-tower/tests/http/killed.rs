@@ -23,8 +23,8 @@ async fn child() {
     };
     let hangs = std::env::var("HANGS").is_ok();
     let client = Client::connect(url.as_str()).await.unwrap();
-    let layer = IdempotencyLayer::new(&client, |_| Some("ann".to_owned()));
-    let layer = layer.lease(Lease::new(LEASE).unwrap());
+    let layer = IdempotencyLayer::new(&client, "pay", |_| Some("ann".to_owned()));
+    let layer = layer.unwrap().lease(Lease::new(LEASE).unwrap());
     let handler = async move |Extension(claim): Extension<Claim>| {
         let token = claim.fencing_token().unwrap();
         println!("\nrunning {token}");

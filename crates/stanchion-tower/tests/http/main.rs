@@ -5,6 +5,9 @@ mod axum;
 mod holds;
 mod idempotency;
 mod killed;
+mod nested;
+mod outages;
+mod stacks;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -40,11 +43,19 @@ fn request(method: &str, path: &str, body: &'static str) -> Request<Body> {
     request.body(Full::from(body)).unwrap()
 }
 
-async fn send<S>(service: &S, request: Request<Body>) -> Response<Body>
+async fn send<S, B>(service: &S, request: Request<Body>) -> Response<B>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone,
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
 {
     service.clone().oneshot(request).await.unwrap()
+}
+
+async fn text<B>(response: Response<B>) -> String
+where
+    B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
+{
+    let body = http_body_util::BodyExt::collect(response.into_body()).await;
+    String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
 }
 
 fn header<'a, B>(response: &'a Response<B>, name: &str) -> Option<&'a str> {
