@@ -13,7 +13,7 @@ pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const NO: u8 = 1;
 /// The command line is wrong, or a confirmation is missing. Clap uses it too.
 pub(crate) const USAGE: u8 = 2;
-/// `EX_UNAVAILABLE`: the server cannot be reached.
+/// `EX_UNAVAILABLE`: the server cannot be reached, or refuses for a reason that may pass.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// `EX_CANTCREAT`: the lock was lost while the command ran.
 pub(crate) const LOST: u8 = 73;
@@ -126,6 +126,16 @@ fn is_not_permitted(error: &Error) -> bool {
     )
 }
 
+/// Returns whether a refusal may pass: memory becomes free; a changed password reaches the server and the clients at different moments.
+pub(crate) fn may_pass(rejection: &Rejection) -> bool {
+    match rejection {
+        Rejection::OutOfMemory { .. } => true,
+        // Not NOAUTH: there is no password at all, which is a fault of the configuration.
+        Rejection::Unauthenticated { detail } => detail.starts_with("WRONGPASS"),
+        _ => false,
+    }
+}
+
 fn code_of(error: &Error) -> u8 {
     match error {
         Error::Acquire(AcquireError::TimedOut { .. }) => NOT_ACQUIRED,
@@ -140,6 +150,18 @@ fn code_of(error: &Error) -> u8 {
             QueryError::Unavailable { .. } | QueryError::Unanswered { .. } | QueryError::Shutdown,
         )
         | Error::Renew(_) => UNAVAILABLE,
+        // These pass without a change of the configuration here.
+        Error::Acquire(AcquireError::Rejected { rejection, .. })
+        | Error::Query(QueryError::Rejected { rejection })
+            if may_pass(rejection) =>
+        {
+            UNAVAILABLE
+        }
+        Error::Connect(ConnectError::Rejected { rejection, .. })
+            if may_pass(&rejection.clone().into()) =>
+        {
+            UNAVAILABLE
+        }
         // An argument that no server takes.
         Error::Name(_) | Error::Lease(_) | Error::Duration(_) | Error::Ticket(_) => USAGE,
         // The server or the configuration refuses all others: a URL, a certificate, a right, a name of another kind.
@@ -150,6 +172,24 @@ fn code_of(error: &Error) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_pass_has_the_code_of_an_outage() {
+        let code = |rejection| code_of(&Error::Query(QueryError::Rejected { rejection }));
+        let detail = || "OOM command not allowed".to_owned();
+        assert_eq!(
+            code(Rejection::OutOfMemory { detail: detail() }),
+            UNAVAILABLE
+        );
+        for (detail, expected) in [
+            ("WRONGPASS invalid username-password pair", UNAVAILABLE),
+            ("NOAUTH Authentication required.", CONFIG),
+        ] {
+            let detail = detail.to_owned();
+            assert_eq!(code(Rejection::Unauthenticated { detail }), expected);
+        }
+        assert_eq!(code(Rejection::NotPermitted { detail: detail() }), CONFIG);
+    }
 
     #[test]
     fn signals_become_the_codes_of_the_shell() {

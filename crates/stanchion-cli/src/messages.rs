@@ -89,6 +89,17 @@ pub(crate) fn gave_up(taken: &str, waited: Duration) -> String {
     format!("{taken}; gave up after {}", age(waited))
 }
 
+pub(crate) fn use_option(name: &str, what: &str, option: &str) -> String {
+    format!("{} is {what}: use {option}", printable(name))
+}
+
+pub(crate) fn no_election(name: &str, what: &str) -> String {
+    format!(
+        "{} is {what}: give the election its own name",
+        printable(name)
+    )
+}
+
 pub(crate) fn job_rests(name: &str, left: Duration) -> String {
     format!("{name} has run, and rests for {}", age(left))
 }

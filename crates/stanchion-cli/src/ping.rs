@@ -23,7 +23,7 @@ Exit codes:
   0     every server has answered, and runs scripts
   2     the command line is wrong
   69    a server cannot be reached, does not answer, or runs no scripts for now
-  78    the server or the configuration refuses (a password, a certificate, …)
+  78    the server or the configuration refuses (a right, a certificate, …)
 
 Examples:
   stanchion ping

@@ -44,7 +44,7 @@ Exit codes:
   1     at least one FAIL; with --strict also at least one warn
   2     the command line is wrong
   69    the server cannot be reached
-  78    the server or the configuration refuses (a password, a certificate, …)
+  78    the server or the configuration refuses (a right, a certificate, …)
 
 Examples:
   stanchion doctor

@@ -1,10 +1,11 @@
 //! Waiting for the lock, and reporting it.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Client, QueryError, Rejection};
+use stanchion::{AcquireError, AcquireOptions, Client, ConnectError, QueryError, Rejection};
 use tokio::time::Instant;
 
 use super::local::Local;
@@ -14,15 +15,59 @@ use super::work::WorkArgs;
 use super::{RunArgs, job};
 use crate::duration;
 use crate::exit::{self, Failure, Library};
+use crate::look::{Seen, look};
 use crate::messages;
 use crate::people::People;
 
 /// The wait after which the user learns what `run` waits for.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 
-/// The first pause between two attempts to reach the server.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The first pause between two attempts, after which it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The time for which a refused password is tried again, at most. A password that changes reaches the server and its file at
+/// different moments. Later this program ends, so that a service manager starts it with the new one.
+const LOGIN: Duration = Duration::from_secs(60);
+
+/// The time that a message about the holders may take after a wait has ended.
+const LAST_LOOK: Duration = Duration::from_millis(500);
+
+/// Attempts after a failure that may pass: the pauses between them, and one message for each reason.
+#[derive(Debug)]
+pub(super) struct Again {
+    pause: Duration,
+    told: String,
+}
+
+impl Again {
+    pub(super) const fn new() -> Self {
+        Self {
+            pause: FIRST_PAUSE,
+            told: String::new(),
+        }
+    }
+
+    /// Says why, and pauses for at most `left`.
+    pub(super) async fn wait(&mut self, why: &impl Display, left: Wait, report: &Report) {
+        let why = why.to_string();
+        if self.told != why {
+            report.say(format_args!("{}", messages::again(&why)));
+            self.told = why;
+        }
+        left.pause(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Returns whether a later request may succeed: an outage, or a refusal that may pass.
+pub(super) fn may_pass(error: &AcquireError) -> bool {
+    match error {
+        AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. } => true,
+        AcquireError::Rejected { rejection, .. } => exit::may_pass(rejection),
+        _ => false,
+    }
+}
 
 /// `--wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +113,17 @@ impl Wait {
         }
     }
 
+    /// The shorter of this wait and `most`.
+    fn at_most(self, most: Duration) -> Self {
+        match self {
+            Self::Forever => Self::AtMost(most),
+            Self::AtMost(wait) => Self::AtMost(wait.min(most)),
+            Self::No => Self::No,
+        }
+    }
+
     /// Pauses before the next attempt, at most for the rest of the wait.
-    pub(super) async fn pause(self, pause: Duration) {
+    async fn pause(self, pause: Duration) {
         let most = match self {
             Self::AtMost(most) => most,
             Self::Forever | Self::No => pause,
@@ -98,22 +152,26 @@ pub(super) async fn connect(
     asked: Instant,
     report: &Report,
 ) -> Result<Client, Failure> {
-    let config = args.work.server.config()?.name(application(&args.work));
-    let mut pause = FIRST_PAUSE;
+    let mut again = Again::new();
     loop {
+        let mut wait = args.wait;
         let connected = async {
             if let Some(local) = local {
                 local.find(report).await?;
             }
-            Ok(Client::connect_with(config.clone())
-                .await
-                .map_err(Library)?)
+            // Read each time: the file with the URL has a new password after a rotation.
+            let config = args.work.server.config()?.name(application(&args.work));
+            let connected = Client::connect_with(config).await;
+            if let Err(ConnectError::Rejected { .. }) = &connected {
+                wait = wait.at_most(LOGIN);
+            }
+            Ok(connected.map_err(Library)?)
         };
         let failure: Failure = match connected.await {
             Ok(client) => return Ok(client),
             Err(failure) => failure,
         };
-        let Some(left) = args.wait.left(asked) else {
+        let Some(left) = wait.left(asked) else {
             return Err(failure);
         };
         // Without the permission to start a server, only another command starts it.
@@ -121,11 +179,7 @@ pub(super) async fn connect(
         if failure.code() != exit::UNAVAILABLE || !waits {
             return Err(failure);
         }
-        if pause == FIRST_PAUSE {
-            report.say(format_args!("{}", messages::again(&failure)));
-        }
-        left.pause(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        again.wait(&failure, left, report).await;
     }
 }
 
@@ -139,16 +193,28 @@ pub(super) async fn acquire(
     // Connecting counts as waiting, but a connected server gets at least one request.
     let mut wait = args.wait.left(asked).unwrap_or(Wait::No);
     if args.is_job() {
-        return job::begin(args, client, wait, asked, report).await;
+        return job::begin(args, client, asked, report).await;
     }
-    let target = Target::new(client, args, |text| report.say(text)).await?;
+    let mut again = Again::new();
+    let target = loop {
+        let failure = match Target::new(client, args, |text| report.say(text)).await {
+            Ok(target) => break target,
+            Err(failure) => failure,
+        };
+        match wait.left(asked) {
+            Some(left) if failure.code() == exit::UNAVAILABLE => {
+                again.wait(&failure, left, report).await;
+            }
+            _ => return Err(failure),
+        }
+    };
     loop {
         let acquired = {
             let mut asking = pin!(ask(args, wait, &target));
             tokio::select! {
                 biased;
                 acquired = &mut asking => acquired,
-                refused = say_what_for(&target, client, report) => match refused {
+                refused = say_what_for(args, &target, client, report) => match refused {
                     Some(refused) => return Err(refused),
                     None => asking.await,
                 },
@@ -156,23 +222,18 @@ pub(super) async fn acquire(
         };
         let error = match acquired {
             Ok(Some(held)) => return Ok(Answer::Acquired(held)),
-            Ok(None) => return conflict(&target, client, report, None).await,
+            Ok(None) => return conflict(args, &target, client, report, None).await,
             Err(AcquireError::TimedOut { free_by, .. })
                 if client.is_connected() && (free_by.is_none() || target.has_queue()) =>
             {
-                return conflict(&target, client, report, Some(asked.elapsed())).await;
+                return conflict(args, &target, client, report, Some(asked.elapsed())).await;
             }
             Err(error) => error,
         };
-        let is_outage = matches!(
-            error,
-            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
-        );
-        match wait.left(asked) {
-            Some(left) if is_outage => {
-                report.say(format_args!("{}", messages::again(&error)));
+        match args.wait.left(asked) {
+            Some(left) if may_pass(&error) => {
                 wait = left;
-                left.pause(FIRST_PAUSE).await;
+                again.wait(&error, left, report).await;
             }
             _ if matches!(error, AcquireError::TimedOut { .. }) && client.is_connected() => {
                 return Ok(Answer::Conflict(error.to_string()));
@@ -181,22 +242,62 @@ pub(super) async fn acquire(
                 let message = format!("{error}, and the server cannot be reached");
                 return Err(Failure::new(exit::UNAVAILABLE, message));
             }
-            _ => return Err(Library(error).into()),
+            _ => return Err(refused(args, client, error).await),
         }
     }
 }
 
+/// Returns the failure of an acquire. If the name is of another kind, the failure says of which.
+pub(super) async fn refused(args: &RunArgs, client: &Client, error: AcquireError) -> Failure {
+    let is_other_kind = matches!(
+        &error,
+        AcquireError::Rejected {
+            rejection: Rejection::WrongType { .. },
+            ..
+        }
+    );
+    let failure = Library(error).into();
+    match is_other_kind {
+        true => other_kind(args, client, failure).await,
+        false => failure,
+    }
+}
+
+/// Returns the failure for a name of another kind than the command line means, with the option for its kind.
+async fn other_kind(args: &RunArgs, client: &Client, failure: Failure) -> Failure {
+    let name = &args.name;
+    let (what, option) = match look(client, name.as_bytes(), None).await {
+        Ok(Seen::Leased(_) | Seen::Semaphore(_)) => ("a semaphore", "--permits"),
+        // A semaphore whose permits are free looks like a latch.
+        Ok(Seen::Number(_)) => ("a semaphore, or a latch", "--permits for a semaphore"),
+        Ok(Seen::Rwlock(_)) => ("a read-write lock", "--read or --write"),
+        _ => return failure,
+    };
+    let rule = match args.lead {
+        None => messages::use_option(name, what, option),
+        Some(_) => messages::no_election(name, what),
+    };
+    Failure::new(exit::CONFIG, rule)
+}
+
 /// Returns the conflict with another holder, or an error if the key is not a lock. `waited`: the wait, if there was one.
 async fn conflict(
+    args: &RunArgs,
     target: &Target,
     client: &Client,
     report: &Report,
     waited: Option<Duration>,
 ) -> Result<Answer, Failure> {
-    let people = people(client, report).await;
-    let taken = match target.in_the_way(&people).await {
-        Err(error) if is_foreign(&error) => return Err(Library(error).into()),
-        Ok(Some(who)) if report.is_for_human() => messages::is(target.name(), &who),
+    // The wait has ended: a server that does not answer now must not lengthen it.
+    let look = async {
+        let people = people(client, report).await;
+        target.in_the_way(&people).await
+    };
+    let taken = match tokio::time::timeout(LAST_LOOK, look).await {
+        Ok(Err(error)) if is_foreign(&error) => {
+            return Err(other_kind(args, client, Library(error).into()).await);
+        }
+        Ok(Ok(Some(who))) if report.is_for_human() => messages::is(target.name(), &who),
         _ => target.taken(),
     };
     Ok(Answer::Conflict(match waited {
@@ -238,11 +339,18 @@ async fn ask(args: &RunArgs, wait: Wait, target: &Target) -> Result<Option<Held>
 }
 
 /// Shows the user what `run` waits for. Returns the failure if waiting is useless.
-async fn say_what_for(target: &Target, client: &Client, report: &Report) -> Option<Failure> {
+async fn say_what_for(
+    args: &RunArgs,
+    target: &Target,
+    client: &Client,
+    report: &Report,
+) -> Option<Failure> {
     tokio::time::sleep(PATIENCE).await;
     let people = people(client, report).await;
     let why = match target.in_the_way(&people).await {
-        Err(error) if is_foreign(&error) => return Some(Library(error).into()),
+        Err(error) if is_foreign(&error) => {
+            return Some(other_kind(args, client, Library(error).into()).await);
+        }
         Err(error) => Some(error.to_string()),
         Ok(who) => who,
     };

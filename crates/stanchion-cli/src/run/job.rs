@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use stanchion::jobs::{Activity, Begun};
-use stanchion::{AcquireError, Client, Job, Lease, Tick};
+use stanchion::{Client, Job, Lease, Tick};
 use tokio::time::Instant;
 
 use super::RunArgs;
-use super::acquire::{Answer, FIRST_PAUSE, Wait, people};
+use super::acquire::{Again, Answer, may_pass, people, refused};
 use super::report::Report;
 use super::target::Held;
 use crate::duration;
@@ -37,15 +37,15 @@ fn job(args: &RunArgs, client: &Client) -> Result<Job, Failure> {
         .map_err(|error| Failure::new(exit::USAGE, error))
 }
 
-/// Begins a run, or reports that another owner has the job. Retries an unreachable server for the time of `wait`.
+/// Begins a run, or reports that another owner has the job. Retries an unreachable server for the time of `--wait`.
 pub(super) async fn begin(
     args: &RunArgs,
     client: &Client,
-    mut wait: Wait,
     asked: Instant,
     report: &Report,
 ) -> Result<Answer, Failure> {
     let (name, job) = (&args.name, job(args, client)?);
+    let mut again = Again::new();
     loop {
         let begun = match args.tick {
             Some(tick) => job.begin_tick(tick).await,
@@ -69,17 +69,11 @@ pub(super) async fn begin(
             Ok(_) => return Ok(Answer::Conflict(messages::taken(name))),
             Err(error) => error,
         };
-        let is_outage = matches!(
-            error,
-            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
-        );
-        match wait.left(asked) {
-            Some(left) if is_outage => {
-                report.say(format_args!("{}", messages::again(&error)));
-                wait = left;
-                left.pause(FIRST_PAUSE).await;
+        match args.wait.left(asked) {
+            Some(left) if may_pass(&error) => {
+                again.wait(&error, left, report).await;
             }
-            _ => return Err(Library(error).into()),
+            _ => return Err(refused(args, client, error).await),
         }
     }
 }

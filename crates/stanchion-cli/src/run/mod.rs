@@ -118,7 +118,8 @@ const DETAILS: &str = "\
 Exit codes:
   the command's own, or 128 + n if signal n ended it; otherwise
   2     the command line is wrong
-  69    the server could not be reached within --wait
+  69    the server could not be reached within --wait, or refused for a reason that
+        may pass: its memory is full, the password has changed (tried for a minute)
   73    the lock was lost while the command ran; it was stopped, or had ended
   74    the system refused something else, or this program's helper was killed
   75    not acquired within --wait, or the moment of --tick or --every has been
@@ -205,9 +206,15 @@ async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Fail
     let text = messages::connected(&client.server().version);
     report.detail(format_args!("{text}"));
     let done = lock_and_run(args, &client, local.as_ref(), asked, &mut signals, report).await;
-    // Clean-up runs in the background of this process, so it must finish before the process ends.
-    let left = client.shutdown(SHUTDOWN).await;
-    if left.unfinished > 0 {
+    // Clean-up runs in the background of this process, so it must finish before the process ends. A wait that ended in an outage has said
+    // when its leftovers end, and has nothing to send.
+    let has_held = report.has_held();
+    let grace = match has_held || client.is_connected() {
+        true => SHUTDOWN,
+        false => Duration::ZERO,
+    };
+    let left = client.shutdown(grace).await;
+    if left.unfinished > 0 && has_held {
         let text = messages::not_released(&args.name, args.lease.length());
         report.say(format_args!("{text}"));
     }

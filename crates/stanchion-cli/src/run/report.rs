@@ -131,6 +131,11 @@ impl Report {
         self.detail(format_args!("{text}"));
     }
 
+    /// Returns whether the lock was acquired.
+    pub(super) fn has_held(&self) -> bool {
+        self.owner.is_some()
+    }
+
     pub(super) fn held(&mut self, held: Duration) {
         self.held_ms = Some(output::whole_millis(held));
     }

@@ -196,8 +196,9 @@ fn an_unreachable_server_and_bad_configuration_differ() {
     let (code, message) = run("memory://");
     assert_eq!(code, Some(78));
     assert!(message.contains("inside one process"), "{message}");
+    // A password may change, so this may pass.
     let (code, message) = run(&format!("redis://:wrong-secret@127.0.0.1:{port}/"));
-    assert_eq!(code, Some(78));
+    assert_eq!(code, Some(69));
     assert!(!message.contains("wrong-secret"), "{message}");
     assert_eq!(run(&server.url()).0, Some(0));
 }
