@@ -18,6 +18,7 @@ mod time {
     mod direct_release;
     mod hand_off;
     mod members;
+    mod moves;
     mod operations;
     mod turns;
 }

@@ -317,3 +317,43 @@ async fn hand_offs_do_not_starve_a_polling_client() {
     assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
     tasks.shutdown().await;
 }
+
+/// P4: no message tells a client that polls of the grant to its entry. The client holds by adoption, without a place in its local queue.
+#[tokio::test(start_paused = true)]
+async fn a_polling_client_that_adopted_the_lock_sends_a_request_after_its_release() {
+    for (waiters, held_for) in [(1, 20), (9, 20), (12, 3000)] {
+        let world = World::engine();
+        let theirs = world.named("theirs").await;
+        let polling = world.config("polling").wake(Wake::Poll);
+        let polling = Client::connect_with(polling).await.unwrap();
+        let of = |client: &Client| Lock::new(client, "job").unwrap();
+        let held = of(&theirs).acquire().await.unwrap();
+        let mut tasks = JoinSet::new();
+        let mut join = |client: &Client| {
+            let lock = of(client);
+            tasks.spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                let granted = Instant::now();
+                tokio::time::sleep(ms(2)).await;
+                guard.release().await.unwrap();
+                granted
+            });
+        };
+        (0..waiters).for_each(|_| join(&polling));
+        tokio::time::sleep(ms(300)).await;
+        join(&theirs);
+        tokio::time::sleep(ms(300)).await;
+        let ticket = held.detach().await.unwrap();
+        let held = of(&polling).adopt(&ticket).await.unwrap();
+        tokio::time::sleep(ms(held_for)).await;
+        held.release().await.unwrap();
+        let mut last = Instant::now();
+        let mut grants = tasks.join_all().await;
+        grants.sort_unstable();
+        for at in grants {
+            let idle = at.duration_since(last);
+            assert!(idle < ms(300), "{waiters} waiters: idle for {idle:?}");
+            last = at;
+        }
+    }
+}

@@ -46,10 +46,6 @@ impl Want for Arc<dyn Synchronizer> {
         self.facts().is_some()
     }
 
-    fn is_handed_off(&self) -> bool {
-        self.hand_off().is_some()
-    }
-
     fn fence(&self) -> &[u8] {
         (**self).fence().unwrap_or(b"-")
     }

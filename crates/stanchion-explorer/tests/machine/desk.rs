@@ -74,10 +74,6 @@ impl Want for Wish {
         self.is_fact
     }
 
-    fn is_handed_off(&self) -> bool {
-        true
-    }
-
     fn fence(&self) -> &[u8] {
         self.fence.as_bytes()
     }

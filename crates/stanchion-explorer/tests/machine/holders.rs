@@ -337,13 +337,57 @@ fn a_poll_during_the_request_for_a_lock_is_kept_if_a_message_has_planned_it() {
     assert_eq!(desk.called([a]), [false]);
 }
 
+/// An entry expires without requests, and the release would then serve no waiter of this process.
 #[test]
 fn a_process_that_holds_keeps_its_entry_by_polls() {
-    let (mut desk, [a]) = standing(LOCK);
+    for polls in [false, true] {
+        let (mut desk, [a]) = standing(LOCK);
+        desk.polls = polls;
+        let hold = desk.hold(LOCK, 9, 90_000);
+        desk.queue.acquired_without_place(&hold);
+        desk.poll();
+        assert_eq!(desk.turn(a), "Look");
+        desk.stand(a, LOCK, 90_000, false, polls);
+        assert_eq!(desk.poll_in(), Some(if polls { 1 } else { 5000 }));
+    }
+    // Without an entry a request would only be refused.
+    let (mut desk, [a]) = Desk::of([LOCK]);
+    desk.turn(a);
+    desk.refuse(a, LOCK, 700);
     let hold = desk.hold(LOCK, 9, 90_000);
     desk.queue.acquired_without_place(&hold);
     desk.poll();
-    assert_eq!((desk.called([a]), desk.poll_in()), ([false], Some(5000)));
+    assert_eq!((desk.called([a]), desk.poll_in()), ([false], None));
+}
+
+/// P4: no message tells a client that polls of the grant that the release has made.
+#[test]
+fn a_client_that_polls_sends_a_request_after_its_release() {
+    let (mut desk, [a]) = standing(LOCK);
+    desk.polls = true;
+    free(&mut desk, LOCK, 9, End::Released);
+    assert_eq!(desk.turn(a), "Turn");
+    // A request in flight may be older than the release.
+    free(&mut desk, LOCK, 9, End::Released);
+    desk.stand(a, LOCK, 90_000, false, true);
+    assert_eq!(desk.turn(a), "Turn");
+}
+
+#[test]
+fn a_client_that_polls_does_so_while_requests_are_in_flight() {
+    // A waiter for a permit, or for a fair lock, may never take its reply.
+    let (mut desk, [a, b]) = Desk::of([PERMIT; 2]);
+    desk.polls = true;
+    desk.turns([a, b]);
+    desk.refuse(b, PERMIT, 700);
+    desk.poll();
+    assert_eq!((desk.turn(b), desk.poll_in()), ("Look".into(), Some(250)));
+    let (mut desk, [a, b]) = Desk::of([FAIR; 2]);
+    desk.polls = true;
+    desk.turns([a, b]);
+    desk.refuse(b, FAIR, 700);
+    desk.poll();
+    assert_eq!((desk.turn(b), desk.poll_in()), ("Turn".into(), Some(250)));
 }
 
 #[test]

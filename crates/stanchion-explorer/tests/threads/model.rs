@@ -224,10 +224,6 @@ impl Want for Name {
         false
     }
 
-    fn is_handed_off(&self) -> bool {
-        *self == WRITE
-    }
-
     fn fence(&self) -> &[u8] {
         b"-"
     }

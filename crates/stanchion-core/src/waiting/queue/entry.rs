@@ -51,7 +51,7 @@ pub struct Begin<'a, P: Parts> {
 }
 
 impl<P: Parts> Queue<P> {
-    /// Returns whether this process has an entry in the queue on the server.
+    /// Returns whether the server notifies this process when it is the turn of its entry. An entry that may be gone does not count.
     pub(crate) fn has_entry(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| !entry.off)
     }
@@ -67,11 +67,6 @@ impl<P: Parts> Queue<P> {
         let asks = |it: &Waiter<P>| it.asking && it.owner.borrow() == owner;
         entry.is_some_and(|entry| entry.debt.owner().borrow() == owner)
             || self.asking > 0 && self.waiters.values().any(asks)
-    }
-
-    /// Returns whether the end of a local hold is served by the entry of this process, not by a hand-off.
-    pub(super) fn needs_its_entry(&self) -> bool {
-        self.has_entry() && !self.first().is_some_and(|first| first.want.is_handed_off())
     }
 
     /// Takes the entry of this process for a request of the waiter at `place`, whose own right is `own`. Returns the right of the requesting
@@ -121,7 +116,9 @@ impl<P: Parts> Queue<P> {
             return true;
         }
         if self.entry.is_none() && serves::<P>(&debt, &waiter.want) {
-            self.entry = Some(Entry { debt, off: false });
+            // P4: a message about this entry that was faster than the reply was ignored here (`is_about`), and the server may have
+            // removed the entry with it. So the end of a local hold, or of a request, lets the first waiter send a request.
+            self.entry = Some(Entry { debt, off: true });
         } else {
             self.give_up(Some(debt));
         }
@@ -177,8 +174,9 @@ impl<P: Parts> Queue<P> {
         let waiter = self.waiters.get(&place);
         let stands = refused.has_entry && waiter.is_some_and(|it| !it.has_hold());
         if stands {
-            // An entry that this one replaces is given up.
-            let replaced = self.entry.replace(Entry { debt, off: false });
+            // An entry that this one replaces is given up. The message of a wake-up during the request may have removed this one.
+            let off = due.is_some_and(|(at, _)| at <= cx.now());
+            let replaced = self.entry.replace(Entry { debt, off });
             self.give_up(replaced.map(|entry| entry.debt));
         } else {
             self.give_up(Some(debt));

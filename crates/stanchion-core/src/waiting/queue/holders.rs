@@ -116,8 +116,9 @@ impl<P: Parts> Queue<P> {
             Sharing::Event => {}
             // The message of the release wakes the waiters.
             Sharing::Together | Sharing::Permits(_) if !in_line && released => {}
-            // The release has granted to the head of the queue, where this process has its entry. A poll follows (invariant 3).
-            _ if in_line && stands && released => {
+            // The release has granted to the head of the queue, where this process has its entry. A poll follows (invariant 3). A client
+            // that polls learns of a grant by its next request only, which must not be late.
+            _ if in_line && stands && released && !cx.polls() => {
                 self.handed = 0;
                 if !self.is_empty() {
                     self.poll_by(cx.now() + cx.poll_interval(), Reason::Look);
@@ -257,10 +258,12 @@ impl<P: Parts> Queue<P> {
             self.give_up(Some(debt));
             return;
         }
-        self.entry = Some(Entry { debt, off: false });
+        let called = due.filter(|(at, _)| *at <= cx.now());
+        let off = called.is_some();
+        self.entry = Some(Entry { debt, off });
         // A message may have overtaken the reply: the grant to this entry, or a hint for it.
-        match due {
-            Some((at, reason)) if at <= cx.now() => self.admit(reason),
+        match called {
+            Some((_, reason)) => self.admit(reason),
             _ => self.plan_poll(cx, ttl, placed, true, due),
         }
     }

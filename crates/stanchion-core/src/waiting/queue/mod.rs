@@ -120,7 +120,7 @@ impl<P: Parts> Waiter<P> {
 struct Entry<P: Parts> {
     /// The right of its owner. The drop gives the entry up (P3).
     debt: P::Debt,
-    /// True once a message has let this process try: the server may have removed it.
+    /// True if the server may have removed it: a message has let this process try, or may have while another queue had the entry.
     off: bool,
 }
 

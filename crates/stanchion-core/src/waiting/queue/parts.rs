@@ -41,9 +41,6 @@ pub trait Want {
     /// Returns whether it is a final event, which messages report.
     fn is_fact(&self) -> bool;
 
-    /// Returns whether a holder may hand its hold to a waiter of the same process.
-    fn is_handed_off(&self) -> bool;
-
     /// The counter that its tokens come from, `-` for none.
     fn fence(&self) -> &[u8];
 

@@ -19,6 +19,15 @@ const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 /// it is shorter than the time after which Redisson takes a waiter for dead (its `fairLockWaitTimeout`, 300 s).
 const RESTAMP: Duration = Duration::from_secs(150);
 
+/// The longest time between two polls of a queue with an entry on the server. A client that polls counts as dead there after a second.
+pub(super) fn interval(cx: &dyn Context) -> Duration {
+    if cx.polls() {
+        POLL_UNSUBSCRIBED
+    } else {
+        cx.poll_interval()
+    }
+}
+
 /// The pause until a key with `ttl` left has expired: an expiry sends no message. One millisecond more, because a key still
 /// exists during its last one; and a jitter, so that processes do not send requests at the same instant.
 pub(crate) fn after_expiry(cx: &dyn Context, ttl: Duration) -> Duration {
@@ -270,7 +279,7 @@ impl<P: Parts> Queue<P> {
             && !self.waiters.is_empty()
             && self.poll.is_none()
         {
-            self.poll_at(cx.now() + cx.poll_interval(), Reason::Look);
+            self.poll_at(cx.now() + interval(cx), Reason::Look);
         }
     }
 
@@ -297,7 +306,7 @@ impl<P: Parts> Queue<P> {
         match sharing {
             Sharing::Queued => {
                 // Invariant 3: the reply plans the next poll, but its waiter may never take it.
-                self.poll_at(cx.now() + cx.poll_interval(), Reason::Turn);
+                self.poll_at(cx.now() + interval(cx), Reason::Turn);
                 if cx.now() >= self.kept.restamp {
                     self.kept.restamp = cx.now() + RESTAMP;
                     self.admit_all_but(None);
@@ -307,19 +316,17 @@ impl<P: Parts> Queue<P> {
             }
             // The requesting waiters may never take their replies (invariant 3), so another sends a request, too.
             Sharing::Permits(_) if self.is_under_way() => {
-                self.poll_at(cx.now() + cx.poll_interval(), reason);
+                self.poll_at(cx.now() + interval(cx), reason);
                 self.admit_another(Reason::Look);
             }
-            // A live local holder will call `freed` (invariant 3), so a request now would only be refused. If its release serves the queue
-            // on the server instead of a hand-off, this process needs its entry there, which expires without requests.
-            _ if self.is_under_way()
-                || self.holder.is_held(cx.now()) && !self.needs_its_entry() =>
-            {
+            // A live local holder will call `freed` (invariant 3), so a request now would only be refused. But the release may serve the queue
+            // on the server, where an entry of this process expires without requests.
+            _ if self.is_under_way() || self.holder.is_held(cx.now()) && !self.has_entry() => {
                 // A wake-up is remembered for the next request. A due poll is not, because it would come at another time.
                 if self.is_under_way() && reason == Reason::Told {
                     self.remember(Moment::ZERO, reason);
                 } else if self.has_entry() {
-                    self.poll_at(cx.now() + cx.poll_interval(), Reason::Look);
+                    self.poll_at(cx.now() + interval(cx), Reason::Look);
                 }
             }
             _ => self.admit(reason),

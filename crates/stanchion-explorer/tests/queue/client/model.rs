@@ -57,10 +57,6 @@ impl<K: Kind> Want for Wanted<K> {
         false
     }
 
-    fn is_handed_off(&self) -> bool {
-        self.0.is_handed_off()
-    }
-
     fn fence(&self) -> &[u8] {
         self.0.fence().as_bytes()
     }
