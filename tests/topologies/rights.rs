@@ -52,7 +52,7 @@ async fn the_documented_rights_suffice_on_a_cluster() {
     };
     for node in cluster.nodes() {
         give(node, &line(RIGHTS, 0));
-        give(node, &line(TOPOLOGIES, 2));
+        give(node, &line(TOPOLOGIES, 1));
     }
     let clients = two(login(cluster.url())).await;
     let masters = || cluster.nodes()[..3].iter().collect();
@@ -79,8 +79,7 @@ async fn the_documented_rights_suffice_with_sentinels() {
     };
     for number in 0..3 {
         give(set.server(number), &line(RIGHTS, 0));
-        give(set.server(number), &line(TOPOLOGIES, 0));
-        give(set.sentinel(number), &line(TOPOLOGIES, 1));
+        give(set.sentinel(number), &line(TOPOLOGIES, 0));
     }
     let config = login(set.url())
         .sentinel_username("app".to_owned())

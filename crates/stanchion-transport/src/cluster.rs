@@ -664,12 +664,10 @@ impl Redirect {
         };
         let mut words = detail.split_ascii_whitespace();
         let (kind, _slot, to) = (words.next()?, words.next()?, words.next()?);
-        // Splits at the last colon, because IPv6 addresses come without brackets.
-        let (host, port) = to.rsplit_once(':')?;
-        let place = Place {
-            host: if host.is_empty() { asked } else { host }.to_owned(),
-            port: port.parse().ok()?,
-        };
+        let mut place = Place::of_node(to)?;
+        if place.host.is_empty() {
+            asked.clone_into(&mut place.host);
+        }
         match kind {
             "MOVED" => Some(Self::Moved(place)),
             "ASK" => Some(Self::Ask(place)),

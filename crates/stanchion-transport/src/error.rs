@@ -117,6 +117,11 @@ pub enum ConfigError {
         /// The text that enables it in `Cargo.toml`.
         line: String,
     },
+    /// The call was made outside a tokio runtime, which the connections need.
+    #[error(
+        "no tokio runtime: connect inside one, with its timer and I/O enabled (`enable_all`), or use the blocking client"
+    )]
+    NoRuntime,
     /// A setting is out of its range.
     #[error("invalid {setting} {value}: {rule}")]
     InvalidSetting {
@@ -198,6 +203,24 @@ pub enum ConnectError {
         /// Its version.
         version: String,
     },
+}
+
+impl ConnectError {
+    /// Returns the reason alone, for a message that names `server` already.
+    pub(crate) fn reason_at(&self, server: &str) -> String {
+        match self {
+            Self::Unreachable { server: at, detail } if at == server => detail.clone(),
+            Self::Tls { server: at, detail } if at == server => format!("TLS failed: {detail}"),
+            Self::Rejected {
+                server: at,
+                rejection,
+            } if at == server => rejection.to_string(),
+            Self::Credentials { server: at, detail } if at == server => {
+                format!("no credentials: {detail}")
+            }
+            other => other.to_string(),
+        }
+    }
 }
 
 /// Returns the more helpful of two reasons for a failed connection: a refusal is more helpful than a missing answer.

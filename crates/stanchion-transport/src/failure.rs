@@ -4,6 +4,7 @@ use redis::{RedisError, Value};
 
 use crate::error::{Outage, ServerRejection};
 use crate::printable::Printable;
+use crate::url::Place;
 use crate::{Call, Reply};
 
 /// A call without a reply.
@@ -50,9 +51,9 @@ impl Failure {
             Some("MOVED" | "ASK") => words.nth(1).unwrap_or_default(),
             _ => "",
         };
-        let detail = match place {
-            "" => detail,
-            place => format!("{detail}; connect with redis+cluster://{place}"),
+        let detail = match Place::of_node(place) {
+            None => detail,
+            Some(place) => format!("{detail}; connect with redis+cluster://{place}"),
         };
         Self::Rejected(ServerRejection::Cluster { detail })
     }
@@ -61,8 +62,13 @@ impl Failure {
 /// The code for an unknown script: not executed.
 pub(crate) const NO_SCRIPT: &str = "NOSCRIPT";
 
-/// The code for a write to a replica: not executed.
-pub(crate) const READ_ONLY: &str = "READONLY";
+/// Returns whether only a replica refuses so: a write (`READONLY`), or anything while it has no master (`MASTERDOWN`).
+pub(crate) fn is_of_replica(failure: &Failure) -> bool {
+    matches!(failure, Failure::NotNow(Outage::Refused { code, .. }) if matches!(code.as_str(), "READONLY" | "MASTERDOWN"))
+}
+
+/// The text of a server that has `maxclients` connections.
+pub(crate) const TOO_MANY: &str = "max number of clients";
 
 /// Classifies a result of the redis crate. `Err` holds the error code, empty if there is none, and the failure.
 pub(crate) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String, Failure)> {
@@ -135,6 +141,11 @@ pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
         "MOVED" | "ASK" | "CROSSSLOT" => {
             Failure::Rejected(ServerRejection::Cluster { detail: text })
         }
+        // Sent instead of a greeting. Another client may end.
+        "ERR" if detail.starts_with(TOO_MANY) => Failure::NotNow(Outage::Refused {
+            code: code.into(),
+            detail: detail.into(),
+        }),
         // This includes `ERR`: a syntax or argument error that would also occur the next time. An unknown code is no reason
         // to repeat a request.
         _ => Failure::Rejected(ServerRejection::Other { detail: text }),
@@ -164,6 +175,8 @@ mod tests {
     #[test]
     fn temporary_refusals_differ_from_final_ones() {
         assert!(matches!(by_code("LOADING", "x"), Failure::NotNow(_)));
+        let full = by_code("ERR", "max number of clients reached");
+        assert!(matches!(full, Failure::NotNow(_)), "{full:?}");
         assert!(matches!(by_code("READONLY", "x"), Failure::NotNow(_)));
         assert!(matches!(
             by_code("OOM", "x"),

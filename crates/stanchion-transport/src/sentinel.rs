@@ -6,8 +6,7 @@
 //! 1. **Query**: each connect queries all sentinels at once and takes the answer with the highest epoch. A sentinel that was cut
 //!    off names an old master with a lower epoch. Connects at the same time share one answer ([`Asked`]). The client itself
 //!    remembers the newest master ([`Open::known`]), and compares that with the answers.
-//! 2. **Dial**: a stream to that master is opened and recorded in [`Open`]. The supervisor then verifies with `ROLE` that the
-//!    server is a master.
+//! 2. **Dial**: a stream to that master is opened and recorded in [`Open`]. The supervisor then verifies the role of the server.
 //! 3. **Listen**: one link to each sentinel subscribes to `+promoted-slave` and `+switch-master`. A message carries no epoch, so
 //!    the client queries that sentinel after the message. A master with a higher epoch ends all streams to other servers, and makes
 //!    pausing links connect at once. An answer with a lower epoch changes nothing: that sentinel is behind.
@@ -15,7 +14,8 @@
 //! 5. **Missed messages**: when the link to a sentinel reconnects, the client queries that sentinel again. Without permission to
 //!    subscribe, the client notices the old master by `READONLY` or by the probe of an idle connection.
 //! 6. **Reset**: if no stream is open, every sentinel answers, and all epochs are lower, then the sentinels were set up again.
-//!    The client drops the master that it remembered.
+//!    The client drops the master that it remembered. A majority is enough if its answers agree and the remembered server cannot be
+//!    reached as a master ([`Sentinels::is_served`]): the other sentinels may have died with it.
 //!
 //! Long: one conversation with sentinels: querying, listening, leaving.
 
@@ -60,6 +60,8 @@ pub(crate) struct Sentinels {
     panel: Arc<Panel>,
     routes: Arc<Routes>,
     tls: bool,
+    /// The login at the masters.
+    login: Login,
     /// The runtime of the queries, the client's own: the answer is shared, so a blocked runtime of one caller must not delay
     /// the others.
     home: Handle,
@@ -97,6 +99,8 @@ struct Answer {
     master: Master,
     /// True if every sentinel has answered.
     is_complete: bool,
+    /// True if a majority of the sentinels has answered, all with this master and epoch.
+    is_agreed: bool,
     /// [`Open::times`] before the query.
     times: u64,
 }
@@ -133,6 +137,7 @@ impl Sentinels {
             panel: Arc::new(panel),
             routes: Arc::clone(&dialer.routes),
             tls: to.tls,
+            login: dialer.login.clone(),
             home: dialer.runner.handle().clone(),
             open: Mutex::default(),
             asked: Mutex::default(),
@@ -237,6 +242,7 @@ impl Panel {
             .collect();
         let mut best: Option<Master> = None;
         let mut silent = self.sentinels.len();
+        let mut is_unanimous = true;
         let mut failure: Option<ConnectError> = None;
         loop {
             let answer = match best {
@@ -249,6 +255,7 @@ impl Panel {
             match answer {
                 Some(Ok(master)) => {
                     silent -= 1;
+                    is_unanimous &= best.as_ref().is_none_or(|best| *best == master);
                     if best.as_ref().is_none_or(|best| master.epoch > best.epoch) {
                         best = Some(master);
                     }
@@ -258,9 +265,11 @@ impl Panel {
             }
         }
         let is_complete = silent == 0;
+        let is_agreed = is_unanimous && silent < self.sentinels.len().div_ceil(2);
         let answer = best.map(|master| Answer {
             master,
             is_complete,
+            is_agreed,
             times,
         });
         answer.ok_or_else(|| {
@@ -442,8 +451,9 @@ impl Sentinels {
         self.stir.hurry();
     }
 
-    /// Returns the master to dial: the master that the sentinels name, or the known one.
-    fn newest(&self, answer: Answer) -> Place {
+    /// Returns the master to dial: the master that the sentinels name, or the known one. `is_reset`: the known one counts only while streams to
+    /// it are open.
+    fn newest(&self, answer: &Answer, is_reset: bool) -> Place {
         let mut open = self.open();
         if let Some(known) = &open.known
             && known.epoch >= answer.master.epoch
@@ -452,13 +462,40 @@ impl Sentinels {
             // All connections lead to one server, so a new stream goes to the server of the open ones.
             let in_use = streams.any(|(place, over)| *place == known.place && !over.is_cancelled());
             // If every sentinel has answered since then, no sentinel knows the higher epoch any more.
-            let forgotten = answer.is_complete && answer.times == open.times;
+            let forgotten = (answer.is_complete || is_reset) && answer.times == open.times;
             if in_use || known.epoch > answer.master.epoch && !forgotten {
                 return known.place.clone();
             }
         }
         self.follow(&mut open, &answer.master);
-        answer.master.place
+        answer.master.place.clone()
+    }
+
+    /// Returns the master to dial. If a majority of the sentinels names another one than the known one, checks the known one first.
+    async fn chosen(&self, answer: &Answer) -> Place {
+        let master = self.newest(answer, false);
+        if master == answer.master.place || !answer.is_agreed || self.is_served(&master).await {
+            return master;
+        }
+        self.newest(answer, true)
+    }
+
+    /// Returns whether a master answers at `place`.
+    async fn is_served(&self, place: &Place) -> bool {
+        let Ok(connector) = self.routes.connector(&place.route(self.tls)) else {
+            return false;
+        };
+        let config = &self.panel.config;
+        let plan = Plan {
+            peer: Peer::Master,
+            login: self.login.clone(),
+            ..self.panel.plan(place, &connector, None)
+        };
+        let link = Link::new(config, plan);
+        // Leaves half of the connect timeout for the connection to the other master.
+        let limit = config.connect_timeout / 2;
+        let connected = tokio::time::timeout(limit, link.connect_once()).await;
+        matches!(connected, Ok(Ok(_)))
     }
 }
 
@@ -479,7 +516,7 @@ impl Connector for Sentinels {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         loop {
             let answer = self.master().await.map_err(io::Error::other)?;
-            let master = self.newest(answer);
+            let master = self.chosen(&answer).await;
             let stream = self.dial(&master).await?;
             let over = CancellationToken::new();
             let mut open = self.open();

@@ -1,6 +1,7 @@
 //! The facts that a client learns about the server when it connects.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{ConnectError, ServerRejection};
 use crate::link::{Link, Live, plain};
@@ -20,7 +21,7 @@ pub enum Placement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// The product and version: `redis 7.0.15`, `valkey 8.1.0`; `unknown` where `INFO` is not permitted.
+    /// The product and version: `redis 7.0.15`, `valkey 8.1.0`; `unknown` where `INFO` is refused.
     pub version: String,
     /// The distribution of keys: by slot on a cluster.
     pub placement: Placement,
@@ -28,7 +29,7 @@ pub struct ServerInfo {
     pub eviction_policy: String,
     /// The server's role: `master` or `slave`.
     pub role: String,
-    /// The server process's identity, new with every start; empty where `INFO` is not permitted.
+    /// The server process's identity, new with every start; empty where `INFO` is refused.
     pub run_id: String,
 }
 
@@ -54,6 +55,8 @@ pub struct Facts {
     assumed: ServerInfo,
     /// Set once: at the connect, or by the first connection of a client that connects later.
     read: OnceLock<ServerInfo>,
+    /// True once a server has refused a write as a replica. Set by any link.
+    refused: AtomicBool,
     /// True for a client that connects later: each connection reads the facts before its first call, until one has succeeded.
     later: bool,
 }
@@ -66,6 +69,7 @@ impl Facts {
                 ..ServerInfo::default()
             },
             read: OnceLock::new(),
+            refused: AtomicBool::new(false),
             later,
         }
     }
@@ -73,6 +77,20 @@ impl Facts {
     /// Returns the facts known now.
     pub fn get(&self) -> &ServerInfo {
         self.read.get().unwrap_or(&self.assumed)
+    }
+
+    /// Returns whether the client needs a master: its server was one, or a replica has refused a write.
+    ///
+    /// A name may lead to another server after a failover, while the old master lives on as a replica. A client that stayed there could
+    /// only read, and its subscriptions would not count at the new master.
+    pub(crate) fn needs_master(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) || self.get().role == "master"
+    }
+
+    /// Records that a replica has refused a write.
+    pub(crate) fn refused_write(&self) {
+        // `Relaxed`: links read the flag at their next connect or probe.
+        self.refused.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, info: ServerInfo) {
@@ -119,20 +137,20 @@ impl ServerInfo {
         let server = || server.to_owned();
         let text = match answer {
             Ok(reply) => reply.as_text().unwrap_or_default().to_owned(),
-            // Not fatal: only checks and warnings depend on these facts, and no grant does. For a cluster `on_cluster` sets
-            // the placement.
-            Err(Failure::Rejected(ServerRejection::NotPermitted { detail })) => {
-                tracing::warn!(
-                    detail,
-                    "INFO is not permitted: version, placement and eviction policy are not checked"
-                );
-                return Ok(Self::default());
-            }
-            Err(Failure::Rejected(rejection)) => {
+            Err(Failure::Rejected(rejection @ ServerRejection::Unauthenticated { .. })) => {
                 return Err(ConnectError::Rejected {
                     server: server(),
                     rejection,
                 });
+            }
+            // Not fatal: only checks and warnings depend on these facts, and no grant does. For a cluster `on_cluster` sets
+            // the placement. Proxies do not know the command.
+            Err(Failure::Rejected(rejection)) => {
+                tracing::warn!(
+                    %rejection,
+                    "INFO is refused: version, placement and eviction policy are not checked"
+                );
+                return Ok(Self::default());
             }
             Err(Failure::NotNow(outage) | Failure::Unanswered(outage)) => {
                 return Err(ConnectError::Unreachable {
@@ -222,5 +240,18 @@ mod tests {
             Some("redis 6.2.14")
         );
         assert_eq!(too_old("redis_version:7.0.0\r\n"), None);
+    }
+
+    #[test]
+    fn a_server_that_refuses_info_is_not_checked() {
+        let answer = |code: &str, text: &str| {
+            ServerInfo::of("server", Err(crate::failure::by_code(code, text)))
+        };
+        // A proxy that does not know the command; a user without the right.
+        for (code, text) in [("ERR", "unknown command 'INFO'"), ("NOPERM", "no right")] {
+            assert_eq!(answer(code, text), Ok(ServerInfo::default()));
+        }
+        assert!(answer("NOAUTH", "Authentication required.").is_err());
+        assert!(answer("LOADING", "loading").is_err());
     }
 }

@@ -73,6 +73,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Reads the address in a redirect of a cluster's node.
+    pub(crate) fn of_node(text: &str) -> Option<Self> {
+        // Splits at the last colon, because IPv6 addresses come without brackets.
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self {
+            host: host.to_owned(),
+            port: port.parse().ok()?,
+        })
+    }
+
     pub(crate) fn route(&self, tls: bool) -> Route {
         let (host, port) = (self.host.clone(), self.port);
         if tls {
@@ -85,11 +95,21 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        HostPort(&self.host, self.port).fmt(f)
+    }
+}
+
+/// Displays a host and its port.
+struct HostPort<'a>(&'a str, u16);
+
+impl fmt::Display for HostPort<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(host, port) = self;
         // Without brackets the port would look like one more group of an IPv6 address.
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
         } else {
-            write!(f, "{}:{}", self.host, self.port)
+            write!(f, "{host}:{port}")
         }
     }
 }
@@ -109,8 +129,8 @@ impl fmt::Display for List<'_> {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } => write!(f, "redis://{host}:{port}"),
-            Self::Tls { host, port } => write!(f, "rediss://{host}:{port}"),
+            Self::Tcp { host, port } => write!(f, "redis://{}", HostPort(host, *port)),
+            Self::Tls { host, port } => write!(f, "rediss://{}", HostPort(host, *port)),
             Self::Unix { path } => write!(f, "unix://{}", path.display()),
             Self::Memory { namespace } => write!(f, "memory://{namespace}"),
         }
@@ -471,6 +491,15 @@ mod tests {
                 path: "/run/redis.sock".into()
             }
         );
+    }
+
+    #[test]
+    fn an_ipv6_address_is_displayed_in_brackets() {
+        for url in ["redis://[::1]:7000", "rediss://[fe80::1]:6379"] {
+            assert_eq!(target(url).to_string(), url);
+        }
+        let place = Place::of_node("fe80::1:7000").unwrap();
+        assert_eq!(place.to_string(), "[fe80::1]:7000");
     }
 
     #[test]

@@ -284,3 +284,19 @@ async fn a_lazy_client_checks_its_server_before_its_first_call() {
     let error = Client::connect_lazy("redis://h:port").await.unwrap_err();
     assert!(matches!(error, ConnectError::Config(_)), "{error}");
 }
+
+#[tokio::test]
+async fn a_full_server_is_named_as_the_reason() {
+    let Some(server) = server() else { return };
+    admin(&server, &["CONFIG", "SET", "maxclients", "4"]);
+    let hogs = || std::net::TcpStream::connect(server.addr());
+    let hogs: Vec<_> = std::iter::repeat_with(hogs).take(4).collect();
+    // The server closes the connection before, during or after the client's login.
+    for _ in 0..10 {
+        let error = refused(config(server.url())).await;
+        assert!(unreachable(&error), "it may pass: {error:?}");
+        let text = error.to_string();
+        assert!(text.contains("max number of clients reached"), "{text}");
+    }
+    drop(hogs);
+}

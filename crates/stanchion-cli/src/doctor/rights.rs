@@ -62,10 +62,9 @@ const COMMANDS: [&str; 46] = [
 ];
 
 /// Rights that docs/topologies.md adds for a cluster.
-const OF_A_CLUSTER: [&str; 7] = [
+const OF_A_CLUSTER: [&str; 6] = [
     "CLUSTER SLOTS",
     "CLUSTER INFO",
-    "ROLE",
     "ASKING",
     "SSUBSCRIBE C",
     "SUNSUBSCRIBE C",

@@ -83,13 +83,17 @@ fn hello(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     };
     ctx.protocol = ctx.session_mut()?.protocol;
     let id = i64::try_from(ctx.session).unwrap_or(i64::MAX);
+    let role = match ctx.server.switches.read_only {
+        true => "replica",
+        false => "master",
+    };
     let facts = [
         ("server", Reply::bulk("redis")),
         ("version", Reply::bulk(super::admin::VERSION)),
         ("proto", Reply::Int(version)),
         ("id", Reply::Int(id)),
         ("mode", Reply::bulk("standalone")),
-        ("role", Reply::bulk("master")),
+        ("role", Reply::bulk(role)),
         ("modules", Reply::Array(Vec::new())),
     ];
     let facts = facts.map(|(key, value)| (Reply::bulk(key), value));

@@ -55,8 +55,14 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a connection has ended.
-    pub(crate) fn lost(&self, server: &str, now: Moment) {
+    /// Returns whether any loss was logged.
+    #[cfg(test)]
+    pub(crate) fn has_told(&self) -> bool {
+        self.state().told_at.is_some()
+    }
+
+    /// Records that a connection has ended, by the `refusal` of a server that is no master, or without a reason.
+    pub(crate) fn lost(&self, server: &str, refusal: Option<&str>, now: Moment) {
         let mut state = self.state();
         // The other links lose the server as well; the loss of the first link is logged for all of them.
         if !state.one_more_down(now) {
@@ -68,7 +74,7 @@ impl Health {
             state.tell(now);
             // Logged without the mutex, because a log line runs the subscriber's code, which may take long.
             drop(state);
-            tracing::warn!(server, "connection lost, connecting again");
+            tracing::warn!(server, refusal, "connection lost, connecting again");
         }
     }
 
@@ -81,7 +87,8 @@ impl Health {
 
     /// Records another failed attempt to connect.
     pub(crate) fn failed(&self, server: &str, error: &ConnectError, now: Moment) {
-        tracing::debug!(server, %error, "connecting failed");
+        let error = error.reason_at(server);
+        tracing::debug!(server, error, "connecting failed");
         let mut state = self.state();
         // The reminder needs no timer: each of the regular attempts checks the time.
         if state.down > 0 && now >= state.remind_at {
@@ -89,7 +96,7 @@ impl Health {
             state.remind_at = now + REMINDERS;
             let since = whole(now.since(state.since));
             drop(state);
-            tracing::warn!(server, %error, %since, "not connected");
+            tracing::warn!(server, error, %since, "not connected");
         }
     }
 

@@ -96,6 +96,17 @@ pub(crate) fn refused(
     if let Some(detail) = opening.foreign(hide) {
         return ConnectError::Unreachable { server, detail };
     }
+    // The redis crate may have taken the line for the reply to its first request, or have failed to write before the line was read.
+    if let Some((code, text)) = opening.refusal() {
+        let detail = hide(&text);
+        return match by_code(&code, &detail) {
+            Failure::Rejected(rejection) => ConnectError::Rejected { server, rejection },
+            _ => ConnectError::Unreachable {
+                server,
+                detail: format!("{code} {detail}"),
+            },
+        };
+    }
     let detail = hide(&error.to_string());
     // A refused `AUTH` (RESP2) has the redis crate's own kind and no code. A refused `HELLO` (RESP3) keeps the server's code.
     if error.kind() == ErrorKind::AuthenticationFailed

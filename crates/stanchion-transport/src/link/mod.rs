@@ -7,8 +7,8 @@
 //! 3. Each call clones the [`Live`] that it finds and sends on it. A call has no timer of its own: it ends with its reply or
 //!    with its connection.
 //! 4. The connection ends: the peer closes it, the supervisor drops it because it is silent, or a call drops the connection to a
-//!    master that answers `READONLY`. Every call on it fails at once, as ambiguous. The link enters [`Phase::Down`] and
-//!    returns to step 2 after a pause. Calls made in between fail without being sent.
+//!    server that has become a replica (`READONLY`). Every call on it fails at once, as ambiguous. The link enters [`Phase::Down`]
+//!    and returns to step 2 after a pause. Calls made in between fail without being sent.
 //! 5. The client closes, or the runtime of the connection ends: [`Phase::Ended`]. This phase is final.
 //!
 //! The redis crate's own reconnecting connections are not used: they never reconnect after a timeout, stop after six
@@ -26,13 +26,13 @@ mod supervise;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 use crate::config::ClientConfig;
 use crate::error::{ConnectError, Outage};
-use crate::failure::{NO_SCRIPT, READ_ONLY, judge};
+use crate::failure::{NO_SCRIPT, is_of_replica, judge};
 use crate::link::exchange::Books;
 use crate::link::health::Health;
 use crate::observer::Observing;
@@ -73,7 +73,8 @@ const ENDED: &str = "the client was shut down, or the runtime of the connection 
 /// The kind of server that a link accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// A server in any role.
+    /// The server that a name leads to. Once it was a master, or has refused a write as a replica, the link accepts only a master
+    /// ([`Facts::needs_master`]). Before that a replica is accepted, for clients that only read.
     Server,
     /// The master of a set with changing roles, or of a cluster. The link drops the connection to a server in another role.
     Master,
@@ -207,6 +208,8 @@ pub(crate) struct Live {
     pub(crate) books: Books,
     /// Set once a script was answered or a subscription confirmed on this connection. Set by calls, read by the supervisor.
     pub(crate) served: AtomicBool,
+    /// The refusal by which the server showed that it is a replica. Set by the call that drops the connection, read by the supervisor.
+    pub(crate) refusal: OnceLock<String>,
     /// The time for which the login of this connection is valid, if the login expires.
     pub(crate) login_ends: Option<Duration>,
 }
@@ -409,6 +412,12 @@ impl Link {
         &self.0.plan.server
     }
 
+    /// Returns whether calls are sent on `live`.
+    pub(crate) fn is_current(&self, live: &Arc<Live>) -> bool {
+        self.live()
+            .is_some_and(|current| Arc::ptr_eq(&current, live))
+    }
+
     pub(crate) fn live(&self) -> Option<Arc<Live>> {
         self.0
             .current
@@ -417,10 +426,39 @@ impl Link {
             .clone()
     }
 
+    /// Returns whether the link accepts only a master.
+    pub(crate) fn needs_master(&self) -> bool {
+        match self.0.plan.peer {
+            Peer::Master => true,
+            Peer::Sentinel => false,
+            Peer::Server => self.0.facts.as_ref().is_some_and(|it| it.needs_master()),
+        }
+    }
+
+    /// Drops the connection if `failure` shows that its server is a replica. The next connection resolves the server's name again, or
+    /// queries the sentinels.
+    fn leave_replica(&self, live: &Arc<Live>, failure: &Failure) {
+        if !is_of_replica(failure) {
+            return;
+        }
+        let Failure::NotNow(outage) = failure else {
+            return;
+        };
+        tracing::debug!(server = self.server(), %outage, "leaving a replica");
+        // The other links of this server notice at their next call or probe.
+        if let Some(facts) = &self.0.facts {
+            facts.refused_write();
+        }
+        // The first refusal is as good as a later one.
+        let _ = live.refusal.set(outage.to_string());
+        // Never drops a newer connection: the caller may have polled this answer long after it arrived.
+        self.drop_connection_if(|current| Arc::ptr_eq(current, live));
+    }
+
     /// Returns the reason why there is no connection.
     pub(crate) fn outage(&self) -> Outage {
         let detail = match &*self.0.phase.borrow() {
-            Phase::Down(error) => error.to_string(),
+            Phase::Down(error) => error.reason_at(self.server()),
             Phase::Ended => ENDED.into(),
             // `Up` without a connection: the connection was dropped, and the supervisor has not changed the phase yet.
             Phase::Starting | Phase::Up(_) => "connecting".into(),
@@ -453,17 +491,8 @@ impl Link {
             // `Relaxed`: the supervisor reads the flag after the connection has ended. A late write only costs a longer pause.
             live.served.store(true, Ordering::Relaxed);
         }
-        answer.map_err(|(code, failure)| {
-            // Only where another server can be found. A client of a single server would reconnect to the same replica
-            // without end.
-            if self.0.plan.peer == Peer::Master && code == READ_ONLY {
-                tracing::debug!(
-                    server = self.0.plan.server,
-                    "leaving a server that is read-only"
-                );
-                // Never drops a newer connection: the caller may have polled this answer long after it arrived.
-                self.drop_connection_if(|current| Arc::ptr_eq(current, &live));
-            }
+        answer.map_err(|(_, failure)| {
+            self.leave_replica(&live, &failure);
             failure.about(call)
         })
     }
@@ -478,7 +507,10 @@ impl Link {
             Err((code, _)) if code == NO_SCRIPT => judge(live.send_asking(&call.with_text()).await),
             other => other,
         };
-        answer.map_err(|(_, failure)| failure)
+        answer.map_err(|(_, failure)| {
+            self.leave_replica(&live, &failure);
+            failure
+        })
     }
 
     /// Runs a plain command.
@@ -489,7 +521,8 @@ impl Link {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
-        plain(&live, parts).await
+        let answer = plain(&live, parts).await;
+        answer.inspect_err(|failure| self.leave_replica(&live, failure))
     }
 
     /// Runs plain commands in one write. An error reply fails its own command only.
@@ -513,7 +546,12 @@ impl Link {
         match live.answered(replies).await {
             Ok(replies) => Ok(replies
                 .into_iter()
-                .map(|reply| judge(Ok(reply)).map_err(|(_, failure)| failure))
+                .map(|reply| {
+                    judge(Ok(reply)).map_err(|(_, failure)| {
+                        self.leave_replica(&live, &failure);
+                        failure
+                    })
+                })
                 .collect()),
             // Always an error.
             Err(error) => judge(Err(error))

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::failure::TOO_MANY;
 use crate::printable::Printable;
 
 /// The number of bytes that are kept: enough for an error reply of Redis, or the first line of another protocol.
@@ -35,6 +36,22 @@ impl Opening {
             .split(|byte| *byte == b'\r')
             .next()?;
         Some(String::from_utf8_lossy(line).into_owned())
+    }
+
+    /// Returns the code and the text by which the server refused the whole connection. The server closes the connection after this line,
+    /// so the line answers no request.
+    pub(crate) fn refusal(&self) -> Option<(String, String)> {
+        let line = self.error()?;
+        let (code, text) = line.split_once(' ')?;
+        match code {
+            // Protected mode. Later sentences describe the server's configuration file.
+            "DENIED" => {
+                let first = text.split(". ").next().unwrap_or_default();
+                Some((code.to_owned(), first.to_owned()))
+            }
+            "ERR" if text.starts_with(TOO_MANY) => Some((code.to_owned(), text.to_owned())),
+            _ => None,
+        }
     }
 
     /// Describes the peer if its first byte cannot begin a reply of a Redis server. The peer may repeat the password, so
@@ -87,5 +104,17 @@ mod tests {
         }
         assert_eq!(after(b"-ERR no\r\n+OK").error().as_deref(), Some("ERR no"));
         assert_eq!(after(b"+OK\r\n").error(), None);
+        let denied = after(b"-DENIED Redis is in protected mode. In this mode \r\n").refusal();
+        let (code, text) = denied.unwrap();
+        assert_eq!(
+            (code.as_str(), text.as_str()),
+            ("DENIED", "Redis is in protected mode")
+        );
+        assert!(
+            after(b"-ERR max number of clients reached\r\n")
+                .refusal()
+                .is_some()
+        );
+        assert_eq!(after(b"-ERR unknown command\r\n").refusal(), None);
     }
 }

@@ -86,6 +86,24 @@ impl<S> Paced<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> Paced<S> {
+    /// Keeps the bytes that arrived before a write failed. A server that refuses a connection writes its reason and closes the connection,
+    /// often before the login is written.
+    fn keep_last_words(&mut self, cx: &mut Context<'_>) {
+        let mut bytes = [0; 256];
+        while let Some(opening) = &self.opening {
+            let mut read = ReadBuf::new(&mut bytes);
+            let outcome = Pin::new(&mut self.stream).poll_read(cx, &mut read);
+            if !matches!(outcome, Poll::Ready(Ok(()))) || read.filled().is_empty() {
+                break;
+            }
+            if !opening.keep(read.filled()) {
+                self.opening = None;
+            }
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -117,13 +135,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if matches!(written, Poll::Ready(Err(_))) {
+            self.keep_last_words(cx);
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,9 +1,9 @@
 //! The supervisor of a [`Link`]: connects, watches, pauses, and reconnects.
 //!
 //! # One round
-//! 1. **Connect** on the runtime `home`, within the connect timeout: open a stream, get the credentials, do the handshake, check
-//!    that the server is the right one (`ROLE`, for a master), and read its clock (`TIME`). The connection is installed in
-//!    the link.
+//! 1. **Connect** on the runtime `home`, within the connect timeout: open a stream, which resolves the server's name, get the
+//!    credentials, do the handshake, check that the server is the right one (its role in `HELLO`, where a master is needed), and read
+//!    its clock (`TIME`). The connection is installed in the link.
 //! 2. **Watch** until one of these events ends the connection:
 //!    * the driver stops: the peer closed the stream, or an I/O error occurred;
 //!    * the connection owes a reply and no reply has arrived for the response timeout;
@@ -13,14 +13,14 @@
 //!    During the watch, [`login`](super::login) renews the login.
 //! 3. **Drop** the connection: every call on it fails as ambiguous.
 //! 4. **Pause** with backoff and jitter. The backoff restarts after a connection that proved usable (`STEADY`), and
-//!    when a sentinel announces a new master.
+//!    when a sentinel announces a new master. A connection to a replica that refused a write was not usable.
 //!
 //! The supervisor runs on the client's own thread if there is one, and not on `home`: a caller that blocks its runtime does
 //! not stop the watch.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
@@ -65,25 +65,34 @@ impl Link {
                     self.enter(Phase::Up(generation));
                     // Kept after `drop_connection`, which removes the connection from the link: `served` is read after that.
                     let (began, live) = (self.now(), self.live());
-                    tokio::select! {
+                    let over = tokio::select! {
                         biased;
                         () = closed.cancelled() => break,
-                        () = self.watch_over(ended) => {}
+                        over = self.watch_over(ended) => over,
                         // This future never ends, and is dropped with the connection.
-                        () = self.stay_logged_in(&home) => {}
-                    }
+                        () = self.stay_logged_in(&home) => Over::Lost,
+                    };
                     self.drop_connection();
                     let now = self.now();
-                    let served = live.is_some_and(|live| live.served.load(Ordering::Relaxed));
-                    if served || now.since(began) >= STEADY {
+                    let (served, refusal) = live.map_or((false, None), |live| {
+                        let served = live.served.load(Ordering::Relaxed);
+                        (served, live.refusal.get().cloned())
+                    });
+                    if refusal.is_none() && (served || now.since(began) >= STEADY) {
                         pauses = self::pauses(self.0.seed);
                     }
-                    missing = true;
-                    plan.health.lost(&plan.server, now);
+                    // The next attempt to connect fails, and ends this loop.
+                    if over != Over::Runtime {
+                        missing = true;
+                        plan.health.lost(&plan.server, refusal.as_deref(), now);
+                    }
                     self.enter(Phase::Down(ConnectError::Unreachable {
                         server: plan.server.clone(),
-                        detail: "the connection was lost".into(),
+                        detail: refusal.unwrap_or_else(|| "the connection was lost".into()),
                     }));
+                    if over == Over::Runtime {
+                        continue;
+                    }
                 }
                 Some(Err(error)) => {
                     let now = self.now();
@@ -114,10 +123,15 @@ impl Link {
 
     /// Returns when the connection has ended or must be dropped; see the module. Silence is measured in quarters of the
     /// response timeout.
-    async fn watch_over(&self, mut ended: oneshot::Receiver<()>) {
+    async fn watch_over(&self, mut ended: oneshot::Receiver<()>) -> Over {
         // The connection was dropped (`Link::drop_connection`) before the first poll of this future.
         let Some(live) = self.live() else {
-            return;
+            return Over::Lost;
+        };
+        let over = |ended: Result<(), _>| match ended {
+            // The driver was dropped before its stream ended, and not by this link.
+            Err(_) if self.is_current(&live) => Over::Runtime,
+            _ => Over::Lost,
         };
         // The loop counts ticks and does not compare moments. After a suspend, or when this thread was blocked, the server
         // may have answered long ago, but no task has read the reply. Such a gap counts as one tick.
@@ -127,10 +141,10 @@ impl Link {
         loop {
             tokio::select! {
                 biased;
-                _ = &mut ended => return,
+                end = &mut ended => return over(end),
                 // After that message every reply would reach the wrong request. All channels are subscribed again on the
                 // next connection.
-                () = live.stops.unasked.notified() => return,
+                () = live.stops.unasked.notified() => return Over::Lost,
                 () = tokio::time::sleep(tick) => {}
             }
             let now_answered = live.books.answered();
@@ -147,7 +161,7 @@ impl Link {
                     silent + tick
                 };
                 if silent >= self.0.response_timeout {
-                    return;
+                    return Over::Lost;
                 }
             } else {
                 silent = Duration::ZERO;
@@ -160,9 +174,9 @@ impl Link {
                     idle = Duration::ZERO;
                     tokio::select! {
                         biased;
-                        _ = &mut ended => return,
+                        end = &mut ended => return over(end),
                         // Limited here, because the loop does not count silence while it waits for the probe.
-                        probe = tokio::time::timeout(self.0.response_timeout, self.probe()) => if !probe.unwrap_or(false) { return },
+                        probe = tokio::time::timeout(self.0.response_timeout, self.probe()) => if !probe.unwrap_or(false) { return Over::Lost },
                     }
                 }
             }
@@ -180,8 +194,15 @@ impl Link {
         if let Ok(reply) = plain(&live, self.greeting()).await {
             self.observe_time(&reply, asked.micros());
         }
-        // Without permission to subscribe at the sentinels, an idle client notices here that its master was demoted.
-        self.0.plan.peer != Peer::Master || is_master(&live).await.is_ok()
+        // An idle client notices here that its master was demoted: without permission to subscribe at the sentinels, or behind a name
+        // that moves. The subscriber's link sends no request that a replica would refuse.
+        if self.needs_master()
+            && let Err(detail) = is_master(&live).await
+        {
+            let _ = live.refusal.set(detail);
+            return false;
+        }
+        true
     }
 
     fn greeting(&self) -> &'static [&'static str] {
@@ -316,8 +337,8 @@ impl Link {
         let (ending, ended) = oneshot::channel::<()>();
         let driver = tokio::spawn(async move {
             driver.await;
-            // The task owns `ending`, so `ended` also fires when the task is aborted or its runtime ends.
-            drop(ending);
+            // The task owns `ending`, so `ended` also fires when the task is aborted or its runtime ends. The link may be gone.
+            let _ = ending.send(());
         });
         let live = Live {
             connection,
@@ -326,6 +347,7 @@ impl Link {
             stops,
             books,
             served: AtomicBool::new(false),
+            refusal: OnceLock::new(),
             login_ends: credentials.and_then(|c| c.valid_for),
         };
         if let Err(error) = self.greet(&live).await {
@@ -341,7 +363,7 @@ impl Link {
     async fn greet(&self, live: &Live) -> Result<(), ConnectError> {
         let server = || self.0.plan.server.clone();
         // The role comes before the clock, which the links of a node share: a replica's clock must not be stored.
-        if self.0.plan.peer == Peer::Master {
+        if self.needs_master() {
             is_master(live)
                 .await
                 .map_err(|detail| ConnectError::Unreachable {
@@ -418,20 +440,32 @@ impl Drop for Ends {
     }
 }
 
-/// Checks that the server is a master. The error names the actual role. Without permission for `ROLE` the check passes.
+/// The way in which a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// The connection was lost or dropped.
+    Lost,
+    /// Its runtime has ended, probably with the program: nothing is lost, and no task could reconnect it.
+    Runtime,
+}
+
+/// Checks that the server is a master. The error names the actual role. At a server without `HELLO` the check passes.
+///
+/// Servers permit `HELLO` to every user, unlike `ROLE`.
 pub(super) async fn is_master(live: &Live) -> Result<(), String> {
-    match plain(live, &["ROLE"]).await {
+    match plain(live, &["HELLO"]).await {
         Ok(reply) => {
-            let role = reply.as_array().and_then(|parts| parts.first()?.as_text());
-            match role {
+            let mut pairs = reply.as_array().unwrap_or_default().chunks_exact(2);
+            let role = pairs.find(|pair| pair[0].as_text() == Some("role"));
+            match role.and_then(|pair| pair[1].as_text()) {
                 Some("master") => Ok(()),
-                // This attempt fails. At the next attempt the sentinels may know the new master.
-                Some(role) => Err(format!("it is no master but a {role}")),
+                // This attempt fails. At the next attempt the name or the sentinels may lead to the new master.
+                Some(role) => Err(format!("it is no master but a {role} (READONLY)")),
                 None => Err("it does not tell its role".into()),
             }
         }
         Err(Failure::Unanswered(outage)) => Err(outage.to_string()),
-        // A server that is loading may be the master. Without permission for ROLE, a replica is detected later by READONLY.
+        // A server that is loading may be the master. Without `HELLO` a replica is detected later by its refusal of a write.
         Err(Failure::NotNow(_) | Failure::Rejected(_)) => Ok(()),
     }
 }

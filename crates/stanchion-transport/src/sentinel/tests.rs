@@ -133,6 +133,7 @@ fn sentinels(fakes: &[&Arc<Fake>], gate: &Arc<Gate>) -> Arc<Sentinels> {
         }),
         routes: Arc::new(Routes::new(&config)),
         tls: false,
+        login: Login::default(),
         home: Handle::current(),
         open: Mutex::default(),
         asked: Mutex::default(),
@@ -261,6 +262,56 @@ async fn without_a_live_link_a_stale_sentinel_is_not_believed_alone() {
     sentinels.learn(&master("new", 2));
     let _stream = sentinels.connect().await.unwrap();
     assert_eq!(in_use(&sentinels), [place("new")]);
+}
+
+/// Connects to masters that answer `HELLO` with this role.
+#[derive(Debug)]
+struct Answering(&'static str);
+
+#[async_trait]
+impl Connector for Answering {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        let role = self.0;
+        if role.is_empty() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        Ok(crate::fake::peer(move |command| {
+            match command.lines().next().unwrap_or_default() {
+                "HELLO" => format!("*2\r\n$4\r\nrole\r\n${}\r\n{role}\r\n", role.len()),
+                "TIME" => "*2\r\n$1\r\n1\r\n$1\r\n0\r\n".to_owned(),
+                _ => "+OK\r\n".to_owned(),
+            }
+        }))
+    }
+}
+
+#[tokio::test]
+async fn a_majority_is_believed_if_the_known_master_is_gone() {
+    let (fake, gate) = fake_and_gate();
+    let dead = Arc::new(Fake::default());
+    dead.unreachable.store(true, Ordering::SeqCst);
+    for (at_the_known, agree, believed) in [
+        ("", true, true),
+        ("replica", true, true),
+        ("master", true, false),
+        ("", false, false),
+    ] {
+        let other = Arc::new(Fake::default());
+        other.names("old", if agree { 1 } else { 0 });
+        let mut sentinels = sentinels(&[&fake, &other, &dead], &gate);
+        let config = ClientConfig::default().connector(Answering(at_the_known));
+        Arc::get_mut(&mut sentinels).unwrap().routes = Arc::new(Routes::new(&config));
+        sentinels.learn(&master("new", 2));
+        let answer = sentinels.master().await.unwrap();
+        let chosen = sentinels.chosen(&answer).await;
+        let expected = if believed { "old" } else { "new" };
+        assert_eq!(chosen, place(expected), "{at_the_known:?} {agree}");
+    }
+    // A minority is not believed, whatever the known master does.
+    let minority = sentinels(&[&fake, &dead, &dead], &gate);
+    minority.learn(&master("new", 2));
+    let answer = minority.master().await.unwrap();
+    assert!(!answer.is_agreed);
 }
 
 #[tokio::test]
