@@ -22,8 +22,8 @@ use crate::shared::Core;
 use crate::waiting::LockEntries;
 use crate::wire::Wire;
 use stanchion_transport::{
-    BootClock, ClientConfig, Clock, ConnectError, Counts, Destination, Messages, Observer, OnPush,
-    Runner, WRITTEN, Wake, timeout,
+    BootClock, ClientConfig, Clock, ConfigError, ConnectError, Counts, Destination, Messages,
+    Observer, OnPush, Runner, WRITTEN, Wake, timeout,
 };
 
 impl Handle {
@@ -38,6 +38,10 @@ impl Handle {
         extensions: Vec<Arc<dyn Extension>>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Result<Self, ConnectError> {
+        // Without this check the first timer would panic.
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(ConfigError::NoRuntime.into());
+        }
         let sink =
             <dyn Observer>::of_all(observers.into_iter().chain(config.observed_by()).collect());
         if let Some(sink) = &sink {

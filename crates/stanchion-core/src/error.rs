@@ -225,6 +225,18 @@ impl std::fmt::Display for Leftover {
     }
 }
 
+/// The reason in a message, if there is one.
+struct Because<'a>(&'a Option<Outage>);
+
+impl std::fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(outage) => write!(f, " ({outage})"),
+        }
+    }
+}
+
 /// A duration outside the bounds of its setting. The setters that check return it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {setting} {}: {rule}", humantime::format_duration(*.value))]
@@ -267,13 +279,15 @@ pub enum ReleaseError {
     Lost(#[from] LeaseLost),
     /// No answer yet. The release continues in the background; the lock is free after `free_by` at the latest.
     #[error(
-        "the release of {name} is unconfirmed; it goes on in the background and {name} is free {free_by}"
+        "the release of {name} is unconfirmed{}; it goes on in the background and {name} is free {free_by}", Because(.outage)
     )]
     Ambiguous {
         /// The name that was held.
         name: Name,
         /// The time after which the lease has ended.
         free_by: FreeBy,
+        /// The last failure of a request; `None` if no request has failed, but no answer arrived within the operation timeout.
+        outage: Option<Outage>,
     },
     /// The server refused the release. The lease ends the hold; a permit without a lease stays taken.
     #[error(
@@ -475,6 +489,7 @@ mod tests {
             ReleaseError::Ambiguous {
                 name: name(),
                 free_by: after.into(),
+                outage: None,
             }
             .into(),
             ReleaseError::Lost(LeaseLost {

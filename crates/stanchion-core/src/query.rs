@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::error::QueryError;
-use crate::wire::Wire;
+use crate::wire::{Retries, Wire};
 use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply, timeout};
 
 /// The rule for sending a request again.
@@ -39,36 +39,53 @@ pub(crate) async fn query_until(
     if wire.closed.is_cancelled() {
         return Err(QueryError::Shutdown);
     }
-    let limit = until.since(wire.clock.now());
-    let asking = pin!(async {
-        loop {
-            match wire.call(path, call).await {
-                Ok(reply) => return Ok(reply),
-                Err(Failure::Rejected(rejection)) => {
-                    return Err(QueryError::Rejected {
-                        rejection: rejection.into(),
-                    });
-                }
-                Err(Failure::Unanswered(outage)) if resend == Resend::Never => {
-                    return Err(QueryError::Unanswered { outage });
-                }
-                Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
-                    if wire.clock.now() >= until {
-                        return Err(QueryError::Unavailable { outage });
-                    }
-                }
-            }
-            wire.recover(until).await;
-        }
-    });
     tokio::select! {
         biased;
         // First in the order, so that an answer which has arrived counts.
-        answer = timeout(limit, asking) => answer.unwrap_or_else(|| {
-            let outage = unanswered_in(wire.config.operation_timeout);
-            Err(QueryError::Unavailable { outage })
-        }),
+        answer = ask(wire, path, call, resend, until) => answer,
         () = wire.closed.cancelled() => Err(QueryError::Shutdown),
+    }
+}
+
+async fn ask(
+    wire: &Wire,
+    path: Path,
+    call: &Call,
+    resend: Resend,
+    until: Moment,
+) -> Result<Reply, QueryError> {
+    let (mut retries, mut last) = (Retries::default(), None);
+    loop {
+        let limit = until.since(wire.clock.now());
+        let Some(answer) = timeout(limit, pin!(wire.call(path, call))).await else {
+            // P8: a request is in flight. Earlier ones may have got a reason, which helps more than the time that has passed.
+            return Err(match resend {
+                Resend::UntilAnswered => QueryError::Unavailable {
+                    outage: last.unwrap_or_else(|| unanswered_in(wire.config.operation_timeout)),
+                },
+                Resend::Never => QueryError::Unanswered {
+                    outage: unanswered_in(wire.config.operation_timeout),
+                },
+            });
+        };
+        match answer {
+            Ok(reply) => return Ok(reply),
+            Err(Failure::Rejected(rejection)) => {
+                return Err(QueryError::Rejected {
+                    rejection: rejection.into(),
+                });
+            }
+            Err(Failure::Unanswered(outage)) if resend == Resend::Never => {
+                return Err(QueryError::Unanswered { outage });
+            }
+            Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
+                if wire.clock.now() >= until {
+                    return Err(QueryError::Unavailable { outage });
+                }
+                last = Some(outage);
+            }
+        }
+        wire.recover(until, &mut retries).await;
     }
 }
 

@@ -220,26 +220,56 @@ impl Wire {
         )
     }
 
-    /// Waits until a retry makes sense: a short pause has passed and a connection is open. Waits at most until `until`.
-    /// Uses no timer of the caller's runtime, which may have ended.
-    pub(crate) async fn recover(&self, until: Moment) {
+    /// Waits until a retry makes sense: a short pause has passed and a connection is open. If a connection was open all the time, the
+    /// server refuses, or does not answer, and the pauses grow. Waits at most until `until`. Uses no timer of the caller's runtime,
+    /// which may have ended.
+    pub(crate) async fn recover(&self, until: Moment, retries: &mut Retries) {
         let left = until.since(self.clock.now());
         // One lost connection fails many callers at once. The random part spreads their next requests.
         let pause = Duration::from_millis(10) + self.jitter(Duration::from_millis(30));
         self.runner.sleep(pause.min(left)).await;
         // Created before the check, so that it notices every connection that opens from here on.
         let comes_up = self.servers.comes_up();
-        if self.servers.is_up() {
+        let pause = if self.servers.is_up() {
+            let pause = retries.next_pause();
+            pause + self.jitter(pause)
+        } else {
+            *retries = Retries::default();
+            // An acquire checks between two such waits whether its client is closing.
+            Duration::from_millis(250)
+        };
+        let left = until.since(self.clock.now()).min(pause);
+        if left.is_zero() {
             return;
         }
-        let left = until
-            .since(self.clock.now())
-            // An acquire checks between two such waits whether its client is closing.
-            .min(Duration::from_millis(250));
         tokio::select! {
             biased;
+            // Another server, or the same one after a restart, may accept the request.
             () = comes_up => {}
+            // Waits end with a shutdown, and its clean-ups have little time.
+            () = self.closing.cancelled() => {}
             () = self.runner.sleep(left) => {}
+        }
+    }
+}
+
+/// The attempts of one call that failed in a row while a connection was open.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retries(u8);
+
+impl Retries {
+    /// The longest pause, before jitter.
+    // A server that refuses for now (`MISCONF`) gets less than one request a second for each name that is waited for. A failover ends
+    // the pause, because a connection comes up.
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    /// Returns the next pause: none after the first failure, then 40 ms doubling to [`Retries::LONGEST`].
+    fn next_pause(&mut self) -> Duration {
+        let before = self.0;
+        self.0 = before.saturating_add(1);
+        match before {
+            0 => Duration::ZERO,
+            n => (Duration::from_millis(20) * (1 << n.min(6))).min(Self::LONGEST),
         }
     }
 }

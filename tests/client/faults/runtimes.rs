@@ -2,11 +2,14 @@
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use stanchion::{AcquireError, Background, Client, LockGuard, LostReason};
+use stanchion::{
+    AcquireError, Background, Client, ConfigError, ConnectError, LockGuard, LostReason,
+};
 use stanchion_testkit::{RedisServer, eventually_blocking};
 use stanchion_tests::faults::*;
 use tokio::runtime::{Builder, Runtime};
@@ -341,4 +344,12 @@ fn a_client_without_a_background_thread_ends_with_its_runtime() {
         assert!(!report.is_clean(), "P8: {report:?}");
         assert!(report.unfinished >= 2, "{report:?}");
     }));
+}
+
+#[test]
+fn a_connect_outside_a_runtime_is_a_typed_error() {
+    let connecting = pin!(Client::connect("redis://127.0.0.1:1"));
+    let polled = connecting.poll(&mut Context::from_waker(Waker::noop()));
+    let error = ConnectError::Config(ConfigError::NoRuntime);
+    assert!(matches!(polled, Poll::Ready(Err(e)) if e == error));
 }

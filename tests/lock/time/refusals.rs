@@ -1,12 +1,21 @@
 //! Tests server errors (P8): a rejected request returns a typed error, and a hold can be renewed and released at maxmemory.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use stanchion::embedded::Switch;
+use async_trait::async_trait;
+use stanchion::client::{ByteStream, Connector};
+use stanchion::embedded::{Engine, Switch};
 use stanchion::error::ServerRejection;
-use stanchion::{AcquireError, Client, ConnectError, Lease, Lock, Outage, Rejection};
+use stanchion::{
+    AcquireError, AcquireOptions, Client, ConnectError, Lease, Lock, MultiLock, Rejection,
+    Semaphore,
+};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 fn rejection(error: AcquireError) -> Rejection {
     match error {
@@ -50,10 +59,11 @@ async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_waits_for_a_server_that_is_loading_or_read_only() {
-    for refuse in [
-        |w: &World, s| w.as_engine().faults().loading(s),
-        |w: &World, s| w.as_engine().faults().read_only(s),
-    ] {
+    let refusals: [(_, fn(&World, Switch)); 2] = [
+        ("LOADING", |w, s| w.as_engine().faults().loading(s)),
+        ("READONLY", |w, s| w.as_engine().faults().read_only(s)),
+    ];
+    for (code, refuse) in refusals {
         let world = World::engine();
         let client = world.client().await;
         let lock = Lock::new(&client, "job").unwrap();
@@ -62,16 +72,8 @@ async fn an_acquire_waits_for_a_server_that_is_loading_or_read_only() {
             .acquire_timeout(Duration::from_millis(300))
             .await
             .unwrap_err();
-        assert!(
-            matches!(
-                &error,
-                AcquireError::Unavailable {
-                    outage: Outage::Refused { .. },
-                    ..
-                } | AcquireError::TimedOut { .. }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains(code), "P8: {error}");
         let waiting = tokio::spawn({
             let lock = lock.clone();
             async move { lock.acquire().await.unwrap() }
@@ -161,4 +163,139 @@ async fn connecting_to_an_unreachable_server_fails() {
         .await
         .unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
+}
+
+/// A text of the error of each call that ends at its deadline: at first the server refuses, and then it is silent.
+async fn errors_of_a_silent_server(world: &World, client: &Client) -> Vec<(&'static str, String)> {
+    let soon = Duration::from_secs(2);
+    let held = Lock::new(client, "held").unwrap().acquire().await.unwrap();
+    let again = Lock::new(client, "again").unwrap().acquire().await.unwrap();
+    let left = Lock::new(client, "left").unwrap().acquire().await.unwrap();
+    let permits = Semaphore::new(client, "permits").unwrap();
+    permits.init(1).await.unwrap();
+    let job = Lock::new(client, "job").unwrap();
+    let both = [job.clone(), Lock::new(client, "other").unwrap()];
+    let both = MultiLock::new(both.iter().map(|lock| lock as _)).unwrap();
+    let faults = world.as_engine().faults();
+    faults.loading(Switch::On);
+    let freezing = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        faults.freeze(Some("client"));
+    };
+    let first = job.acquire_timeout(soon);
+    // Waits in the local queue, behind a request that is refused.
+    let second = job.acquire_timeout(soon);
+    let tried = job.try_acquire_with(AcquireOptions::new().timeout(soon));
+    let several = both.acquire_timeout(soon);
+    let permit = permits.acquire_timeout(soon);
+    let (first, second, tried, several, permit, status, count, renewed, entered, released, ()) = tokio::join!(
+        first,
+        second,
+        tried,
+        several,
+        permit,
+        job.status(),
+        permits.available(),
+        held.renew(),
+        again.reenter(),
+        left.release(),
+        freezing
+    );
+    faults.loading(Switch::Off);
+    faults.thaw(Some("client"));
+    held.release().await.unwrap();
+    again.release().await.unwrap();
+    permits.danger().delete().await.unwrap();
+    vec![
+        ("acquire", first.unwrap_err().to_string()),
+        ("acquire behind it", second.unwrap_err().to_string()),
+        ("try", tried.unwrap_err().to_string()),
+        ("multi-lock", several.unwrap_err().to_string()),
+        ("permit", permit.unwrap_err().to_string()),
+        ("status", status.unwrap_err().to_string()),
+        ("available", count.unwrap_err().to_string()),
+        ("renew", renewed.unwrap_err().to_string()),
+        ("reenter", entered.unwrap_err().to_string()),
+        ("release", released.unwrap_err().to_string()),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_names_the_last_refusal_though_a_request_is_in_flight() {
+    let world = World::engine();
+    // The silent server ends no request before the deadlines.
+    let config = world
+        .config("client")
+        .response_timeout(Duration::from_secs(60));
+    let client = Client::connect_with(config).await.unwrap();
+    for (call, error) in errors_of_a_silent_server(&world, &client).await {
+        assert!(error.contains("LOADING"), "P8: {call}: {error}");
+    }
+    world.at_rest().await;
+}
+
+/// Connects to the engine, and counts the scripts that are sent.
+#[derive(Debug)]
+struct Counting {
+    engine: Engine,
+    sent: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Connector for Counting {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        let (near, far) = tokio::io::duplex(1024 * 1024);
+        let (mut replies, mut engine) = tokio::io::split(self.engine.connect()?);
+        let (mut requests, mut client) = tokio::io::split(far);
+        let sent = Arc::clone(&self.sent);
+        tokio::spawn(async move {
+            let mut bytes = vec![0; 1024 * 1024];
+            while let Ok(n @ 1..) = requests.read(&mut bytes).await {
+                let text = String::from_utf8_lossy(&bytes[..n]);
+                sent.fetch_add(text.matches("EVALSHA").count(), Ordering::Relaxed);
+                engine.write_all(&bytes[..n]).await.unwrap();
+            }
+        });
+        tokio::spawn(async move { tokio::io::copy(&mut replies, &mut client).await });
+        Ok(Box::new(near))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_to_a_server_that_refuses_for_now_become_rare() {
+    const NAMES: usize = 100;
+    let world = World::engine();
+    let sent = Arc::default();
+    let connector = Counting {
+        engine: world.as_engine().clone(),
+        sent: Arc::clone(&sent),
+    };
+    let config = world.config("client").connector(connector);
+    let client = Client::connect_with(config).await.unwrap();
+    let refusal = "MISCONF Redis is configured to save RDB snapshots, but";
+    let faults = world.as_engine().faults();
+    faults.fail_next("evalsha", refusal, usize::MAX);
+    let waiting: Vec<_> = (0..NAMES)
+        .map(|number| {
+            let lock = Lock::new(&client, format!("job-{number}")).unwrap();
+            tokio::spawn(async move { lock.acquire().await.unwrap() })
+        })
+        .collect();
+    let sent = || sent.load(Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = sent();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    // Each name pauses for 1 s and the jitter.
+    let each = (sent() - before) / NAMES;
+    assert!((8..20).contains(&each), "{each} scripts for a name in 20 s");
+    faults.clear();
+    // The longest pause and its jitter.
+    let granted = async {
+        for waiter in waiting {
+            waiter.await.unwrap().release().await.unwrap();
+        }
+    };
+    let granted = tokio::time::timeout(Duration::from_secs(3), granted);
+    assert!(granted.await.is_ok(), "P4");
+    world.at_rest().await;
 }

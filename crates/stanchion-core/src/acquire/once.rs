@@ -12,6 +12,7 @@ use crate::hold::queue::HoldQueue as _;
 use crate::millis::Brief;
 use crate::shared::Core;
 use crate::waiting::LockEntries;
+use crate::wire::Retries;
 use stanchion_transport::{Moment, Outage};
 
 /// An acquire that does not wait. Retries until the deadline, but only after an outage, a late request or a stale grant.
@@ -30,6 +31,7 @@ pub(super) async fn once(
         ..plan.clone()
     };
     let mut asking = Asking::new(core.base(), sync, &plan);
+    let (mut retries, mut last) = (Retries::default(), None);
     loop {
         let outage = match asking.attempt(visit.entry(), deadline).await {
             Some(Attempt::Granted(hold)) => {
@@ -45,14 +47,17 @@ pub(super) async fn once(
             },
             Some(Attempt::NotNow(outage) | Attempt::Unanswered(outage)) => outage,
             None => {
-                // P8: the request is under way and may be granted. The grant is then released in the background.
+                // P8: the request is under way and may be granted. The grant is then released in the background. Earlier requests may
+                // have got a reason, which helps more than the time that has passed.
                 let waited = core.clock.now().since(asked);
-                let detail = format!("nothing within {}", Brief(waited));
+                let silence = || Outage::Unanswered {
+                    detail: format!("nothing within {}", Brief(waited)),
+                };
                 let name = sync.name().clone();
                 return Err(AcquireError::Ambiguous {
                     name,
                     free_by: asking.debt.free_by(),
-                    outage: Outage::Unanswered { detail },
+                    outage: last.unwrap_or_else(silence),
                 });
             }
         };
@@ -61,6 +66,7 @@ pub(super) async fn once(
         if core.clock.now() >= deadline {
             return Err(asking.failed(outage));
         }
-        Box::pin(core.recover(deadline)).await;
+        last = Some(outage);
+        Box::pin(core.recover(deadline, &mut retries)).await;
     }
 }

@@ -13,7 +13,7 @@ use crate::options::AcquireOptions;
 use crate::shared::Core;
 use crate::terms::{HoldTerms, OnDeadlock};
 use crate::wire_owner::WireOwner;
-use stanchion_transport::Moment;
+use stanchion_transport::{Moment, Outage};
 
 /// What one acquire is to do. The loops, the queue and all requests of the acquire read it.
 #[derive(Clone, Debug)]
@@ -133,6 +133,26 @@ impl Plan {
             name: sync.name().clone(),
             waited: core.clock.now().since(self.began),
             free_by,
+        }
+    }
+
+    /// As [`Plan::timed_out`], after requests that failed with `outage`: no holder is known, because the server decided nothing.
+    pub(super) fn ended(
+        &self,
+        core: &Core,
+        sync: &Arc<dyn Synchronizer>,
+        free_by: Option<FreeBy>,
+        outage: Option<Outage>,
+    ) -> AcquireError {
+        let name = sync.name().clone();
+        match (outage, free_by) {
+            (None, _) => self.timed_out(core, sync, free_by),
+            (Some(outage), None) => AcquireError::Unavailable { name, outage },
+            (Some(outage), Some(free_by)) => AcquireError::Ambiguous {
+                name,
+                free_by,
+                outage,
+            },
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::seat::Seat;
 use crate::shared::Core;
 use crate::terms::HoldTerms;
 use crate::waiting::{LocalTurn, LockEntries, LockEntry, Ticket, Turn};
+use crate::wire::Retries;
 use stanchion_transport::Moment;
 
 /// The time after the deadline during which a call waits for the confirmation that its place was given up. Half of the limit of P9:
@@ -84,7 +85,7 @@ pub(super) fn wait(
                 (asking, ticket)
             }
         };
-        let mut looked = false;
+        let (mut looked, mut retries) = (false, Retries::default());
         loop {
             asking.handled();
             if ticket.must_wait() {
@@ -101,8 +102,9 @@ pub(super) fn wait(
             let turn = match next(core, &mut ticket, deadline, give_up.as_deref_mut()).await {
                 Next::Turn(turn) => turn,
                 Next::TimedOut => {
+                    let outage = ticket.outage();
                     let free_by = Box::pin(leave(core, &asking, ticket, deadline)).await;
-                    return Err(plan.timed_out(core, sync, free_by));
+                    return Err(plan.ended(core, sync, free_by, outage));
                 }
                 Next::Closing => return Err(asking.shut_down()),
                 // P3: handled like a time-out. A hold that is granted before the ticket is dropped is released with the ticket.
@@ -136,8 +138,11 @@ pub(super) fn wait(
             }
             let Some(attempt) = asking.attempt(ticket.entry(), patience).await else {
                 // P8: the request is under way, and may be granted before its sweep.
-                return Err(plan.timed_out(core, sync, asking.debt.under_way()));
+                return Err(plan.ended(core, sync, asking.debt.under_way(), ticket.outage()));
             };
+            if !matches!(attempt, Attempt::NotNow(_) | Attempt::Unanswered(_)) {
+                retries = Retries::default();
+            }
             match attempt {
                 Attempt::Granted(hold) => {
                     ticket.acquired(&hold, waited);
@@ -197,7 +202,7 @@ pub(super) fn wait(
                     }
                     // Boxed, like all rare futures here: ten thousand waiters carry this future.
                     let until = deadline.min(now + core.config.outage_tolerance);
-                    Box::pin(core.recover(until)).await;
+                    Box::pin(core.recover(until, &mut retries)).await;
                     if core.clock.now() >= deadline {
                         return Err(asking.failed(outage));
                     }

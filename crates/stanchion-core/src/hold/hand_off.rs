@@ -17,6 +17,7 @@ use crate::hold::state::{Grant, HoldState};
 use crate::line::Placed;
 use crate::owner::Owner;
 use crate::terms::HoldTerms;
+use crate::wire::Retries;
 use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
 /// The transfer of a hold from one owner to the next in one script: one round trip, no message.
@@ -66,7 +67,7 @@ impl<'a> Passing<'a> {
 
     /// Sends the script of `call` until it is answered or the old hold has expired; for permits only once.
     async fn go(&self, path: Path, call: impl Fn(&Request<'_>) -> Option<Call>) -> Passed {
-        let core = &self.from.core;
+        let (core, mut retries) = (&self.from.core, Retries::default());
         loop {
             let sent = core.clock.now();
             // Each try has the same two owners, by which the script recognises an earlier run (R7).
@@ -108,15 +109,18 @@ impl<'a> Passing<'a> {
                 }
                 Ok(_) => return Passed::Gone,
                 Err(Failure::Rejected(_)) => return Passed::Rejected,
-                Err(Failure::Unanswered(_)) => self.to.unanswered(limit.ends_by),
+                Err(Failure::Unanswered(outage)) => {
+                    self.to.unanswered(limit.ends_by);
+                    self.from.failed(outage);
+                }
                 Err(failure) if is_divided(failure) => return Passed::Divided,
-                Err(Failure::NotNow(_)) => {}
+                Err(Failure::NotNow(outage)) => self.from.failed(outage),
             }
             // The old hold's lease has ended by now, except after the single try for permits. A grant to the new owner is swept with the debt (P3).
             if self.once || core.clock.now() >= self.from.valid_until() {
                 return Passed::Unanswered;
             }
-            core.recover(self.from.valid_until()).await;
+            core.recover(self.from.valid_until(), &mut retries).await;
         }
     }
 
@@ -233,8 +237,10 @@ pub(crate) async fn downgrade(
         passed = passing.go(Path::Direct, script).await;
     }
     // The script needs its keys on one node, and no script with fewer keys exists. So the downgrade waits until the slot has moved.
+    let mut retries = Retries::default();
     while matches!(passed, Passed::Divided) && state.core.clock.now() < state.valid_until() {
-        state.core.recover(state.valid_until()).await;
+        let until = state.valid_until();
+        state.core.recover(until, &mut retries).await;
         passed = passing.go(Path::Direct, script).await;
     }
     // R2: an earlier acquire of the writer may still run after the readers have left.

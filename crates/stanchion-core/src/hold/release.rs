@@ -10,12 +10,12 @@
 use std::sync::Arc;
 
 use super::hand_off::hand_off;
-use super::sweep::{Leftover, finished, is_divided, persist, served, tend_soon};
+use super::sweep::{Leftover, finished, is_divided, persist_telling, served, tend_soon};
 use crate::description::{End, Tenure, code_of};
 use crate::error::{LeaseLost, LostReason, ReleaseError};
 use crate::hold::queue::Piggyback;
 use crate::hold::state::HoldState;
-use stanchion_transport::{Call, Failure, Moment, Path, Reply};
+use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
 /// The reply to a release whose owner holds nothing.
 const GONE: i64 = -2;
@@ -42,13 +42,14 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     }
     let Some(call) = call else { return Ok(()) };
     // After the end of the lease there is no count to correct.
-    let done = persist(
+    let done = persist_telling(
         &state.core,
         &*state.sync,
         path,
         &call,
         state.valid_until(),
         false,
+        &|outage| state.failed(outage),
     )
     .await;
     if let Ok((reply, _)) = &done
@@ -152,7 +153,9 @@ pub(super) async fn publicly(
     core.tell(|sink| sink.released(state.sync.kind().name()));
     // R1: a repetition is harmless, even a late one, because no newer hold has this owner.
     let until = state.valid_until();
-    let done = match persist(core, &*state.sync, path, &call, until, true).await {
+    let tell = |outage: &Outage| state.failed(outage);
+    let sent = persist_telling(core, &*state.sync, path, &call, until, true, &tell);
+    let done = match sent.await {
         Err(failure) if is_divided(&failure) => Box::pin(divided(state, path, &call, until)).await,
         done => done,
     };
@@ -230,13 +233,14 @@ async fn divided(
     until: Moment,
 ) -> Result<(Reply, bool), Failure> {
     let alone = state.sync.release_alone(&state.owner);
-    let done = persist(
+    let done = persist_telling(
         &state.core,
         &*state.sync,
         path,
         alone.as_ref().unwrap_or(call),
         until,
         false,
+        &|outage| state.failed(outage),
     )
     .await;
     if alone.is_some() {
@@ -253,6 +257,7 @@ pub(super) fn ambiguous(state: &HoldState) -> ReleaseError {
     ReleaseError::Ambiguous {
         name: state.sync.name().clone(),
         free_by: state.free_by(),
+        outage: state.take_outage(),
     }
 }
 
@@ -270,6 +275,9 @@ fn unreleased(state: &HoldState, failure: Failure) -> ReleaseError {
             name: state.sync.name().clone(),
             rejection: rejection.into(),
         },
-        Failure::Unanswered(_) | Failure::NotNow(_) => ambiguous(state),
+        Failure::Unanswered(outage) | Failure::NotNow(outage) => {
+            state.failed(&outage);
+            ambiguous(state)
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::lease::Lease;
 use crate::observe::span;
 use crate::query::unanswered_in;
 use crate::watchdog;
+use crate::wire::Retries;
 use stanchion_transport::{Failure, Outage, Path, Persistent, Sleep, sleep};
 
 /// The error of an operation that has not ended within the operation timeout.
@@ -34,7 +35,10 @@ impl Late for RenewError {
     fn late(hold: &HoldState) -> Self {
         Self::Unavailable {
             name: hold.sync.name().clone(),
-            outage: unanswered_in(hold.core.config.operation_timeout),
+            // P8: a reason of the server helps more than the time that has passed.
+            outage: hold
+                .take_outage()
+                .unwrap_or_else(|| unanswered_in(hold.core.config.operation_timeout)),
         }
     }
 }
@@ -49,6 +53,7 @@ pub(super) async fn in_time<T: Send + 'static, E: Late + Send + 'static>(
     mut operation: Persistent<Result<T, E>>,
 ) -> Result<T, E> {
     let core = &hold.core;
+    drop(hold.take_outage());
     let timeout = core.config.operation_timeout;
     let until = core.clock.now() + timeout;
     let mut answer_expected = core.config.silence_limit() <= timeout;
@@ -71,6 +76,7 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
     // A release that waits for its turn runs after this renewal, so the renewal does not undo it.
     let _turn = state.turn().await;
     let name = || state.sync.name().clone();
+    let mut retries = Retries::default();
     loop {
         if let Some(reason) = state.lost_reason(state.core.clock.now()) {
             return Err(state.lease_lost(reason).into());
@@ -98,10 +104,12 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
             }
             // The request may have run. Another renewal is harmless: no lease is shortened (R3), and the end counts from the answered request.
             Err(Failure::NotNow(outage) | Failure::Unanswered(outage)) => {
+                state.failed(&outage);
                 state.core.unless_closed(&state, outage)?;
             }
         }
-        state.core.recover(state.valid_until()).await;
+        let until = state.valid_until();
+        state.core.recover(until, &mut retries).await;
     }
 }
 
@@ -139,6 +147,7 @@ async fn reenter_persistently(
 ) -> Result<Hold, RenewError> {
     // Locked until the answer: the next request of this owner must carry the resulting count (R4).
     let mut count = state.turn().await;
+    let mut retries = Retries::default();
     loop {
         if let Some(reason) = state.lost_reason(core.clock.now()) {
             return Err(state.lease_lost(reason).into());
@@ -185,10 +194,11 @@ async fn reenter_persistently(
                 });
             }
             Err(Failure::NotNow(outage) | Failure::Unanswered(outage)) => {
+                state.failed(&outage);
                 core.unless_closed(&state, outage)?;
             }
         }
-        core.recover(state.valid_until()).await;
+        core.recover(state.valid_until(), &mut retries).await;
     }
 }
 

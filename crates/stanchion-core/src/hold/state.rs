@@ -39,7 +39,7 @@ use crate::seat::Seat;
 use crate::terms::{HoldTerms, Renewal};
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Moment, Placement, Slot};
+use stanchion_transport::{Moment, Outage, Placement, Slot};
 
 /// The state of one hold of one owner, shared by all its guards.
 ///
@@ -93,6 +93,8 @@ pub(crate) struct HoldState {
     slot: Mutex<Option<Slot>>,
     /// The owner that users see. Set by [`Hold::adopt`](crate::hold::handle::Hold::adopt), or made on first use.
     pub(super) public_owner: OnceLock<Owner>,
+    /// The last failure of a request of an operation, for its error at the deadline. Cleared when an operation begins. Boxed: rare.
+    outage: Mutex<Option<Box<Outage>>>,
     /// The last request to give the hold back. Created on first use: by a guard that subscribes, or by the first request.
     requests: OnceLock<watch::Sender<Option<ReleaseRequest>>>,
 }
@@ -185,6 +187,7 @@ impl HoldState {
             unanswered_until: AtomicU64::new(unanswered_until.nanos()),
             slot: Mutex::new(None),
             public_owner: OnceLock::new(),
+            outage: Mutex::new(None),
             requests: OnceLock::new(),
         });
         if state.sync.tenure() != Tenure::Nothing {
@@ -468,6 +471,18 @@ impl HoldState {
             };
             self.core.losses.add(loss, now);
         }
+    }
+
+    /// Records the failure of a request of an operation.
+    pub(super) fn failed(&self, outage: &Outage) {
+        let boxed = Some(Box::new(outage.clone()));
+        *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = boxed;
+    }
+
+    /// Takes the last failure of a request of the operation under way.
+    pub(super) fn take_outage(&self) -> Option<Outage> {
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        outage.take().map(|outage| *outage)
     }
 
     /// Changes the phase from held to released. Returns the reason if the hold is lost instead.

@@ -14,6 +14,7 @@ use crate::free_by::FreeBy;
 use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
+use crate::wire::Retries;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
@@ -273,8 +274,7 @@ pub(super) fn is_divided(failure: &Failure) -> bool {
     matches!(failure, Failure::NotNow(Outage::Refused { code, .. }) if code == "TRYAGAIN")
 }
 
-/// Sends `call` until it is answered or `until` has passed. The flag in the result is true if an earlier try went
-/// unanswered. `undivided`: fail when the keys are on two nodes and no try went unanswered.
+/// As [`persist_telling`], for work that reports no failure.
 pub(super) async fn persist(
     core: &Holds,
     sync: &dyn Synchronizer,
@@ -283,7 +283,21 @@ pub(super) async fn persist(
     until: Moment,
     undivided: bool,
 ) -> Result<(Reply, bool), Failure> {
-    let mut resent = false;
+    persist_telling(core, sync, path, call, until, undivided, &|_| {}).await
+}
+
+/// Sends `call` until it is answered or `until` has passed. Calls `tell` with each failure. The flag in the result is true if an earlier try went
+/// unanswered. `undivided`: fail when the keys are on two nodes and no try went unanswered.
+pub(super) async fn persist_telling(
+    core: &Holds,
+    sync: &dyn Synchronizer,
+    path: Path,
+    call: &Call,
+    until: Moment,
+    undivided: bool,
+    tell: &(dyn Fn(&Outage) + Sync),
+) -> Result<(Reply, bool), Failure> {
+    let (mut resent, mut retries) = (false, Retries::default());
     loop {
         match core.call(path, call).await {
             Ok(reply) => return Ok((finished(core, sync, reply), resent)),
@@ -297,9 +311,12 @@ pub(super) async fn persist(
                 }
                 // P6: only an unanswered try may have run. Such a try explains a later answer that there is nothing to release.
                 resent |= matches!(failure, Failure::Unanswered(_));
+                if let Failure::Unanswered(outage) | Failure::NotNow(outage) = &failure {
+                    tell(outage);
+                }
             }
         }
-        core.recover(until).await;
+        core.recover(until, &mut retries).await;
     }
 }
 

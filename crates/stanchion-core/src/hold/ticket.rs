@@ -23,6 +23,7 @@ use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe::span;
 use crate::token::FencingToken;
+use crate::wire::Retries;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Failure, Moment, Path, Persistent};
 
@@ -284,6 +285,7 @@ impl Detached {
         let owner = WireOwner::sealed(&core.id, &secret);
         let longest = state.terms.asked_for(lease);
         let debt = Debt::of(owner.clone(), Arc::clone(core), &state.sync, longest);
+        let mut retries = Retries::default();
         loop {
             let sent = core.clock.now();
             if sent >= state.valid_until() {
@@ -320,10 +322,13 @@ impl Detached {
                         rejection: rejection.into(),
                     });
                 }
-                Err(Failure::Unanswered(_)) => debt.unanswered(limit.ends_by),
-                Err(Failure::NotNow(_)) => {}
+                Err(Failure::Unanswered(outage)) => {
+                    debt.unanswered(limit.ends_by);
+                    state.failed(&outage);
+                }
+                Err(Failure::NotNow(outage)) => state.failed(&outage),
             }
-            core.recover(state.valid_until()).await;
+            core.recover(state.valid_until(), &mut retries).await;
         }
     }
 

@@ -24,6 +24,7 @@ use crate::query::{Resend, query, query_until, unanswered_in};
 use crate::reading::{natural, unexpected};
 use crate::shared::Core;
 use crate::token::FencingToken;
+use crate::wire::Retries;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
     Call, Messages, Moment, Observer, Outage, Path, Persistent, Placement, Reply, ServerInfo,
@@ -306,16 +307,18 @@ impl Handle {
     pub async fn operation(&self) -> Result<Operation, QueryError> {
         let core = self.core();
         let until = core.clock.now() + core.config.operation_timeout;
+        let mut retries = Retries::default();
         // The limit is a server time, and every try carries the same limit.
         while !core.servers.is_time_known() {
             if core.closed.is_cancelled() {
                 return Err(QueryError::Shutdown);
             }
             if core.clock.now() >= until {
-                let outage = unanswered_in(core.config.operation_timeout);
+                let silence = || unanswered_in(core.config.operation_timeout);
+                let outage = core.servers.outage(0).unwrap_or_else(silence);
                 return Err(QueryError::Unavailable { outage });
             }
-            core.recover(until).await;
+            core.recover(until, &mut retries).await;
         }
         let end = until + core.config.silence_limit();
         Ok(Operation {

@@ -163,6 +163,11 @@ impl Ticket {
         self.event(|queue, cx| queue.unanswered(cx, place, tolerance, outage))
     }
 
+    /// Returns the failure of the last request of this queue, if no reply has arrived since.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        self.entry.state().queue.outage().cloned()
+    }
+
     /// Leaves the queue with `hold`, and wakes the waiters that may hold concurrently. `waited`: the call has waited before.
     pub(crate) fn acquired(&mut self, hold: &Hold, waited: bool) {
         let Some(place) = self.place.take() else {

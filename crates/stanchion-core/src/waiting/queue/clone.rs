@@ -55,6 +55,7 @@ impl<P: Copied> Clone for Queue<P> {
             holder: self.holder.clone(),
             entry,
             kept,
+            outage: self.outage.clone(),
             out: Effects::default(),
             ..*self
         }

@@ -167,7 +167,7 @@ impl<P: Parts> Queue<P> {
         } = refused;
         self.came_back(place);
         // A refusal is an answer, too.
-        self.outage_since = None;
+        self.outage = None;
         let due = self.due.take();
         // A grant by message finds the request until now, and the entry from here on. If it came during the request, this waiter has the
         // hold and keeps the debt.

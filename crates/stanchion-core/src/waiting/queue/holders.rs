@@ -20,9 +20,9 @@ const LOOKED_AT: usize = 16;
 
 impl<P: Parts> Queue<P> {
     /// Records a grant, which ends the refusals in a row and an outage.
-    pub(super) const fn answered(&mut self) {
+    pub(super) fn answered(&mut self) {
         self.refused = 0;
-        self.outage_since = None;
+        self.outage = None;
     }
 
     /// Records a hold that was acquired without a place in the queue.

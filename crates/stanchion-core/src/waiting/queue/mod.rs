@@ -189,8 +189,8 @@ pub struct Queue<P: Parts> {
     poll: Option<(Moment, Reason)>,
     /// The number of refusals in a row, for the pauses of a client that polls.
     refused: u32,
-    /// The moment since which no request of this queue was answered.
-    outage_since: Option<Moment>,
+    /// The moment since which no request of this queue was answered, and the last failure.
+    outage: Option<(Moment, P::Outage)>,
     /// True once the queue has had a waiter for facts.
     facts: bool,
     kept: Kept<P>,
@@ -212,7 +212,7 @@ impl<P: Parts> Default for Queue<P> {
             due: None,
             poll: None,
             refused: 0,
-            outage_since: None,
+            outage: None,
             facts: false,
             kept: Kept {
                 by_owner: HashMap::new(),
@@ -258,7 +258,10 @@ impl<P: Parts> fmt::Debug for Queue<P> {
             .field("due", &self.due.as_ref().map(moment))
             .field("poll", &self.poll.as_ref().map(moment))
             .field("refused", &self.refused)
-            .field("outage_since", &self.outage_since.map(Moment::micros))
+            .field(
+                "outage_since",
+                &self.outage.as_ref().map(|(since, _)| since.micros()),
+            )
             .finish_non_exhaustive()
     }
 }

@@ -166,7 +166,8 @@ impl<P: Parts> Queue<P> {
     ) -> bool {
         // One start for the whole queue. When each waiter counted from its own first failure, they gave up one tolerance after
         // the other.
-        let since = *self.outage_since.get_or_insert_with(|| cx.now());
+        let since = self.outage.as_ref().map_or_else(|| cx.now(), |it| it.0);
+        self.outage = Some((since, outage.clone()));
         // In the order of arrival the first that still has patience ends the search: ten thousand may wait.
         let mut is_over = false;
         let mut others = Vec::new();
@@ -183,6 +184,11 @@ impl<P: Parts> Queue<P> {
             self.give_turn(other, Turn::OutOfReach(outage.clone()));
         }
         is_over
+    }
+
+    /// Returns the failure of the last request, if no reply has arrived since.
+    pub fn outage(&self) -> Option<&P::Outage> {
+        self.outage.as_ref().map(|(_, outage)| outage)
     }
 
     /// Removes the waiter at `place`, which has got `hold` in a reply, and wakes the waiters that may hold concurrently. `next`: the moment
@@ -413,6 +419,6 @@ impl<P: Parts> Queue<P> {
             self.give_turn(place, turn);
         }
         // A fact counts as a reply.
-        self.outage_since = None;
+        self.outage = None;
     }
 }
