@@ -75,6 +75,7 @@ pub(super) async fn check(console: &Console) -> Result<Settings, QueryError> {
 
 fn of_info(info: &Info) -> Vec<Finding> {
     let mut findings = vec![version(info), role(info)];
+    findings.extend(clients(info));
     findings.extend(memory(info));
     findings.extend(persistence(info));
     findings
@@ -131,6 +132,23 @@ fn role(info: &Info) -> Finding {
             "name the master in the URL, or its sentinels",
         ),
     }
+}
+
+/// A server with `maxclients` connections refuses new ones, and so a client that lost its own cannot renew.
+fn clients(info: &Info) -> Option<Finding> {
+    let (most, open) = (info.number("maxclients"), info.number("connected_clients"));
+    let percent = open.saturating_mul(100).checked_div(most)?;
+    let room = format!("{open} of {most} connections are open (maxclients)");
+    let advice = "raise maxclients, or find the program that leaves connections open";
+    Some(match percent {
+        100.. => Finding::fail("clients", format!("{room}: new ones are refused"), advice),
+        80.. => Finding::warn(
+            "clients",
+            format!("{room}: at the limit new ones are refused"),
+            advice,
+        ),
+        _ => Finding::ok("clients", room),
+    })
 }
 
 fn memory(info: &Info) -> Vec<Finding> {
@@ -301,6 +319,21 @@ mod tests {
             (
                 "memory",
                 "maxmemory:100\r\nused_memory:101\r\n",
+                Level::Fail,
+            ),
+            (
+                "clients",
+                "connected_clients:4\r\nmaxclients:10\r\n",
+                Level::Ok,
+            ),
+            (
+                "clients",
+                "connected_clients:8\r\nmaxclients:10\r\n",
+                Level::Warn,
+            ),
+            (
+                "clients",
+                "connected_clients:10\r\nmaxclients:10\r\n",
                 Level::Fail,
             ),
             ("evicted", "evicted_keys:3\r\n", Level::Warn),
