@@ -161,7 +161,7 @@ impl Job {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidTick`] for a period below 1 ms.
+    /// [`InvalidTick`] for a period below 1 ms or above 28 days.
     pub fn tick(&self, period: Duration) -> Result<Tick, InvalidTick> {
         let time = UNIX_EPOCH + self.handle.server_time(self.name());
         Tick::rounded_down(time, period)
@@ -347,13 +347,13 @@ impl Job {
     /// # use std::time::Duration;
     /// # use stanchion_jobs::{Begun, Client, Job, Tick};
     /// # let client = Client::connect("memory://job-begin_tick").await?;
-    /// let nightly = Job::new(&client, "nightly")?;
-    /// let tick = Tick::every(Duration::from_secs(86_400))?;
-    /// if let Begun::Running(run) = nightly.begin_tick(tick).await? {
+    /// let hourly = Job::new(&client, "hourly")?;
+    /// let tick = Tick::every(Duration::from_secs(3_600))?;
+    /// if let Begun::Running(run) = hourly.begin_tick(tick).await? {
     ///     assert_eq!(run.tick(), Some(tick));
     ///     run.release().await?;
     /// }
-    /// assert!(matches!(nightly.begin_tick(tick).await?, Begun::Already { .. }));
+    /// assert!(matches!(hourly.begin_tick(tick).await?, Begun::Already { .. }));
     /// # Ok(())
     /// # }
     /// ```

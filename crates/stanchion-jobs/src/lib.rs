@@ -12,9 +12,9 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let url = "memory://jobs-doc";
 //! let client = Client::connect(url).await?; // redis://…
-//! let nightly = Job::new(&client, "nightly")?.max_run(Duration::from_secs(3600));
-//! let tick = Tick::every(Duration::from_secs(86_400))?;
-//! match nightly.run_tick(tick, |run| report(run.fencing_token())).await? {
+//! let hourly = Job::new(&client, "hourly")?.max_run(Duration::from_secs(600));
+//! let tick = Tick::every(Duration::from_secs(3_600))?; // for a time of the day: `Tick::daily`, `Tick::cron`
+//! match hourly.run_tick(tick, |run| report(run.fencing_token())).await? {
 //!     Outcome::Done(lines) => println!("{lines} lines"),
 //!     Outcome::Already { at, .. } => println!("was run at {at:?}"),
 //!     Outcome::Skipped { holder, .. } => println!("{} runs it", holder.owner),
@@ -28,6 +28,8 @@
 //! A lease cannot exclude a run that is paused between its check and its write. Send [`JobRun::fencing_token`] with each write,
 //! and let the store reject smaller tokens.
 
+#[cfg(feature = "cron")]
+mod due;
 mod guard;
 mod job;
 mod outcome;

@@ -6,6 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+#[cfg(feature = "cron")]
+use crate::due::Schedule;
+
 /// A moment of a schedule: the time at which a run is *due*. It is the same on every machine, unlike the time at which a run starts.
 ///
 /// Stored as whole milliseconds since 1970. [`Job::run_tick`](crate::Job::run_tick) runs each tick once.
@@ -47,7 +50,13 @@ const END: u64 = 253_402_300_800_000;
 
 const FORMAT: &str = "a date and time with its offset, as 2026-11-23T03:00:00Z (RFC 3339), or the seconds since 1970";
 const RANGE: &str = "a tick lies between the years 1970 and 9999";
-const PERIOD: &str = "a period is at least 1ms";
+const PERIOD: &str = "a period is 1ms to 28days, in UTC; for months, weekdays and local times use a cron expression, as `Tick::cron`";
+
+/// The longest period. A month is not a period: months differ in length, so the periods and the timer drift apart.
+const LONGEST: u64 = 28 * 86_400_000;
+
+const HOUR: u64 = 3_600_000;
+const MINUTE: u64 = 60_000;
 
 impl Tick {
     /// The tick at `time`, cut to whole milliseconds.
@@ -66,36 +75,116 @@ impl Tick {
 
     /// The last multiple of `period` since 1970 (UTC) that is not after `time`.
     ///
-    /// For schedules that are such multiples: every 15 minutes, every hour, every day at midnight. A timer at 03:00 with a period
-    /// of a day gives the tick 00:00 of that day. This is good enough, because all machines get the same tick.
+    /// The tick is the beginning of the period, not the time at which a timer is due. Machines agree on it while their timers fire
+    /// within the same period: a timer that is due 30 s before the end of a period may be up to 30 s late. For a schedule at a time of
+    /// the day use [`Tick::daily`] or [`Tick::cron`].
     ///
     /// # Errors
-    /// [`InvalidTick`]: as [`Tick::at`], and for a period below 1 ms.
+    /// [`InvalidTick`]: as [`Tick::at`], and for a period below 1 ms or above 28 days.
     pub fn rounded_down(time: SystemTime, period: Duration) -> Result<Self, InvalidTick> {
         let Self(millis) = Self::at(time)?;
-        match u64::try_from(period.as_millis()) {
-            Ok(0) => Err(InvalidTick {
-                given: humantime::format_duration(period).to_string(),
-                rule: PERIOD,
-            }),
-            Ok(period) => Ok(Self(millis - millis % period)),
-            Err(_) => Ok(Self(0)),
-        }
+        let since = millis % in_millis(period)?;
+        Ok(Self(millis - since))
     }
 
-    /// [`Tick::rounded_down`] of this machine's clock: for programs that a timer starts.
+    /// [`Tick::rounded_down`] of this machine's clock: for a timer with a period and no time of the day, such as an interval, or
+    /// `*/15 * * * *`.
     ///
-    /// This machine's clock may be wrong by less than a period. A timer that fires *before* its time by this clock gives the previous
-    /// tick, which has run: this machine skips, and the others do not. In virtual time use [`Job::tick`](crate::Job::tick).
+    /// Each timer must fire once in each period. A late timer, and one in local time after a change of the clocks, fires in another
+    /// period, if it fires near the edge of two: its run is skipped, or done twice. So a call near an edge logs a warning: for periods above an hour
+    /// within an hour of an edge, for periods from a minute in their last tenth. [`Tick::daily`] and [`Tick::cron`] have no such edges. In
+    /// virtual time use [`Job::tick`](crate::Job::tick).
     ///
     /// # Errors
     /// As [`Tick::rounded_down`].
     pub fn every(period: Duration) -> Result<Self, InvalidTick> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the machine's own clock is what its timers fire by: the tick is what that clock calls this moment, not a measure of time"
-        )]
-        Self::rounded_down(SystemTime::now(), period)
+        let (now, millis) = (now(), in_millis(period)?);
+        if let Some(distance) = near_edge(Self::at(now)?.0, millis) {
+            let distance = humantime::format_duration(Duration::from_secs(distance / 1_000));
+            let period = humantime::format_duration(period);
+            tracing::warn!(
+                "this timer fires {distance} from the edge of two periods of {period} in UTC: if it is late, or its clocks change, a run \
+                 is skipped or repeated; name its due time and its zone (`Tick::cron`, or `stanchion run --at` and `--zone`)"
+            );
+        }
+        Self::rounded_down(now, period)
+    }
+
+    /// The due time of a schedule, for a timer that fires now by this machine's clock: `expression` as in a crontab, `zone` as
+    /// `Europe/London` or `UTC`. Needs the feature `cron`.
+    ///
+    /// Give the expression and the zone of the timer. Then each firing has a tick of its own, and all machines agree on it, also over
+    /// changes of the clocks. The expression has five fields: minute, hour, day of the month, month, day of the week.
+    ///
+    /// # Guarantees
+    /// The tick is the last due time, or the next one if the timer fires at most a minute, and at most a tenth of the distance between the
+    /// two, before it. So a timer may be early by that much, and late by the rest of the distance.
+    ///
+    /// When the clocks go forward, the skipped times are due at that moment. When they go back, the repeated times are due once, at first.
+    /// If the hours begin with `*`, skipped times are not due; if the minutes or the hours do, repeated times are due twice.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), stanchion_jobs::InvalidTick> {
+    /// use stanchion_jobs::Tick;
+    ///
+    /// let tick = Tick::cron("0 3 1 * *", "Europe/Berlin")?; // a timer on the first of each month, at 3 o'clock
+    /// # drop(tick);
+    /// let unknown = Tick::cron("0 3 1 * *", "Berlin").unwrap_err();
+    /// assert!(unknown.to_string().starts_with("invalid tick \"Berlin\": not in the time zone database"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidTick`]: an invalid expression, one without a due time in four years, or an unknown time zone. The zone comes from the
+    /// machine's time zone database. If the machine has none, it comes from the one of this build.
+    #[cfg(feature = "cron")]
+    pub fn cron(expression: &str, zone: &str) -> Result<Self, InvalidTick> {
+        Self::cron_at(now(), expression, zone)
+    }
+
+    /// As [`Tick::cron`], for a timer that fires at `time`. Needs the feature `cron`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), stanchion_jobs::InvalidTick> {
+    /// use stanchion_jobs::Tick;
+    ///
+    /// // A timer in London. It fires a little late, before and after the clocks go forward on 29 March 2026.
+    /// let late = |text: &str| Ok::<_, stanchion_jobs::InvalidTick>(text.parse::<Tick>()?.time());
+    /// let saturday = Tick::cron_at(late("2026-03-28T00:05:07Z")?, "5 0 * * *", "Europe/London")?;
+    /// let monday = Tick::cron_at(late("2026-03-29T23:05:07Z")?, "5 0 * * *", "Europe/London")?;
+    /// assert_eq!(saturday, "2026-03-28T00:05:00Z".parse()?);
+    /// assert_eq!(monday, "2026-03-30T00:05:00+01:00".parse()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tick::cron`].
+    #[cfg(feature = "cron")]
+    pub fn cron_at(time: SystemTime, expression: &str, zone: &str) -> Result<Self, InvalidTick> {
+        let schedule = Schedule::cron(expression, zone)?;
+        schedule.of(Self::at(time)?.0).map(Self)
+    }
+
+    /// [`Tick::cron`] of each day at `time`, as `00:05`. Needs the feature `cron`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), stanchion_jobs::InvalidTick> {
+    /// use stanchion_jobs::Tick;
+    ///
+    /// let tick = Tick::daily("00:05", "Europe/London")?;
+    /// assert_eq!(tick, Tick::cron("5 0 * * *", "Europe/London")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidTick`]: an invalid time, or an unknown time zone.
+    #[cfg(feature = "cron")]
+    pub fn daily(time: &str, zone: &str) -> Result<Self, InvalidTick> {
+        let schedule = Schedule::daily(time, zone)?;
+        schedule.of(Self::at(now())?.0).map(Self)
     }
 
     /// The tick that is `millis` milliseconds after 1970.
@@ -124,6 +213,44 @@ impl Tick {
     }
 }
 
+fn now() -> SystemTime {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the machine's own clock is what its timers fire by: the tick is what that clock calls this moment, not a measure of time"
+    )]
+    SystemTime::now()
+}
+
+/// Returns a period in milliseconds.
+fn in_millis(period: Duration) -> Result<u64, InvalidTick> {
+    let millis = u64::try_from(period.as_millis()).ok();
+    let valid = millis.filter(|millis| (1..=LONGEST).contains(millis));
+    valid.ok_or_else(|| InvalidTick {
+        given: humantime::format_duration(period).to_string(),
+        rule: PERIOD,
+    })
+}
+
+/// The distance of a time from the nearest edge of two periods, if a late timer or a change of the clocks may cross that edge.
+fn near_edge(millis: u64, period: u64) -> Option<u64> {
+    let after = millis % period;
+    let before = period - after;
+    match period {
+        // Clocks change by an hour, and local times before and after the edge are those of summer and winter.
+        _ if period > HOUR => Some(after.min(before)).filter(|distance| *distance <= HOUR),
+        _ if period >= MINUTE => Some(before).filter(|distance| *distance <= period / 10),
+        _ => None,
+    }
+}
+
+/// The error for a text. A wrong variable of a script may be long, so the message shows its first 64 characters.
+pub(crate) fn invalid(text: &str, rule: &'static str) -> InvalidTick {
+    InvalidTick {
+        given: format!("{:?}", text.chars().take(64).collect::<String>()),
+        rule,
+    }
+}
+
 impl TryFrom<SystemTime> for Tick {
     type Error = InvalidTick;
 
@@ -137,11 +264,7 @@ impl FromStr for Tick {
     type Err = InvalidTick;
 
     fn from_str(text: &str) -> Result<Self, InvalidTick> {
-        let invalid = |rule| InvalidTick {
-            // A wrong variable of a script may be long, so the message shows its first 64 characters.
-            given: format!("{:?}", text.chars().take(64).collect::<String>()),
-            rule,
-        };
+        let invalid = |rule| invalid(text, rule);
         if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
             let seconds = text.parse().unwrap_or(u64::MAX);
             return Self::from_unix_millis(seconds.saturating_mul(1_000))
@@ -253,7 +376,47 @@ mod tests {
         assert!(Tick::at(UNIX_EPOCH - Duration::from_millis(1)).is_err());
         assert!(Tick::from_unix_millis(u64::MAX).is_err());
         let never = Tick::rounded_down(UNIX_EPOCH, Duration::from_micros(999)).unwrap_err();
-        assert!(never.to_string().contains("at least 1ms"), "{never}");
+        assert!(never.to_string().contains("1ms to 28days"), "{never}");
+    }
+
+    #[test]
+    fn a_month_and_a_year_are_no_periods() {
+        for text in ["1month", "29days", "1year", "10000years"] {
+            let period = humantime::parse_duration(text).unwrap();
+            let refused = Tick::every(period).unwrap_err();
+            assert!(refused.to_string().contains("Tick::cron"), "{refused}");
+        }
+        assert!(Tick::every(Duration::from_millis(LONGEST)).is_ok());
+    }
+
+    #[test]
+    fn a_timer_near_an_edge_of_two_periods_is_found() {
+        let minutes = |n: u64| n * MINUTE;
+        let day = 24 * HOUR;
+        for (period, since, near) in [
+            // Due at 23:59:30 UTC.
+            (day, day - 30_000, Some(30_000)),
+            // London at 00:05, in winter and in summer. Berlin at 01:30 and New York at 19:30, in winter.
+            (day, minutes(5), Some(minutes(5))),
+            (day, minutes(23 * 60 + 5), Some(minutes(55))),
+            (day, minutes(30), Some(minutes(30))),
+            (day, minutes(3 * 60), None),
+            (7 * day, 3 * day, None),
+            (6 * HOUR, minutes(59), Some(minutes(59))),
+            (6 * HOUR, minutes(61), None),
+            (minutes(15), 0, None),
+            (minutes(15), 2_000, None),
+            (minutes(15), minutes(14), Some(minutes(1))),
+            (minutes(1), 50_000, None),
+            (minutes(1), 55_000, Some(5_000)),
+            (1_000, 999, None),
+        ] {
+            assert_eq!(
+                near_edge(20_000 * day / period * period + since, period),
+                near,
+                "{period} {since}"
+            );
+        }
     }
 
     proptest! {

@@ -37,6 +37,9 @@ pub async fn interval(
 }
 
 /// tokio-cron-scheduler. It looks at its jobs twice a second, and does not tell them when they were due.
+///
+/// For a schedule at a time of the day take `Tick::cron`, with the expression without its seconds and with the time zone of the scheduler. It
+/// needs stanchion's feature `cron`.
 pub async fn cron_scheduler(
     job: Job,
     ran: Ran,

@@ -17,14 +17,49 @@ use crate::messages;
 /// The least time for which the server remembers the moments that have been run.
 const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
 
+const DAY: Duration = Duration::from_secs(86_400);
+
 pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
+    if text.starts_with('@') || text.contains('*') || text.split_whitespace().count() == 5 {
+        return Err("this is a cron expression, not a period: use --cron and --zone".into());
+    }
+    let unit = |word: &str| matches!(word, "month" | "months" | "M" | "year" | "years" | "y");
+    if text
+        .split(|letter: char| !letter.is_ascii_alphabetic())
+        .any(unit)
+    {
+        return Err("months and years differ in length: use --cron '0 3 1 * *' and --zone".into());
+    }
     let period = duration::parse(text)?;
-    // Ticks are counted from 1970, so a longer period has too few of them to be useful.
-    let range = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
+    let range = Duration::from_secs(1)..=28 * DAY;
     match range.contains(&period) {
         true => Ok(period),
-        false => Err("a period is 1s to 365d".into()),
+        false => Err("a period is 1s to 28d".into()),
     }
+}
+
+/// Returns the tick of --every, --at and --cron.
+pub(super) fn tick(args: &RunArgs) -> Result<Option<Tick>, Failure> {
+    let usage = |error: &dyn std::fmt::Display| Failure::new(exit::USAGE, error);
+    let tick = match (args.every, &args.at, &args.cron, &args.zone) {
+        (Some(DAY), Some(time), _, Some(zone)) => Tick::daily(time, zone),
+        (Some(_), Some(_), ..) => {
+            let rule = "--at is for --every 1d; for other schedules use --cron and --zone";
+            return Err(usage(&rule));
+        }
+        (.., Some(expression), Some(zone)) => Tick::cron(expression, zone),
+        (.., Some(_)) => {
+            let rule = "--zone is for --cron, and for --every 1d with --at; other periods are those of UTC";
+            return Err(usage(&rule));
+        }
+        (Some(period), ..) => {
+            return Tick::every(period)
+                .map(Some)
+                .map_err(|error| Failure::new(exit::CONFIG, error));
+        }
+        _ => return Ok(None),
+    };
+    tick.map(Some).map_err(|error| usage(&error))
 }
 
 fn job(args: &RunArgs, client: &Client) -> Result<Job, Failure> {
@@ -91,11 +126,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_period_is_a_second_to_a_year() {
+    fn a_period_is_a_second_to_four_weeks() {
         assert_eq!(parse_period("15m"), Ok(Duration::from_secs(900)));
         assert_eq!(parse_period("15"), Ok(Duration::from_secs(15)));
-        for odd in ["0s", "0", "999ms", "366days", "x", ""] {
+        assert_eq!(parse_period("4weeks"), Ok(28 * DAY));
+        for odd in ["0s", "0", "999ms", "29days", "x", ""] {
             assert!(parse_period(odd).is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_month_and_a_cron_expression_are_refused_with_the_option_to_use() {
+        for odd in [
+            "1month",
+            "3months",
+            "1M",
+            "1year",
+            "2years 1day",
+            "1y",
+            "1d 1month",
+            "*/5 * * * *",
+            "0 3 1 1 1",
+            "@daily",
+        ] {
+            let error = parse_period(odd).unwrap_err();
+            assert!(
+                error.contains("--cron") && error.contains("--zone"),
+                "{odd}: {error}"
+            );
+        }
+        assert_eq!(parse_period("1m"), Ok(Duration::from_secs(60)));
     }
 }

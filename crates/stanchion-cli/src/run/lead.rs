@@ -142,6 +142,9 @@ impl LeadArgs {
             at_least: None,
             tick: None,
             every: None,
+            at: None,
+            cron: None,
+            zone: None,
             conflict_exit_code: self.conflict_exit_code,
             lead: Some(Leading {
                 value: self.value,

@@ -55,9 +55,9 @@ pub(crate) struct RunArgs {
     /// A semaphore: at most N at a time. The first caller fixes N for all; a caller with another N is warned.
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     permits: Option<u32>,
-    /// The time to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once. With --tick or --every, 0 unless
-    /// given, and for the server alone.
-    #[arg(long, short, value_name = "DURATION", default_value = "forever", default_value_ifs = [("tick", ArgPredicate::IsPresent, "0"), ("every", ArgPredicate::IsPresent, "0")], value_parser = acquire::parse_wait)]
+    /// The time to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once. With --tick, --every or
+    /// --cron, 0 unless given, and for the server alone.
+    #[arg(long, short, value_name = "DURATION", default_value = "forever", default_value_ifs = [("tick", ArgPredicate::IsPresent, "0"), ("every", ArgPredicate::IsPresent, "0"), ("cron", ArgPredicate::IsPresent, "0")], value_parser = acquire::parse_wait)]
     wait: Wait,
     /// The time that the lock outlives this process if it cannot release. Renewed every third of it.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_lease)]
@@ -69,9 +69,25 @@ pub(crate) struct RunArgs {
     /// seconds since 1970. Never waits for another run.
     #[arg(long, value_name = "TIME", group = "moment", conflicts_with = "kind")]
     tick: Option<Tick>,
-    /// The same, for the last multiple of this time (UTC, by this machine's clock): what timers and cron start every 15m, 1h, 1d.
+    /// The same, for the last multiple of this time (UTC, by this machine's clock): what timers and cron start every 15m or 1h. With 1d
+    /// give the time, too: --at 03:00 --zone Europe/London.
     #[arg(long, value_name = "DURATION", group = "moment", conflicts_with = "kind", value_parser = job::parse_period)]
     every: Option<Duration>,
+    /// The time of the day at which the timer of `--every 1d` is due, in --zone: 03:00.
+    #[arg(long, value_name = "HH:MM", requires = "every", requires = "zone")]
+    at: Option<String>,
+    /// The same, for the last due time of a line of cron in --zone: '0 3 1 * *'.
+    #[arg(
+        long,
+        value_name = "EXPRESSION",
+        group = "moment",
+        conflicts_with = "kind",
+        requires = "zone"
+    )]
+    cron: Option<String>,
+    /// The time zone of the timer: Europe/London, or UTC.
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
     /// Exit with this code instead of 75 when the lock is not acquired in time (as flock -E).
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = exit::NOT_ACQUIRED, hide_default_value = true)]
     conflict_exit_code: u8,
@@ -99,7 +115,8 @@ impl RunArgs {
     /// Returns whether NAME is run as a job: once for each tick, or once in a while, by the first process that acquires it.
     fn is_job(&self) -> bool {
         let waits = self.wait != Wait::No || self.kind() != Kind::Lock;
-        self.at_least.is_some() && !waits || self.tick.is_some() || self.every.is_some()
+        // `run` computes the tick of --every and of --cron first.
+        self.at_least.is_some() && !waits || self.tick.is_some()
     }
 
     fn kind(&self) -> Kind {
@@ -122,8 +139,8 @@ Exit codes:
         may pass: its memory is full, the password has changed (tried for a minute)
   73    the lock was lost while the command ran; it was stopped, or had ended
   74    the system refused something else, or this program's helper was killed
-  75    not acquired within --wait, or the moment of --tick or --every has been
-        run (--conflict-exit-code sets another code)
+  75    not acquired within --wait, or the moment of --tick, --every or --cron has
+        been run (--conflict-exit-code sets another code)
   78    the server or the configuration refuses (rights, URL, certificate, a name that
         belongs to something else, …)
   126   the command cannot be executed
@@ -134,7 +151,8 @@ The command sees:
   STANCHION_NAME            the lock's name
   STANCHION_FENCING_TOKEN   a number that grows with every acquisition (not with
                             --read and --permits, where several run at a time)
-  STANCHION_TICK            with --tick and --every: the moment that it runs for
+  STANCHION_TICK            with --tick, --every and --cron: the moment that it
+                            runs for
 
   No lease excludes a command that is paused at the wrong moment. Pass the token
   to what the command writes to, and let that refuse smaller ones.
@@ -168,7 +186,7 @@ End:
 Examples:
   stanchion run nightly-report -- ./report.sh --all
   stanchion run deploy --wait 5m --label deploy -- make release
-  stanchion run nightly --every 1d -E 0 -- ./nightly.sh
+  stanchion run nightly --every 1d --at 03:00 --zone Europe/London -E 0 -- ./n.sh
                     from cron on many machines: once a day, skipped by the others
   stanchion run mail --wait 0 -E 0 --at-least 1m -- ./mail.sh
                     once in a minute, whoever comes first
@@ -183,10 +201,9 @@ pub(crate) fn parse_lease(text: &str) -> Result<Lease, String> {
 }
 
 pub(crate) async fn run(mut args: RunArgs) -> Result<u8, Failure> {
-    if let Some(period) = args.every {
+    if args.tick.is_none() {
         // Before anything that may take time: the timer has just fired.
-        let tick = Tick::every(period).map_err(|error| Failure::new(exit::CONFIG, error))?;
-        args.tick = Some(tick);
+        args.tick = job::tick(&args)?;
     }
     let mut report = Report::new(&args);
     let done = Box::pin(connect_and_run(&args, &mut report)).await;

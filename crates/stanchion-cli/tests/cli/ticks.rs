@@ -55,7 +55,7 @@ fn the_second_machine_reports_the_earlier_run() {
 fn hosts_one_after_the_other_run_once_in_a_period() {
     let server = RedisServer::start();
     let args = [
-        "run", "nightly", "--every", "365d", "-E", "0", "--", "echo", "ran",
+        "run", "nightly", "--every", "28d", "-E", "0", "--", "echo", "ran",
     ];
     let first = output(&server, &args);
     assert_eq!(text(&first.stdout), "ran\n", "{}", text(&first.stderr));
@@ -66,6 +66,70 @@ fn hosts_one_after_the_other_run_once_in_a_period() {
             (Some(0), String::new())
         );
     }
+}
+
+/// The due time in the zone is the tick, whatever the moment of this test.
+#[test]
+fn the_tick_is_the_due_time_in_the_zone() {
+    let server = RedisServer::start();
+    for (name, options, due) in [
+        (
+            "utc",
+            &["--every", "1d", "--at", "00:00", "--zone", "UTC"][..],
+            "T00:00:00Z",
+        ),
+        (
+            "kathmandu",
+            &[
+                "--every",
+                "24h",
+                "--at",
+                "00:00",
+                "--zone",
+                "Asia/Kathmandu",
+            ],
+            "T18:15:00Z",
+        ),
+        (
+            "cron",
+            &["--cron", "15 0 * * *", "--zone", "UTC"],
+            "T00:15:00Z",
+        ),
+    ] {
+        let mut args = vec!["run", name];
+        args.extend(options);
+        args.extend(["-E", "0", "--", "sh", "-c", "echo ran $STANCHION_TICK"]);
+        let first = output(&server, &args);
+        let (ran, said) = (text(&first.stdout), text(&first.stderr));
+        assert_eq!(first.status.code(), Some(0), "{said}");
+        assert!(
+            ran.starts_with("ran 20") && ran.trim().ends_with(due),
+            "{ran} {said}"
+        );
+        assert!(said.is_empty(), "{said}");
+        let second = output(&server, &args);
+        assert_eq!(
+            (second.status.code(), text(&second.stdout)),
+            (Some(0), String::new())
+        );
+    }
+}
+
+/// The edge of two periods of 90 minutes is within an hour, whatever the moment of this test.
+#[test]
+fn a_timer_near_an_edge_of_two_periods_gets_a_warning() {
+    let server = RedisServer::start();
+    let said = |period: &str| {
+        let args = ["run", period, "--every", period, "--", "true"];
+        text(&output(&server, &args).stderr)
+    };
+    let near = said("90m");
+    assert!(
+        near.contains("from the edge of two periods of 1h 30m in UTC"),
+        "{near}"
+    );
+    assert!(near.contains("name its due time and its zone"), "{near}");
+    assert_eq!(said("5s"), "");
 }
 
 /// Killed in mid-run, `run` leaves a tick that has run as far as it came. The next one waits for nothing but the lease.
@@ -135,7 +199,34 @@ fn an_invalid_moment_is_refused() {
     for (options, exit, message) in [
         (&["--tick", "soon"][..], 2, "RFC 3339"),
         (&["--tick", "2026-11-23"], 2, "RFC 3339"),
-        (&["--every", "0s"], 2, "a period is 1s to 365d"),
+        (&["--every", "0s"], 2, "a period is 1s to 28d"),
+        (&["--every", "1month"], 2, "use --cron"),
+        (&["--every", "*/5 * * * *"], 2, "use --cron"),
+        (&["--every", "1d", "--at", "03:00"], 2, "--zone"),
+        (
+            &["--every", "1d", "--at", "3:00", "--zone", "UTC"],
+            2,
+            "a time of the day",
+        ),
+        (
+            &["--every", "1d", "--at", "03:00", "--zone", "Berlin"],
+            2,
+            "time zone database",
+        ),
+        (
+            &["--every", "7d", "--at", "03:00", "--zone", "UTC"],
+            2,
+            "use --cron",
+        ),
+        (&["--every", "1h", "--zone", "UTC"], 2, "--zone is for"),
+        (&["--at", "03:00", "--zone", "UTC"], 2, "--every"),
+        (&["--cron", "0 3 1 * *"], 2, "--zone"),
+        (&["--cron", "@daily", "--zone", "UTC"], 2, "five fields"),
+        (
+            &["--cron", "0 3 1 * *", "--zone", "UTC", "--every", "1h"],
+            2,
+            "cannot be used with",
+        ),
         (&["--every", "1h", "--tick", "0"], 2, "cannot be used with"),
         (&["--every", "1h", "--fair"], 2, "cannot be used with"),
         (&["--tick", &ahead], 78, "ahead of the server's clock"),
