@@ -1,8 +1,9 @@
-//! Tests of the log: outages, refused subscriptions and spans. No log and no error shows a secret.
+//! Tests of the log: outages, refused subscriptions, stored quotas and spans. No log and no error shows a secret.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod notices;
 mod outages;
+mod quota;
 mod secrets;
 mod spans;
 

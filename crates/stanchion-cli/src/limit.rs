@@ -6,7 +6,7 @@ use std::process::Command;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::limiter::{Attempt, Grant, Limit, Limited};
+use stanchion::limiter::{Attempt, Grant, Limit, Limited, Usage};
 use stanchion::{Client, LimitError, Quota, RateLimiter, TokenBucket};
 
 use crate::connect::{SHUTDOWN, ServerArgs};
@@ -14,7 +14,7 @@ use crate::exit::{self, Failure, Library};
 use crate::output;
 use crate::run::acquire::{Wait, parse_wait};
 use crate::run::launch::cannot_start;
-use crate::wording::in_json;
+use crate::wording::{in_json, printable};
 
 /// Run a command at a limited rate, over all machines.
 ///
@@ -35,13 +35,18 @@ Examples:
   stanchion limit partner-api --rate 10/s -- curl https://…    ten a second, from all machines
   stanchion limit mail --rate 1000/h --wait 0 || exit          only if there is room now
   stanchion limit thumbs --rate 600/m --burst 20 -- ./t.sh     evenly, after a pause 20 at once
+  stanchion limit partner-api --rate 20/s --set                another rate from now on, for all
   stanchion status partner-api                                 what is free")]
 pub(crate) struct LimitArgs {
     /// The limiter's name.
     name: String,
-    /// Permits and interval, as 10/s or 1000/5m. The rate of a limiter is set by the first that asks; with --burst each brings its own.
+    /// Permits and interval, as 10/s or 1000/5m. The first caller sets the rate of a limiter for all, and a caller with another rate gets a
+    /// warning. With --burst each caller brings its own.
     #[arg(long, value_name = "RATE")]
     rate: Quota,
+    /// Set the rate of the limiter to --rate, for all, and take no permit. The permits in use count against the new rate.
+    #[arg(long, conflicts_with_all = ["burst", "permits", "wait", "command"])]
+    set: bool,
     /// Permits that a bucket holds, instead of a limit for every interval.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     burst: Option<u32>,
@@ -73,8 +78,52 @@ struct Line<'a> {
     reset_after_ms: u64,
 }
 
+/// The JSON of `--set`.
+#[derive(Debug, Serialize)]
+struct Set<'a> {
+    name: &'a str,
+    rate: String,
+    before: Option<String>,
+}
+
+async fn set_rate(client: &Client, args: &LimitArgs) -> Result<u8, Failure> {
+    let api = RateLimiter::new(client, &args.name, args.rate).map_err(Library)?;
+    let status = api.status().await.map_err(Library)?;
+    // Scope and keep-alive time stay: another scope would forget the permits in use.
+    let api = match status.quota {
+        Some(_) => api
+            .scope(status.scope)
+            .keep_alive(
+                status
+                    .keep_alive
+                    .map(|time| time.max(3 * args.rate.interval())),
+            )
+            .map_err(|error| Failure::new(exit::USAGE, error))?,
+        None => api,
+    };
+    api.set_quota(args.rate, Usage::Keep)
+        .await
+        .map_err(Library)?;
+    let (name, rate) = (in_json(api.name()), args.rate.to_string());
+    let before = status.quota.map(|quota| quota.to_string());
+    if args.json {
+        output::json_line(&Set {
+            name: &name,
+            rate,
+            before,
+        })?;
+    } else {
+        let was = before.map_or_else(String::new, |before| format!("; it was {before}"));
+        output::line(&format!("{}: {rate}{was}", printable(&name)))?;
+    }
+    Ok(exit::SUCCESS)
+}
+
 pub(crate) async fn limit(args: LimitArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
+    if args.set {
+        return set_rate(&client, &args).await;
+    }
     let outcome = ask(&client, &args).await?;
     let name = in_json(&client.name(&args.name).map_err(Library)?);
     // Shut down before the command starts, because the command may run for a long time.

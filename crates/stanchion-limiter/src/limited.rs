@@ -87,6 +87,7 @@ impl From<AcquireError> for LimitError {
                 name,
                 waited,
                 free_by,
+                ..
             } => Self::TimedOut {
                 name,
                 waited,
@@ -111,6 +112,7 @@ impl From<LimitError> for AcquireError {
                 name,
                 waited,
                 free_by,
+                remark: None,
             },
             LimitError::Acquire(error) => error,
         }

@@ -56,6 +56,7 @@ impl Asking {
                 name,
                 waited,
                 free_by: None,
+                ..
             }) if self.answer.was_refused() => {
                 self.tell_limited();
                 Err(LimitError::TimedOut {

@@ -246,3 +246,10 @@ async fn names_of_any_bytes_have_separate_keys() {
     assert!(RateLimiter::new(&client, "{api}", quota("2/m")).is_err());
     assert!(RateLimiter::new(&client, "", quota("2/m")).is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_name_is_that_of_a_limiter() {
+    let client = World::engine().client().await;
+    let error = RateLimiter::new(&client, "{x}", quota("1/s")).unwrap_err();
+    assert!(error.to_string().contains("rate limiter"), "{error}");
+}

@@ -52,6 +52,51 @@ fn a_command_runs_at_the_rate_and_ends_as_itself() {
 }
 
 #[test]
+fn another_rate_gets_a_warning_and_is_set_with_an_option() {
+    let server = RedisServer::start();
+    assert_eq!(code(&server, &["limit", "api", "--rate", "2/h"]), Some(0));
+    let other = ["limit", "api", "--rate", "100/h", "--wait", "0"];
+    let warned = output(&server, &other);
+    assert_eq!(warned.status.code(), Some(0));
+    let said = text(&warned.stderr);
+    assert!(
+        said.contains("keeps its stored quota, 2/h, and not 100/h") && said.contains("limit --set"),
+        "{said}"
+    );
+    assert_eq!(code(&server, &other), Some(75));
+
+    let set = ["limit", "api", "--rate", "100/h", "--set"];
+    assert_eq!(
+        text(&output(&server, &set).stdout),
+        "api: 100/h; it was 2/h\n"
+    );
+    let quiet = output(&server, &other);
+    assert_eq!((quiet.status.code(), &*text(&quiet.stderr)), (Some(0), ""));
+    let status = json(&output(&server, &["status", "api", "--json"]).stdout);
+    assert_eq!(
+        (&status["quota"], &status["free"]),
+        (&"100/h".into(), &97.into()),
+        "the permits in use count: {status}"
+    );
+    let line = ["limit", "new", "--rate", "1/s", "--set", "--json"];
+    let line = json(&output(&server, &line).stdout);
+    assert_eq!(
+        (&line["rate"], &line["before"]),
+        (&"1/s".into(), &serde_json::Value::Null)
+    );
+    for odd in [
+        &["--burst", "2"][..],
+        &["--permits", "2"],
+        &["--wait", "0"],
+        &["true"],
+    ] {
+        let mut args = set.to_vec();
+        args.extend(odd);
+        assert_eq!(code(&server, &args), Some(2), "{odd:?}");
+    }
+}
+
+#[test]
 fn a_bucket_has_a_burst() {
     let server = RedisServer::start();
     let args = [

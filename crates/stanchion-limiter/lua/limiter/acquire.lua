@@ -20,9 +20,9 @@
 -- ARGV[10] refused    the number of times that this request has been refused
 --
 -- Returns  { n >= 0 granted, and n more can be booked; server time in microseconds, ms until it counts, ms until the next can be
---          booked or -1, free permits, ms until all are free, rate }; -1 late;
+--          booked or -1, free permits, ms until all are free, rate, interval, type }; -1 late;
 --          { -4 - ms refused: retry after ms, server time, 1 if it cannot count by `until`, ms until it could, free permits, ms until
---          all are free, rate }
+--          all are free, rate, interval, type }
 -- Replay   if the log has the entry: granted, and nothing is taken twice (P6). If its moment has passed, it gets a new moment; or it is refused,
 --          and the entry stays until the next request
 -- Wakes    none
@@ -122,7 +122,7 @@ local function granted(at)
     again = math.max(date(1, value, call('ZCARD', log) == rate - value) - now - horizon, 0)
     if horizon == 0 then again = again + late end
   end
-  return { left, us, math.max(at - now, 0), again, math.max(value, 0), reset(), rate }
+  return { left, us, math.max(at - now, 0), again, math.max(value, 0), reset(), rate, interval, kind }
 end
 
 local function store()
@@ -160,7 +160,7 @@ if value < wanted then
     if value ~= before then store() end
     local again = wait - reach
     if horizon == 0 then again = again + late end
-    return { -4 - math.max(again, 0), us, never and 1 or 0, wait, math.max(value, 0), reset(), rate }
+    return { -4 - math.max(again, 0), us, never and 1 or 0, wait, math.max(value, 0), reset(), rate, interval, kind }
   end
   if wait > 0 then at, counts = moment, moment end
 end

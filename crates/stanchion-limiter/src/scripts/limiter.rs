@@ -1,6 +1,7 @@
 //! A request for permits of a rate limiter, as the core sees it.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use stanchion_client::primitive::{
@@ -124,10 +125,12 @@ impl Synchronizer for Description {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
+        self.compare(rest);
         self.answer.refused(rest)
     }
 
     fn dated(&self, rest: &[Reply]) -> Dated {
+        self.compare(rest);
         self.answer.granted(rest)
     }
 
@@ -137,6 +140,46 @@ impl Synchronizer for Description {
         let entry = entry(owner, self.permits);
         long.then(|| CONFIRM.call(self.keys.logs(), [entry.as_slice().into()]))
     }
+}
+
+impl Description {
+    /// Logs a warning if the reply says that the stored terms are not those of this request. Without it, a new version of a program with another
+    /// quota would run at the old one without a sign.
+    fn compare(&self, rest: &[Reply]) {
+        let [_, _, _, _, rate, interval, kind] = rest else {
+            return;
+        };
+        let (Some(rate), Some(interval), Some(kind)) =
+            (rate.as_int(), interval.as_int(), kind.as_int())
+        else {
+            return;
+        };
+        let scope = match kind {
+            0 => QuotaScope::Overall,
+            _ => QuotaScope::PerClient,
+        };
+        let stored = (Quota::stored(rate, interval), scope);
+        let own = (self.terms.quota, self.terms.scope);
+        let name = &self.keys.name;
+        if stored != own && is_news(name, [stored, own]) {
+            let [stored, own] = [stored, own].map(|(quota, scope)| match scope {
+                QuotaScope::Overall => quota.to_string(),
+                QuotaScope::PerClient => format!("{quota} for each client"),
+            });
+            tracing::warn!(
+                %name,
+                "the limiter keeps its stored quota, {stored}, and not {own}: `RateLimiter::set_quota` or `stanchion limit --set` changes it"
+            );
+        }
+    }
+}
+
+/// Returns whether this process has not logged these terms of a limiter before. Handles have no state, and a program may make one for each request.
+fn is_news(name: &Name, terms: [(Quota, QuotaScope); 2]) -> bool {
+    static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    // Limiters whose names come and go fill neither the log nor this list.
+    logged.len() < 100 && logged.insert(format!("{name} {terms:?}"))
 }
 
 pub(crate) fn status(keys: &Keys) -> Call {
