@@ -131,11 +131,12 @@ impl Client {
         self.handle.name(name)
     }
 
-    /// Stops acquiring, waits up to `grace` for the operations in flight, and closes.
+    /// Stops acquiring, waits up to `grace` for the operations in flight and for the work of each `run`, and closes.
     ///
     /// Waiting calls end with [`AcquireError::Shutdown`](crate::AcquireError::Shutdown). A call that is granted during the shutdown ends with it,
-    /// too, and its hold is released. The shutdown waits for releases, awaited ones and those of dropped guards. Guards that are still alive are
-    /// lost ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and reported. Their holds are not released, because the work under them may still run: they end with their
+    /// too, and its hold is released. The shutdown waits for releases, awaited ones and those of dropped guards. It also waits for the work of
+    /// [`run`](crate::Held::run) under a guard, and of a job, until its hold is released; during this time all holds are renewed and may be
+    /// released. Guards that are still alive afterwards are lost ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and reported. Their holds are not released, because the work under them may still run: they end with their
     /// leases.
     ///
     /// # Cancel safety

@@ -12,6 +12,7 @@ use crate::agenda;
 use crate::error::LostReason;
 use crate::extension::{Extension, Extensions};
 use crate::gauges;
+use crate::hold::handle::Watch;
 use crate::hold::holds::Holds;
 use crate::hold::losses::{AbandonedHold, Losses};
 use crate::hold::releases::{self, Releases};
@@ -154,7 +155,7 @@ impl Handle {
         Ok(Self { core })
     }
 
-    /// Stops acquiring, waits up to `grace` for the operations in flight, and closes.
+    /// Stops acquiring, waits up to `grace` for the operations in flight and for the work of each `run`, and closes.
     ///
     /// # Cancel safety
     /// Dropping the future does not undo the start: nothing new is acquired. The client is closed only if the call runs to its end.
@@ -176,6 +177,16 @@ impl Handle {
             }
         }
         core.runner.drain(grace).await;
+        // The work of a `run` gets the rest of the grace, until its hold has been released. Until then, other guards can be released, too.
+        let holds = core.live_holds();
+        let working: Vec<_> = holds.iter().filter_map(Watch::of_work).collect();
+        drop(holds);
+        for watch in working {
+            let left = until.since(core.clock.now());
+            if timeout(left, pin!(watch.ended())).await.is_none() {
+                break;
+            }
+        }
         // A hold on its way to a local waiter, or its place in the line, has arrived by now, and no call takes it.
         drop(core.entries.standing());
         drop(core.entries.unclaimed());

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use stanchion::jobs::Outcome;
 use stanchion::limiter::Usage;
 use stanchion::semaphore::PermitId;
 use stanchion::{
@@ -378,4 +379,85 @@ async fn shutdown_ends_a_query_in_flight() {
     let began = Instant::now();
     assert_eq!(querying.await.unwrap().unwrap_err(), QueryError::Shutdown);
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_work_of_a_run_gets_the_grace_and_its_hold_is_released() {
+    let world = World::engine();
+    let client = world.client().await;
+    let job = Job::new(&client, "job").unwrap();
+    let working = tokio::spawn(job.run(|_| async { tokio::time::sleep(ms(1_000)).await }));
+    let locks = ["a", "b"].map(|name| Lock::new(&client, name).unwrap());
+    let both = MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap();
+    let guards = both.acquire().await.unwrap();
+    let together = tokio::spawn(async move {
+        guards.run(tokio::time::sleep(ms(2_000))).await.unwrap();
+        guards.release().await
+    });
+    // A guard without a `run`: it is released while others work.
+    let bare = Lock::new(&client, "bare").unwrap().acquire().await.unwrap();
+    let releasing = tokio::spawn(async move {
+        tokio::time::sleep(ms(500)).await;
+        bare.release().await
+    });
+    tokio::time::sleep(ms(20)).await;
+    let began = Instant::now();
+    let report = client.shutdown(GRACE).await;
+    assert!(report.is_clean(), "{report:?}");
+    assert!(began.elapsed() < ms(2_100), "{:?}", began.elapsed());
+    assert_eq!(working.await.unwrap().unwrap(), Outcome::Done(()));
+    together.await.unwrap().unwrap();
+    releasing.await.unwrap().unwrap();
+    let left = world.keys();
+    assert!(
+        left.iter()
+            .all(|key| key.starts_with("stanchion_job_last") || key.starts_with("stanchion_fence")),
+        "{left:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_work_of_a_run_is_dropped_at_the_end_of_the_grace() {
+    let world = World::engine();
+    let client = world.client().await;
+    let job = Job::new(&client, "job").unwrap();
+    let working = tokio::spawn(job.run(|_| async { std::future::pending::<()>().await }));
+    // A guard without work does not make the shutdown wait, and does not extend it.
+    let bare = Lock::new(&client, "bare").unwrap().acquire().await.unwrap();
+    tokio::time::sleep(ms(20)).await;
+    let began = Instant::now();
+    let report = client.shutdown(GRACE).await;
+    assert_eq!(report.abandoned.len(), 2, "{report:?}");
+    assert!(
+        (GRACE..GRACE + ms(100)).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
+    let outcome = working.await.unwrap().unwrap();
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Lost {
+                reason: LostReason::Shutdown,
+                done: None
+            }
+        ),
+        "{outcome:?}"
+    );
+    assert!(!bare.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_without_work_does_not_delay_a_shutdown() {
+    let world = World::engine();
+    let client = world.client().await;
+    let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
+    // Work that has ended, and work that was dropped.
+    guard.run(async {}).await.unwrap();
+    let dropped = guard.run(std::future::pending::<()>());
+    assert!(tokio::time::timeout(ms(10), dropped).await.is_err());
+    let began = Instant::now();
+    let report = client.shutdown(GRACE).await;
+    assert_eq!(report.abandoned.len(), 1, "{report:?}");
+    assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, lost};
+use crate::hold::handle::{Hold, Working};
 use crate::hold::request::ReleaseRequest;
 use crate::lease::Lease;
 use crate::name::Name;
@@ -14,6 +15,9 @@ use stanchion_transport::Moment;
 /// What a guard holds: one [`Hold`](crate::primitive::Hold), or several that count as one, a [`HoldSet`](crate::primitive::HoldSet). The
 /// documentation of the methods is at `Held` of `stanchion-client`.
 pub trait Guarded: Debug + Send + Sync + Sized + 'static {
+    /// The holds: one, or those of a set.
+    fn members(&self) -> &[Hold];
+
     /// The name that is held; of a set the first.
     fn name(&self) -> &Name;
 
@@ -40,12 +44,13 @@ pub trait Guarded: Debug + Send + Sync + Sized + 'static {
     /// The last request to give the hold back; of a set that of the first member that has one.
     fn request(&self) -> Option<ReleaseRequest>;
 
-    /// Runs `work` as long as the hold lasts; drops `work` when the hold is lost.
+    /// Runs `work` as long as the hold lasts; drops `work` when the hold is lost. A shutdown gives the work its grace.
     ///
     /// # Errors
     /// [`LeaseLost`]: the work was dropped at an await point, in time.
     fn run<F: Future>(&self, work: F) -> impl Future<Output = Result<F::Output, LeaseLost>> {
         async move {
+            let _working = Working::under(self.members());
             tokio::select! {
                 // The loss first: after a pause of the process, the work must not take another step.
                 biased;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -161,11 +162,7 @@ impl Hold {
     /// Returns a view of the hold that does not keep it alive.
     #[must_use]
     pub fn watch(&self) -> Watch {
-        let state = self.state();
-        Watch {
-            hold: Arc::downgrade(state),
-            over: state.bell(),
-        }
+        Watch::of(self.state())
     }
 
     /// As [`requested`](Guarded::requested), for the requests that `read` understands: those that candidates send, not those of operators.
@@ -281,6 +278,10 @@ impl Hold {
 }
 
 impl Guarded for Hold {
+    fn members(&self) -> &[Self] {
+        std::slice::from_ref(self)
+    }
+
     fn name(&self) -> &Name {
         self.state().sync.name()
     }
@@ -356,6 +357,26 @@ impl fmt::Debug for Hold {
     }
 }
 
+/// Counts as work under these holds until it is dropped.
+pub(crate) struct Working<'a>(&'a [Hold]);
+
+impl<'a> Working<'a> {
+    pub(super) fn under(holds: &'a [Hold]) -> Self {
+        for hold in holds {
+            hold.state().working.fetch_add(1, Ordering::AcqRel);
+        }
+        Self(holds)
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        for hold in self.0 {
+            hold.state().working.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
 /// A view of a hold that does not keep it alive, for work that must know whether it may go on. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Watch {
@@ -364,6 +385,18 @@ pub struct Watch {
 }
 
 impl Watch {
+    fn of(state: &Arc<HoldState>) -> Self {
+        Self {
+            hold: Arc::downgrade(state),
+            over: state.bell(),
+        }
+    }
+
+    /// Returns a view of `state` while work runs under it.
+    pub(crate) fn of_work(state: &Arc<HoldState>) -> Option<Self> {
+        (state.working.load(Ordering::Acquire) > 0).then(|| Self::of(state))
+    }
+
     /// Returns whether the hold is still held, by the clock (P5).
     #[must_use]
     pub fn is_held(&self) -> bool {

@@ -59,6 +59,10 @@ impl HoldSet {
 }
 
 impl Guarded for HoldSet {
+    fn members(&self) -> &[Hold] {
+        &self.holds
+    }
+
     fn name(&self) -> &Name {
         self.first().name()
     }

@@ -77,6 +77,8 @@ pub(crate) struct HoldState {
     reentries: Mutex<Vec<Weak<Parked>>>,
     /// True while the hold belongs to a call that is still waiting: the caller has not received the hold. Set and cleared by the primitive.
     withheld: AtomicBool,
+    /// The number of `run`s under way. A shutdown gives them its grace.
+    pub(super) working: AtomicU32,
     /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
     phase: AtomicU8,
     /// Notified after `phase` has changed; created by the first task that waits for the end. In an `Arc` of its own,
@@ -181,6 +183,7 @@ impl HoldState {
             unclaimed: AtomicU32::new(0),
             reentries: Mutex::default(),
             withheld: AtomicBool::new(false),
+            working: AtomicU32::new(0),
             phase: AtomicU8::new(HELD),
             over: OnceLock::new(),
             count: tokio::sync::Mutex::new(1),
