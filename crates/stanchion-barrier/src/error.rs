@@ -83,6 +83,7 @@ impl From<AcquireError> for BarrierError {
                 name,
                 waited,
                 free_by,
+                ..
             } => Self::TimedOut {
                 name,
                 waited,

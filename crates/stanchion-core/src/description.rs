@@ -356,6 +356,11 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// A state of the name that a wait cannot end, in the last busy reply: for the error of a timeout.
+    fn remark(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Reads the elements of a busy reply from the third on.
     fn hint(&self, _rest: &[Reply]) -> Hint {
         Hint::default()

@@ -136,7 +136,7 @@ pub struct LeaseLost {
 #[non_exhaustive]
 pub enum AcquireError {
     /// The deadline passed first.
-    #[error("timed out after {} waiting for {name}{}", Brief(*.waited), Leftover(*.free_by))]
+    #[error("timed out after {} waiting for {name}{}{}", Brief(*.waited), Remark(*.remark), Leftover(*.free_by))]
     TimedOut {
         /// The requested name.
         name: Name,
@@ -146,6 +146,8 @@ pub enum AcquireError {
         /// Otherwise a request was in flight, or the call had an entry in a queue. The server may grant to such an entry until it confirms the
         /// removal. The call is being undone, and its effect is gone after this time even if the server does not answer.
         free_by: Option<FreeBy>,
+        /// A state of the name that a wait cannot end, in the last reply of the server: a semaphore that does not exist.
+        remark: Option<&'static str>,
     },
     /// Requests went unanswered, so the server may have granted the hold. The grant is being removed.
     #[error(
@@ -194,6 +196,15 @@ pub enum AcquireError {
         /// The requested name.
         name: Name,
     },
+}
+
+/// The remark in the message of a timeout.
+struct Remark(Option<&'static str>);
+
+impl std::fmt::Display for Remark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |remark| write!(f, ": {remark}"))
+    }
 }
 
 /// The waits of a deadlock, one after the other.
@@ -483,6 +494,7 @@ mod tests {
                 name: name(),
                 waited: after,
                 free_by: Some(after.into()),
+                remark: None,
             }
             .into(),
             AcquireError::Shutdown { name: name() }.into(),

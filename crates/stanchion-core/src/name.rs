@@ -48,9 +48,10 @@ pub enum NameRule {
         "on a cluster the name of a count-down latch has no braces: Redisson wraps its channel's name in its own"
     )]
     Braces,
-    /// By Redisson's rule for derived keys, `{x}` and `x` share one queue, so a grant of one would be taken for a grant of the other.
+    /// By Redisson's rule for derived keys, `{x}` and `x` share the queue of a fair lock, so a grant of one would be taken for a grant of the
+    /// other. They share the log of a rate limiter, too.
     #[error(
-        "the name of a fair lock is not wholly in braces: it would share the queue of the name inside them"
+        "the name of a fair lock or rate limiter is not wholly in braces: it would share keys with the name inside them"
     )]
     SharesQueue,
     /// A `:` ends a namespace, so that no two namespaces share a name.

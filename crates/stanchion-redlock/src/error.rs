@@ -142,6 +142,7 @@ impl From<RedLockError> for AcquireError {
                 name,
                 waited,
                 free_by: None,
+                remark: None,
             },
             RedLockError::NoQuorum { name, .. } => Self::Unavailable {
                 name,

@@ -1,6 +1,11 @@
 //! The keys of one semaphore.
 
-use stanchion_client::primitive::{Arg, Call, Handle, Line, Operation, ServerQueue, whole_millis};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stanchion_client::primitive::{
+    Arg, Call, Handle, Line, Operation, Reply, ServerQueue, whole_millis,
+};
 use stanchion_client::{IdleExpiry, InvalidName, Name};
 
 use crate::scripts::pool;
@@ -24,7 +29,11 @@ pub(crate) struct Keys {
     pub(crate) kept: u64,
     /// The settings with which a handle creates a missing semaphore.
     pub(crate) ephemeral: Option<Ephemeral>,
+    /// The last busy reply said that the semaphore does not exist. For messages only.
+    pub(crate) missing: Arc<AtomicBool>,
 }
+
+const MISSING: &str = "the semaphore has no permits: call `init`";
 
 /// The settings of an ephemeral semaphore, with which a handle creates it.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +79,7 @@ impl Keys {
             idle: name.prefixed_alone("stanchion_semaphore_idle"),
             kept: whole_millis(asks.saturating_mul(2)),
             ephemeral: None,
+            missing: Arc::default(),
             queue: Line::of_family(handle, &name, "redisson_sc", line, wake),
             held,
             granted,
@@ -104,6 +114,20 @@ impl Keys {
             *held = &self.held;
         }
         keys
+    }
+
+    /// Reads from the elements of a busy reply whether the semaphore exists. A waiter for one that does not waits until some process creates it,
+    /// which is a mistake more often than not.
+    pub(crate) fn note(&self, rest: &[Reply]) {
+        let missing = rest.last().and_then(Reply::as_text) == Some("none");
+        if missing && !self.missing.swap(missing, Ordering::Relaxed) {
+            tracing::warn!(name = %self.name, "an acquire waits, and {MISSING}");
+        }
+        self.missing.store(missing, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remark(&self) -> Option<&'static str> {
+        self.missing.load(Ordering::Relaxed).then_some(MISSING)
     }
 
     /// The argument of a script that creates a missing semaphore; empty: it creates none.

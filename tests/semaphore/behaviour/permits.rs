@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use stanchion::Client;
+use stanchion::{AcquireError, Client};
 use stanchion_testkit::eventually;
 use stanchion_tests::permits::{CHANNEL, Kind, Seats};
 use stanchion_tests::{World, together};
@@ -31,6 +31,7 @@ macro_rules! both_kinds {
 
 both_kinds! {
     the_number_of_permits_is_set_once,
+    a_timeout_says_that_the_semaphore_has_no_permits,
     a_dropped_permit_is_released,
     sixty_four_tasks_never_exceed_the_limit,
     a_release_of_three_wakes_three_waiters,
@@ -52,6 +53,26 @@ async fn the_number_of_permits_is_set_once(world: &World, kind: Kind) {
         assert_eq!(leased.total().await.unwrap(), 2);
     }
     kind.at_rest(world, 2).await;
+}
+
+async fn a_timeout_says_that_the_semaphore_has_no_permits(world: &World, kind: Kind) {
+    let (ours, other) = (
+        kind.on(&world.client().await),
+        kind.on(&world.client().await),
+    );
+    let wait = Duration::from_millis(50);
+    let text = |error: AcquireError| error.to_string();
+    let hint = "the semaphore has no permits: call `init`";
+    for _ in 0..2 {
+        let missing = text(ours.acquire_timeout(1, wait).await.unwrap_err());
+        assert!(missing.contains(hint), "{missing}");
+    }
+    assert!(other.init(1).await.unwrap());
+    let held = other.acquire(1).await.unwrap();
+    let taken = text(ours.acquire_timeout(1, wait).await.unwrap_err());
+    assert!(!taken.contains("init"), "{taken}");
+    drop(held);
+    kind.at_rest(world, 1).await;
 }
 
 async fn a_dropped_permit_is_released(world: &World, kind: Kind) {

@@ -133,6 +133,7 @@ impl Plan {
             name: sync.name().clone(),
             waited: core.clock.now().since(self.began),
             free_by,
+            remark: sync.remark(),
         }
     }
 

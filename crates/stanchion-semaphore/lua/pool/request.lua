@@ -1,6 +1,7 @@
 -- semaphore/request, for the scripts that acquire permits, behind line.lua.
 
--- Takes the permits that `entry` wants if enough are free and no other entry waits, or adds `entry` to the queue. Returns the reply.
+-- Takes the permits that `entry` wants if enough are free and no other entry waits, or adds `entry` to the queue. Returns the reply. Its last
+-- element is "none" if the semaphore does not exist.
 local function request(entry, wanted, us, ask, arrived, hears, kept, lease, ids, most)
   reclaim(us, most or sweep)
   local tries, polling = ask == 'try', polls(entry)
@@ -25,6 +26,7 @@ local function request(entry, wanted, us, ask, arrived, hears, kept, lease, ids,
   end
   if arrived == '' then arrived = string.format('%.0f', us) end
   local stood = stand(entry, us, left, arrived, false, hears, ask)
+  if not exists and type(stood) == 'table' and stood[2] then stood[#stood + 1] = 'none' end
   local _, own, more = serve(us, entry, lease)
   if own then return unless_unfinished(0, more) end
   if type(stood) == 'table' and stood[2] then

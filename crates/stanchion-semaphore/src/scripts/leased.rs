@@ -142,7 +142,12 @@ impl Synchronizer for Description {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
+        self.keys.note(rest);
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
+    }
+
+    fn remark(&self) -> Option<&'static str> {
+        self.keys.remark()
     }
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {
