@@ -168,3 +168,35 @@ async fn a_stopped_writer_blocks_readers_for_two_seconds_at_most() {
     late.release().await.unwrap();
     held.release().await.unwrap();
 }
+
+/// J7: by default, readers join readers, so a writer waits until no reader holds.
+#[tokio::test(start_paused = true)]
+#[ignore = "J7: without a preference, readers starve writers"]
+async fn a_stream_of_readers_does_not_starve_a_writer_by_default() {
+    let world = World::engine();
+    let clients = world.fleet(5).await;
+    let (writer, readers) = clients.split_first().unwrap();
+    let mut tasks = JoinSet::new();
+    for (n, client) in readers.iter().enumerate() {
+        let lock = RwLock::new(client, "job").unwrap();
+        let begins = ms(5) * u32::try_from(n).unwrap();
+        tasks.spawn(async move {
+            sleep(begins).await;
+            loop {
+                let guard = lock.read().await.unwrap();
+                sleep(ms(20)).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    let lock = RwLock::new(writer, "job").unwrap();
+    let mut longest = Duration::ZERO;
+    for _ in 0..20 {
+        let began = Instant::now();
+        let guard = lock.write_timeout(ms(10_000)).await.unwrap();
+        longest = longest.max(began.elapsed());
+        sleep(ms(1)).await;
+        guard.release().await.unwrap();
+    }
+    assert!(longest < ms(500), "{longest:?}");
+}
