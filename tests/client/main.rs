@@ -37,6 +37,7 @@ mod time {
     mod connections;
     mod identity;
     mod observer;
+    mod options;
     mod pollers;
     mod presence;
     mod repeated;

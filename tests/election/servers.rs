@@ -5,7 +5,7 @@ mod failovers;
 use std::process::Command;
 use std::time::Duration;
 
-use stanchion::election::{CampaignOptions, Observed, Term};
+use stanchion::election::{CampaignOptions, Observed, Term, WorkError};
 use stanchion::{AcquireError, Client, ClientConfig, Election, Lease, Rejection, Secret};
 use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually, eventually_async};
 use stanchion_tests::{World, rights};
@@ -46,7 +46,7 @@ fn worker() {
 }
 
 /// Prints a line every 20 ms, and one when it is dropped.
-async fn work(term: Term, _: stanchion::election::Stop) -> Result<(), String> {
+async fn work(term: Term, _: stanchion::election::Stop) -> Result<(), WorkError> {
     println!("\nLEADS {}", term.fencing_token().unwrap());
     struct OnDrop;
     impl Drop for OnDrop {

@@ -490,7 +490,7 @@ async fn lead(
                 Stopped(Some(stop)),
             )
             .await;
-            Ok::<(), std::convert::Infallible>(())
+            Ok(())
         }
     };
     let watched = shared.clone();

@@ -56,9 +56,7 @@ async fn both_libraries_store_a_limiter_in_the_same_format() {
     );
     let theirs = config();
     fleet.server.flush();
-    let ours = api(&fleet.rust().await, "70000/m")
-        .keep_alive(None)
-        .unwrap();
+    let ours = api(&fleet.rust().await, "70000/m").keep_alive(None);
     assert!(is_granted(&ours.try_acquire_many(65_543).await.unwrap()));
     assert_eq!(config(), theirs);
     assert!(java.with("try", json!({"n": 259})).await.bool());
@@ -225,7 +223,7 @@ async fn waiters_share_a_limiter_with_java() {
     let mut tasks = Vec::new();
     for client in [fleet.rust().await, fleet.rust().await] {
         for _ in 0..2 {
-            let ours = api(&client, "20/500ms").waiting(Waiting::Asked).unwrap();
+            let ours = api(&client, "20/500ms").waiting(Waiting::Asked);
             let (over, count) = (Arc::clone(&over), Arc::clone(&by_us));
             tasks.push(tokio::spawn(async move {
                 while !over.load(Ordering::Relaxed) {

@@ -205,9 +205,7 @@ async fn a_cluster_has_all_keys_of_a_name_in_one_slot() {
 async fn a_late_process_can_measure_its_delay() {
     let world = World::engine();
     let client = world.client().await;
-    let api = limiter(&client, "1/s")
-        .waiting(Waiting::Booked { horizon: ms(5_000) })
-        .unwrap();
+    let api = limiter(&client, "1/s").waiting(Waiting::Booked { horizon: ms(5_000) });
     let first = api.acquire().await.unwrap();
     let second = api.acquire().await.unwrap();
     assert!(second.due() >= first.due() + Duration::from_secs(1));

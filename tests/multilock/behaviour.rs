@@ -489,7 +489,10 @@ async fn a_renewal_renews_every_member(world: &World) {
 async fn bad_members_are_refused_before_anything_is_sent(world: &World) {
     let client = world.client().await;
     let before = world.scripts_run();
-    assert_eq!(MultiLock::new([]).unwrap_err(), InvalidMembers::Empty);
+    assert_eq!(
+        MultiLock::new([] as [&Lock; 0]).unwrap_err(),
+        InvalidMembers::Empty
+    );
     let (a, b) = (lock(&client, "a"), lock(&client, "b"));
     let error = MultiLock::new([&a as &dyn Lockable, &b, &a.clone()]).unwrap_err();
     assert!(

@@ -153,7 +153,7 @@ async fn a_frozen_node_delays_no_acquire_and_keeps_no_hold() {
     let Some(nodes) = Nodes::start(3, RedisServer::builder) else {
         return;
     };
-    let lock = nodes.lock().await.node_timeout(LONG).unwrap();
+    let lock = nodes.lock().await.node_timeout(LONG);
     nodes.proxies[1].freeze_all();
     for _ in 0..10 {
         // Far below the node timeout, which a wait for the third node would take.

@@ -152,8 +152,7 @@ impl Contested {
 fn campaign(options: AcquireOptions, priority: i32, rest: Duration) -> CampaignOptions {
     CampaignOptions::from(options)
         .priority(priority)
-        .rest(rest)
-        .unwrap()
+        .cooldown(rest)
 }
 
 fn permits(mode: Mode) -> u32 {

@@ -81,7 +81,7 @@ impl Baton {
 
     /// Waits until the baton is free.
     pub(crate) async fn acquire(&self) -> Result<BatonGuard, AcquireError> {
-        let part = Part::new(&self.handle, &self.sync, Lease::default());
+        let part = Part::new(&self.handle, &self.sync, Lease::default().length());
         part.acquire().await
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Hold, Reply, Resend, unexpected};
-use stanchion_client::{Client, Events, Lease, Name, Outage, QueryError, Rejection};
+use stanchion_client::{Client, Events, Name, Outage, QueryError, Rejection};
 
 use crate::arrival::Arrived;
 use crate::danger::BarrierDanger;
@@ -99,11 +99,11 @@ impl CyclicBarrier {
         Ok(Self { site })
     }
 
-    /// Returns the same barrier with another lease of a place: the time for which the place of a dead process still counts. Default:
-    /// 15 s.
+    /// Returns the same barrier with another lease of a place: the time for which the place of a dead process still counts, 10 ms to
+    /// 30 days, checked by the waits. Default: 15 s.
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.site.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.site.lease = lease.into();
         self
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Guarded as _, Hold, Resend, Synchronizer};
-use stanchion_client::{AcquireError, Client, Events, Lease, LostReason, Name, QueryError};
+use stanchion_client::{AcquireError, Client, Events, LostReason, Name, QueryError};
 
 use crate::arrival::Arrived;
 use crate::error::{BarrierError, BrokenBy, InvalidBarrier};
@@ -65,11 +65,11 @@ impl DoubleBarrier {
         Ok(Self { site })
     }
 
-    /// Returns the same barrier with another lease of a place: the time for which the place of a dead process still counts. Default:
-    /// 15 s.
+    /// Returns the same barrier with another lease of a place: the time for which the place of a dead process still counts, 10 ms to
+    /// 30 days, checked by the waits. Default: 15 s.
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.site.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.site.lease = lease.into();
         self
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion_client::primitive::{Brief, Leftover};
-use stanchion_client::{AcquireError, FreeBy, InvalidName, Name, ReleaseError};
+use stanchion_client::{AcquireError, Error, FreeBy, InvalidName, Name, ReleaseError};
 
 use crate::meeting::MOST;
 
@@ -20,6 +20,15 @@ pub enum InvalidBarrier {
         /// The number as given.
         parties: u32,
     },
+}
+
+impl From<InvalidBarrier> for Error {
+    fn from(invalid: InvalidBarrier) -> Self {
+        match invalid {
+            InvalidBarrier::Name(invalid) => invalid.into(),
+            invalid => Self::primitive(invalid),
+        }
+    }
 }
 
 /// A wait at a barrier that did not end with its round.
@@ -90,6 +99,26 @@ impl From<AcquireError> for BarrierError {
                 free_by,
             },
             error => Self::Acquire(error),
+        }
+    }
+}
+
+impl From<BarrierError> for Error {
+    fn from(error: BarrierError) -> Self {
+        match error {
+            BarrierError::TimedOut {
+                name,
+                waited,
+                free_by,
+            } => AcquireError::TimedOut {
+                name,
+                waited,
+                free_by,
+            }
+            .into(),
+            BarrierError::Release(error) => error.into(),
+            BarrierError::Acquire(error) => error.into(),
+            error => Self::primitive(error),
         }
     }
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
-use stanchion_client::{
-    AcquireError, AcquireOptions, Client, FreeBy, Lease, Moment, Outage, Rejection,
-};
+use stanchion_client::{AcquireError, AcquireOptions, Client, FreeBy, Moment, Outage, Rejection};
 
 use crate::arrival::{Arrival, Arrived};
 use crate::error::{BarrierError, BrokenBy, InvalidBarrier};
@@ -33,7 +31,7 @@ pub(crate) struct Site {
     pub(crate) handle: Handle,
     pub(crate) keys: Arc<Keys>,
     parties: u32,
-    pub(crate) lease: Lease,
+    pub(crate) lease: Duration,
 }
 
 impl Site {
@@ -48,13 +46,11 @@ impl Site {
         }
         let handle = Handle::of(client);
         let keys = Arc::new(Keys::new(&handle, client.name(name)?, family));
-        // OK: a constant that is a lease.
-        let lease = Lease::new(LEASE).unwrap_or_default();
         Ok(Self {
             handle,
             keys,
             parties,
-            lease,
+            lease: LEASE,
         })
     }
 
@@ -156,13 +152,13 @@ impl Meeting<'_> {
             Some(Ok(reply)) => reply,
             // The drop of the place gives it back (P3).
             _ if self.timeout.is_some() => {
-                return Err(self.timed_out(Some(self.site.lease.length().into())));
+                return Err(self.timed_out(Some(self.site.lease.into())));
             }
             _ => {
                 let detail = "what became of the place at the barrier".into();
                 return Err(AcquireError::Ambiguous {
                     name: self.site.keys.name.clone(),
-                    free_by: self.site.lease.length().into(),
+                    free_by: self.site.lease.into(),
                     outage: Outage::Unanswered { detail },
                 }
                 .into());

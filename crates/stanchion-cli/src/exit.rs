@@ -163,7 +163,11 @@ fn code_of(error: &Error) -> u8 {
             UNAVAILABLE
         }
         // An argument that no server takes.
-        Error::Name(_) | Error::Lease(_) | Error::Duration(_) | Error::Ticket(_) => USAGE,
+        Error::Name(_)
+        | Error::Lease(_)
+        | Error::Duration(_)
+        | Error::Ticket(_)
+        | Error::Primitive(_) => USAGE,
         // The server or the configuration refuses all others: a URL, a certificate, a right, a name of another kind.
         _ => CONFIG,
     }

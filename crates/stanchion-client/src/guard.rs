@@ -7,7 +7,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Guarded, Hold, HoldSet};
+use stanchion_core::primitive::{Guarded, Hold, HoldSet, lease_of};
 use stanchion_core::{
     Ended, FencingToken, HoldTicket, Lease, LeaseLost, LostReason, Name, Owner, Rejection,
     ReleaseError, ReleaseRequest, RenewError, WireOwner,
@@ -29,12 +29,14 @@ pub struct Held<K, H = Hold> {
 /// The methods of all guards.
 impl<K, H: Guarded> Held<K, H> {
     /// For primitives: makes the guard of a hold.
+    #[doc(hidden)]
     pub const fn of(hold: H) -> Self {
         let kind = PhantomData;
         Self { hold, kind }
     }
 
     /// For primitives: the hold.
+    #[doc(hidden)]
     pub const fn hold(&self) -> &H {
         &self.hold
     }
@@ -271,14 +273,13 @@ impl<K, H: Guarded> Held<K, H> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use stanchion_lock::{Client, Lease, Lock};
+    /// # use stanchion_lock::{Client, Lock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://held-renew_for").await?;
     /// # let orders = Lock::new(&client, "orders")?;
     /// let guard = orders.acquire().await?;
-    /// let hour = Lease::new(Duration::from_secs(3600))?;
-    /// guard.renew_for(hour).await?;
+    /// guard.renew_for(Duration::from_secs(3600)).await?;
     /// assert!(guard.remaining() > Duration::from_secs(3500));
     /// # Ok(())
     /// # }
@@ -287,14 +288,15 @@ impl<K, H: Guarded> Held<K, H> {
     /// If the process dies, the name stays taken for the rest of `lease`. With `max_hold` the lease ends at that limit.
     ///
     /// # Errors
-    /// As [`renew`](Self::renew).
+    /// As [`renew`](Self::renew); [`RenewError::Rejected`] for a `lease` outside 10 ms to 30 days.
     ///
     /// # Cancel safety
     /// As [`renew`](Self::renew).
     ///
     /// # On the wire
     /// As [`renew`](Self::renew).
-    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+    pub async fn renew_for(&self, lease: impl Into<Duration>) -> Result<(), RenewError> {
+        let lease = lease_for(self.name(), lease.into())?;
         self.hold.renew(Some(lease)).await
     }
 
@@ -327,6 +329,17 @@ impl<K, H: Guarded> Held<K, H> {
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.hold.release().await
     }
+}
+
+/// Returns the lease that a renewal or a detach requests for `name`.
+///
+/// # Errors
+/// [`RenewError::Rejected`] outside the bounds of a lease.
+pub fn lease_for(name: &Name, lease: Duration) -> Result<Lease, RenewError> {
+    lease_of("lease", lease).map_err(|rejection| RenewError::Rejected {
+        name: name.clone(),
+        rejection,
+    })
 }
 
 /// The methods of guards of one hold.
@@ -462,11 +475,12 @@ impl<K: Detachable> Held<K> {
     /// As [`detach`](Self::detach), for `lease`, which may be shorter than the usual one: the time in which the ticket must be adopted.
     ///
     /// # Errors
-    /// As [`detach`](Self::detach).
+    /// As [`detach`](Self::detach); [`RenewError::Rejected`] for a `lease` outside 10 ms to 30 days.
     ///
     /// # Cancel safety
     /// As [`detach`](Self::detach).
-    pub async fn detach_for(self, lease: Lease) -> Result<HoldTicket, RenewError> {
+    pub async fn detach_for(self, lease: impl Into<Duration>) -> Result<HoldTicket, RenewError> {
+        let lease = lease_for(self.name(), lease.into())?;
         self.hold.detach(Some(lease)).await
     }
 }

@@ -16,7 +16,9 @@ pub use part::Lockable;
 
 /// The interface for the crates of the primitives: a synchronizer describes itself to the core.
 pub mod primitive {
-    pub use crate::guard::{Detachable, Downgradable, Fenced, Permits, Quorum, Reentrant};
+    pub use crate::guard::{
+        Detachable, Downgradable, Fenced, Permits, Quorum, Reentrant, lease_for,
+    };
     pub use crate::part::{Lockable, Part};
     pub use stanchion_core::primitive::*;
     pub use stanchion_events::Visible;

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Synchronizer};
-use stanchion_core::{AcquireError, AcquireOptions, AdoptError, HoldTicket, Lease, Outage};
+use stanchion_core::{AcquireError, AcquireOptions, AdoptError, HoldTicket, Outage};
 
 use crate::guard::Held;
 
@@ -23,13 +24,13 @@ pub struct Part {
     /// The synchronizer.
     pub sync: Arc<dyn Synchronizer>,
     /// The lease of an acquire if its options have none.
-    pub lease: Lease,
+    pub lease: Duration,
 }
 
 impl Part {
     /// Combines a client, a synchronizer and a lease.
     #[must_use]
-    pub fn new(handle: &Handle, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
+    pub fn new(handle: &Handle, sync: &Arc<dyn Synchronizer>, lease: Duration) -> Self {
         Self {
             handle: handle.clone(),
             sync: Arc::clone(sync),

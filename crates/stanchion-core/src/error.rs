@@ -11,16 +11,18 @@
 //!
 //! Long: all errors in one place, and a test that displays each of them.
 
+use std::convert::Infallible;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::deadlock::DeadlockEdge;
 use crate::free_by::FreeBy;
-use crate::lease::InvalidLease;
+use crate::lease::{InvalidLease, Lease, RULE};
 use crate::millis::Brief;
 use crate::name::{InvalidName, Name};
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{ConnectError, Outage, Printable, ServerRejection};
+use stanchion_transport::{ConfigError, ConnectError, Outage, Printable, ServerRejection};
 
 /// A request that the server refused, or that was refused before it was sent. Retrying does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -261,6 +263,20 @@ pub struct InvalidDuration {
     pub rule: &'static str,
 }
 
+impl From<InvalidDuration> for Rejection {
+    fn from(invalid: InvalidDuration) -> Self {
+        let InvalidDuration {
+            setting,
+            value,
+            rule,
+        } = invalid;
+        let value = humantime::format_duration(value);
+        Self::InvalidOption {
+            rule: format!("{setting} {value}: {rule}"),
+        }
+    }
+}
+
 /// Returns `value` if it is within `bounds`, which `rule` describes.
 ///
 /// # Errors
@@ -278,6 +294,19 @@ pub fn bounded(
         setting,
         value,
         rule,
+    })
+}
+
+/// Returns the lease of `length` that `option` sets.
+///
+/// # Errors
+/// [`Rejection::InvalidOption`] outside the bounds of a [`Lease`].
+pub fn lease_of(option: &str, length: Duration) -> Result<Lease, Rejection> {
+    Lease::new(length).map_err(|_| {
+        let given = humantime::format_duration(length);
+        Rejection::InvalidOption {
+            rule: format!("{option} {given}: {RULE}"),
+        }
     })
 }
 
@@ -365,8 +394,11 @@ pub enum QueryError {
     Shutdown,
 }
 
-/// Any error of this crate, for callers that do not distinguish between the failed calls.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Any error of a public call, of the client and of each primitive: `?` converts it. For callers that do not distinguish between the failed calls.
+///
+/// The error of a primitive becomes the variant with the same meaning, if there is one: the `TimedOut` of every primitive is an
+/// [`AcquireError::TimedOut`]. Otherwise it is an [`Error::Primitive`].
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// See [`ConnectError`].
@@ -402,6 +434,30 @@ pub enum Error {
     /// See [`InvalidTicket`].
     #[error(transparent)]
     Ticket(#[from] InvalidTicket),
+    /// An error that only one primitive has, as it is: an invalid quota, a barrier that broke. `downcast_ref` finds its type.
+    #[error(transparent)]
+    Primitive(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// For primitives: wraps an error that no other primitive has.
+    #[doc(hidden)]
+    pub fn primitive(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Primitive(Arc::new(error))
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Connect(error.into())
+    }
+}
+
+/// For calls that cannot fail, such as those of the module `blocking` of the facade.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 impl From<AdoptError> for Error {

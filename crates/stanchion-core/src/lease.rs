@@ -7,12 +7,30 @@ use crate::millis::whole_millis;
 use stanchion_transport::Moment;
 
 /// The length of a lease: 10 ms to 30 days, whole milliseconds. The default is 30 s, as Redisson's watchdog timeout.
+///
+/// Methods that set a lease take any `impl Into<Duration>`: a [`Duration`], which the acquire checks, or a `Lease`, which is checked already.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use stanchion_core::{AcquireOptions, Lease};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = AcquireOptions::new().lease(Duration::from_secs(5));
+/// let checked: Lease = Duration::from_secs(5).try_into()?; // of a configuration file, refused there
+/// let same = AcquireOptions::new().lease(checked);
+/// # let _ = (options, same);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease(Duration);
 
+/// The rule for the length of a lease.
+pub(crate) const RULE: &str =
+    "a lease is 10ms to 30days; a hold that must last longer is renewed, not leased for longer";
+
 /// A lease outside 10 ms to 30 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid lease {}: a lease is 10ms to 30days; a hold that must last longer is renewed, not leased for longer", humantime::format_duration(*.lease))]
+#[error("invalid lease {}: {RULE}", humantime::format_duration(*.lease))]
 #[non_exhaustive]
 pub struct InvalidLease {
     /// The length as given.
@@ -29,14 +47,15 @@ impl Lease {
     ///
     /// # Errors
     /// [`InvalidLease`] outside [`Lease::MIN`]..=[`Lease::MAX`].
-    pub fn new(length: Duration) -> Result<Self, InvalidLease> {
-        let whole = Duration::from_millis(whole_millis(length));
+    pub const fn new(length: Duration) -> Result<Self, InvalidLease> {
+        let millis = length.as_millis();
         // The upper limit is compared with the uncut length: otherwise 30 days and a part of a millisecond would pass.
-        if whole < Self::MIN.0 || length > Self::MAX.0 {
-            Err(InvalidLease { lease: length })
-        } else {
-            Ok(Self(whole))
+        if millis < Self::MIN.0.as_millis() || length.as_nanos() > Self::MAX.0.as_nanos() {
+            return Err(InvalidLease { lease: length });
         }
+        // A lease has at most `MAX`, so its milliseconds fit.
+        #[expect(clippy::cast_possible_truncation, reason = "at most 30 days")]
+        Ok(Self(Duration::from_millis(millis as u64)))
     }
 
     /// The lease's length.
@@ -97,6 +116,12 @@ impl TryFrom<Duration> for Lease {
 
     fn try_from(length: Duration) -> Result<Self, InvalidLease> {
         Self::new(length)
+    }
+}
+
+impl From<Lease> for Duration {
+    fn from(lease: Lease) -> Self {
+        lease.0
     }
 }
 

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use crate::lease::Lease;
 use crate::owner::Owner;
 use crate::terms::{OnDeadlock, Renewal};
 
@@ -23,12 +22,12 @@ pub enum Reentry {
 /// Options of one acquire. The defaults: a new owner, no timeout, the synchronizer's lease (30 s), watchdog on.
 ///
 /// An option that could have no effect is rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)). Examples are a lease for the
-/// permits of a plain semaphore, and an owner for the wait for a latch.
+/// permits of a plain semaphore, an owner for the wait for a latch, and `on_queued` for a try.
 #[derive(Clone, Debug, Default)]
 pub struct AcquireOptions {
     pub(crate) owner: Option<Owner>,
-    pub(crate) lease: Option<Lease>,
-    pub(crate) first_lease: Option<Lease>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) first_lease: Option<Duration>,
     pub(crate) renewal: Renewal,
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
@@ -36,6 +35,42 @@ pub struct AcquireOptions {
     pub(crate) rest_after_crash: Duration,
     pub(crate) on_queued: Option<OnQueued>,
     pub(crate) on_deadlock: OnDeadlock,
+}
+
+/// Reads options. For primitives that check an option, or acquire in several steps.
+pub trait ReadOptions {
+    /// Returns whether these options name an owner.
+    fn has_owner(&self) -> bool;
+
+    /// The lease of these options, or `default`. Not checked.
+    fn lease_or(&self, default: Duration) -> Duration;
+
+    /// The timeout of these options.
+    fn patience(&self) -> Option<Duration>;
+
+    /// Returns the first of these options that only a wait for one name gives an effect.
+    fn of_a_wait(&self) -> Option<&'static str>;
+}
+
+impl ReadOptions for AcquireOptions {
+    fn has_owner(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    fn lease_or(&self, default: Duration) -> Duration {
+        self.lease.unwrap_or(default)
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    fn of_a_wait(&self) -> Option<&'static str> {
+        if self.on_queued.is_some() {
+            return Some("on_queued");
+        }
+        (self.on_deadlock == OnDeadlock::Fail).then_some("on_deadlock: Fail")
+    }
 }
 
 /// The function to call when an acquire has to wait.
@@ -76,35 +111,19 @@ impl AcquireOptions {
         self
     }
 
-    /// Sets whether [`AcquireOptions::owner`] may hold more than once.
+    /// Sets whether [`AcquireOptions::owner`] may hold more than once. Without an owner, [`Reentry::Refused`] could have no effect, so the acquire
+    /// is rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)).
     #[must_use]
     pub fn reentry(mut self, reentry: Reentry) -> Self {
         self.reentry = reentry;
         self
     }
 
-    /// The lease of these options, or `default`, for primitives that need to know the lease.
+    /// Sets the lease of this hold: 10 ms to 30 days, in whole milliseconds. Another one is rejected at the acquire
+    /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)). Default: the lease of the synchronizer.
     #[must_use]
-    pub fn lease_or(&self, default: Lease) -> Lease {
-        self.lease.unwrap_or(default)
-    }
-
-    /// Returns whether these options name an owner, for primitives that support none.
-    #[must_use]
-    pub fn has_owner(&self) -> bool {
-        self.owner.is_some()
-    }
-
-    /// The timeout of these options, for primitives that acquire in several steps.
-    #[must_use]
-    pub fn patience(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    /// Sets the lease of this hold.
-    #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = Some(lease);
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = Some(lease.into());
         self
     }
 
@@ -115,8 +134,8 @@ impl AcquireOptions {
     /// A first lease that is shorter than the lease would have no effect, so the acquire is rejected
     /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)). For a hold that ends sooner, set a shorter lease.
     #[must_use]
-    pub fn first_lease(mut self, lease: Lease) -> Self {
-        self.first_lease = Some(lease);
+    pub fn first_lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.first_lease = Some(lease.into());
         self
     }
 
@@ -148,9 +167,10 @@ impl AcquireOptions {
         self
     }
 
-    /// Calls `told` when the acquire has to wait: once, at its first refusal or when it joins other waiters of this process; not for a try. Use it
+    /// Calls `told` when the acquire has to wait: once, at its first refusal or when it joins other waiters of this process. Use it
     /// to inform a user, or to start reading the position in a fair lock's queue. A multi-lock that acquires its members one by one calls it for
-    /// each member, a RedLock for none.
+    /// each member. A try and a RedLock, which do not wait in a queue, are rejected with it
+    /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)).
     ///
     /// The waiting task makes the call, so `told` must not block.
     #[must_use]
@@ -166,18 +186,12 @@ impl AcquireOptions {
         self
     }
 
-    /// Returns whether these options select [`OnDeadlock::Fail`], for primitives that do not support it.
-    #[must_use]
-    pub fn fails_on_deadlock(&self) -> bool {
-        self.on_deadlock == OnDeadlock::Fail
-    }
-
     /// Returns the first of these options, with its value, that only a lease gives an effect.
     pub(crate) fn of_a_lease(&self) -> Option<String> {
         let rest = Some(self.rest_after_crash).filter(|rest| !rest.is_zero());
         let lengths = [
-            ("lease", self.lease.map(Lease::length)),
-            ("first_lease", self.first_lease.map(Lease::length)),
+            ("lease", self.lease),
+            ("first_lease", self.first_lease),
             ("max_hold", self.max_hold),
             ("rest_after_crash", rest),
         ];

@@ -23,7 +23,7 @@ impl ElectionDanger<'_> {
     /// A message notifies the leader, which then checks its term at the server: it learns of the end within a round trip. It learns
     /// of it only at its next renewal, up to a third of its lease later, if the message is lost, or if it comes before the server has
     /// confirmed the subscription that the leader's client sends after the election. Until then, P1 and P5 do not hold; fencing
-    /// tokens still do. The deposed leader does not rest, so it may win again.
+    /// tokens still do. The deposed leader has no cooldown, so it may win again.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

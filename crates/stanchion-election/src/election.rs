@@ -5,9 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use stanchion_client::primitive::{Handle, Resend, Synchronizer};
-use stanchion_client::{
-    AcquireError, Asked, Client, Fencing, InvalidName, Lease, Name, QueryError,
-};
+use stanchion_client::{AcquireError, Asked, Client, Fencing, InvalidName, Name, QueryError};
 
 use crate::danger::ElectionDanger;
 use crate::leader::{Candidate, Leader, Sight};
@@ -40,7 +38,7 @@ const LEASE: Duration = Duration::from_secs(15);
 pub struct Election {
     pub(crate) handle: Handle,
     pub(crate) keys: Arc<Keys>,
-    pub(crate) lease: Lease,
+    pub(crate) lease: Duration,
 }
 
 impl Election {
@@ -67,12 +65,10 @@ impl Election {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let handle = Handle::of(client);
         let keys = Arc::new(Keys::new(&handle, client.name(name)?, Fencing::default()));
-        // OK: a constant that is a lease.
-        let lease = Lease::new(LEASE).unwrap_or_default();
         Ok(Self {
             handle,
             keys,
-            lease,
+            lease: LEASE,
         })
     }
 
@@ -98,8 +94,8 @@ impl Election {
         self
     }
 
-    /// Returns the same election with another lease for campaigns that set none. Default 15 s: a crashed leader is replaced after 10
-    /// to 15 s.
+    /// Returns the same election with another lease for campaigns that set none: 10 ms to 30 days, checked by the campaigns. Default
+    /// 15 s: a crashed leader is replaced after 10 to 15 s.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -107,17 +103,16 @@ impl Election {
     /// # use stanchion_election::{Client, Election};
     /// # let client = Client::connect("memory://election-lease").await?;
     /// use std::time::Duration;
-    /// use stanchion_election::Lease;
     ///
-    /// let quick = Election::new(&client, "indexer")?.lease(Lease::new(Duration::from_secs(3))?);
+    /// let quick = Election::new(&client, "indexer")?.lease(Duration::from_secs(3));
     /// let term = quick.campaign("a").await?;
     /// assert!(term.remaining() <= Duration::from_secs(3));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = lease.into();
         self
     }
 
@@ -314,7 +309,8 @@ impl Election {
         value: &[u8],
         options: &CampaignOptions,
     ) -> Result<Arc<Campaign>, AcquireError> {
-        check(value).map_err(|rejection| AcquireError::Rejected {
+        let checked = check(value).and_then(|()| options.check());
+        checked.map_err(|rejection| AcquireError::Rejected {
             name: self.name().clone(),
             rejection,
         })?;
@@ -322,7 +318,7 @@ impl Election {
             keys: Arc::clone(&self.keys),
             value: value.to_vec(),
             priority: options.priority,
-            rest: options.rest,
+            cooldown: options.cooldown,
             heir: OnceLock::new(),
             changes: AtomicU64::new(0),
         }))

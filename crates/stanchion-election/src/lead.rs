@@ -24,6 +24,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// The time for which the work may continue after the request to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// The error of the work of a leader: any error, or a text. One type, so that the compiler needs no annotation for work that loops, that ends with
+/// `Ok(())`, or that uses `?`.
+pub type WorkError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The result of [`Lead`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -77,21 +81,28 @@ impl Election {
     /// renewed until the work has returned, and only then others may lead. Work that returns an error, or panics, also ends its term.
     /// The next campaign then begins after a pause of 1 s, then 2 s, up to 30 s.
     ///
+    /// In the work, `?` converts any error. For a function with an error type of its own write `async move { Ok(index(term, stop).await?) }`.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_election::{Client, Election, FencingToken, Stop, TermEnd};
+    /// # use stanchion_election::{Client, Election, FencingToken, TermEnd};
     /// # let client = Client::connect("memory://election-lead").await?;
     /// # let indexer = Election::new(&client, "indexer")?;
-    /// # async fn index(token: Option<FencingToken>, stop: Stop) -> Result<(), std::io::Error> {
-    /// #     stop.requested().await;
+    /// # async fn index_next(token: Option<FencingToken>) -> Result<(), std::io::Error> {
+    /// #     tokio::task::yield_now().await;
     /// #     Ok(())
     /// # }
     /// # let sigterm = tokio::time::sleep(std::time::Duration::from_millis(50));
     /// use std::time::Duration;
     ///
     /// let end = indexer
-    ///     .lead("10.0.0.7:9000", |term, stop| index(term.fencing_token(), stop))
+    ///     .lead("10.0.0.7:9000", |term, stop| async move {
+    ///         while !stop.is_requested() {
+    ///             index_next(term.fencing_token()).await?;
+    ///         }
+    ///         Ok(())
+    ///     })
     ///     .until(sigterm)
     ///     .grace(Duration::from_secs(20))
     ///     .await?;
@@ -99,11 +110,10 @@ impl Election {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lead<W, F, E>(&self, value: impl AsRef<[u8]>, work: W) -> Lead<W>
+    pub fn lead<W, F>(&self, value: impl AsRef<[u8]>, work: W) -> Lead<W>
     where
         W: FnMut(Term, Stop) -> F + Send + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: fmt::Display + Send + 'static,
+        F: Future<Output = Result<(), WorkError>> + Send + 'static,
     {
         Lead {
             election: self.clone(),
@@ -157,11 +167,10 @@ impl<W> Lead<W> {
 ///
 /// # Cancel safety
 /// A drop drops the work first. The process then steps down in the background.
-impl<W, F, E> IntoFuture for Lead<W>
+impl<W, F> IntoFuture for Lead<W>
 where
     W: FnMut(Term, Stop) -> F + Send + 'static,
-    F: Future<Output = Result<(), E>> + Send + 'static,
-    E: fmt::Display + Send + 'static,
+    F: Future<Output = Result<(), WorkError>> + Send + 'static,
 {
     type Output = Result<LeadEnd, AcquireError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -172,11 +181,10 @@ where
 }
 
 impl<W> Lead<W> {
-    async fn run<F, E>(mut self) -> Result<LeadEnd, AcquireError>
+    async fn run<F>(mut self) -> Result<LeadEnd, AcquireError>
     where
         W: FnMut(Term, Stop) -> F,
-        F: Future<Output = Result<(), E>>,
-        E: fmt::Display,
+        F: Future<Output = Result<(), WorkError>>,
     {
         let mut end = LeadEnd {
             terms: 0,
@@ -231,11 +239,10 @@ impl<W> Lead<W> {
     }
 
     /// Runs the work of one term. Returns how the term ended, and whether it is the last one.
-    async fn serve<F, E>(&mut self, term: Leadership) -> (TermEnd, bool)
+    async fn serve<F>(&mut self, term: Leadership) -> (TermEnd, bool)
     where
         W: FnMut(Term, Stop) -> F,
-        F: Future<Output = Result<(), E>>,
-        E: fmt::Display,
+        F: Future<Output = Result<(), WorkError>>,
     {
         let (ask, asked) = watch::channel(false);
         // Declared before the work: if this future is dropped, the work is dropped first, and then the term.
@@ -361,7 +368,7 @@ async fn overdue(term: &Leadership, drain: Duration) {
 }
 
 /// Runs the work. A panic ends the work only.
-async fn caught<E: fmt::Display>(work: impl Future<Output = Result<(), E>>) -> TermEnd {
+async fn caught(work: impl Future<Output = Result<(), WorkError>>) -> TermEnd {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| {
         // A panic can leave only the work's own state broken, and the work is dropped and never polled again.

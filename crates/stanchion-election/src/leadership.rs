@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_client::primitive::{Guarded as _, Handle, Hold, Reply, unexpected};
+use stanchion_client::primitive::{Guarded as _, Handle, Hold, Reply, lease_for, unexpected};
 use stanchion_client::{
-    Ended, FencingToken, Guard, Lease, LeaseLost, LostReason, Moment, Name, Outage, Owner,
-    QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError, WireOwner,
+    Ended, FencingToken, Guard, LeaseLost, LostReason, Moment, Name, Outage, Owner, QueryError,
+    Rejection, ReleaseError, ReleaseRequest, RenewError, WireOwner,
 };
 
 use crate::options::LONGEST_VALUE;
@@ -17,7 +17,7 @@ use crate::scripts::Campaign;
 ///
 /// `Send + Sync + 'static`, and not `Clone`. A term is one hold: a lost term stays lost, and the next term has another guard.
 /// Dropping never blocks, needs no runtime and never panics (P9). After the end of a term, this process lets other candidates go
-/// first for a short time, see [`CampaignOptions::rest`](crate::CampaignOptions::rest).
+/// first for a short time, see [`CampaignOptions::cooldown`](crate::CampaignOptions::cooldown).
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct Leadership {
     hold: Hold,
@@ -231,7 +231,7 @@ impl Leadership {
         self.hold.requested_as(Challenge::read)
     }
 
-    /// Ends the term, and waits for the server's reply. Other candidates go first, because this process rests.
+    /// Ends the term, and waits for the server's reply. Other candidates go first, during its [cooldown](crate::CampaignOptions::cooldown).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -374,7 +374,8 @@ impl Leadership {
     ///
     /// # Cancel safety
     /// As [`renew`](Self::renew).
-    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+    pub async fn renew_for(&self, lease: impl Into<Duration>) -> Result<(), RenewError> {
+        let lease = lease_for(self.name(), lease.into())?;
         self.hold.renew(Some(lease)).await
     }
 

@@ -2,9 +2,9 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use stanchion_election::{Client, Election, FencingToken, Stop};
+//! use stanchion_election::{Client, Election, FencingToken, Stop, WorkError};
 //!
-//! # async fn index(token: Option<FencingToken>, stop: Stop) -> Result<(), std::io::Error> { Ok(()) }
+//! # async fn index(token: Option<FencingToken>, stop: Stop) -> Result<(), WorkError> { Ok(()) }
 //! # async fn example() -> Result<(), stanchion_election::Error> {
 //! # let sigterm = std::future::pending();
 //! let client = Client::connect("redis://127.0.0.1/").await?;
@@ -33,16 +33,16 @@ mod term;
 
 pub use danger::ElectionDanger;
 pub use election::Election;
-pub use lead::{Lead, LeadEnd, TermEnd};
+pub use lead::{Lead, LeadEnd, TermEnd, WorkError};
 pub use leader::{Candidate, Leader};
 pub use leadership::{Challenge, Leadership};
 pub use observe::{Leaders, Observed};
 pub use options::CampaignOptions;
 pub use stanchion_client::{
     AbandonedHold, AcquireError, AcquireOptions, Asked, Background, Client, ClientConfig,
-    ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, FreeBy, Guard, InvalidDuration,
-    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner,
-    QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo,
+    ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, FreeBy, Guard, InvalidLease,
+    InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError,
+    Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo,
     ServerRejection, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use term::{Stop, Term};

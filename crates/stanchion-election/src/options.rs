@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use stanchion_client::primitive::bounded;
-use stanchion_client::{AcquireOptions, InvalidDuration, Lease, Reentry, Renewal};
+use stanchion_client::primitive::{ReadOptions as _, bounded};
+use stanchion_client::{AcquireOptions, Reentry, Rejection, Renewal};
 
 use crate::scripts::HEAD_START;
 
 /// The longest value, in bytes.
 pub(crate) const LONGEST_VALUE: usize = 4096;
 
-/// The longest rest.
-const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// The longest cooldown.
+const LONGEST_COOLDOWN: Duration = Duration::from_secs(3600);
 
-/// Options of one campaign. The defaults: priority 0, no timeout, the election's lease (15 s), no longest term, a rest of 1 s.
+/// Options of one campaign. The defaults: priority 0, no timeout, the election's lease (15 s), no longest term, a cooldown of 1 s.
 #[derive(Clone, Debug)]
 pub struct CampaignOptions {
     pub(crate) acquire: AcquireOptions,
     pub(crate) priority: i32,
-    pub(crate) rest: Duration,
+    pub(crate) cooldown: Duration,
 }
 
 impl CampaignOptions {
@@ -45,7 +45,7 @@ impl CampaignOptions {
 
     /// Sets the lease of the term: the time after which another process may lead if this process dies.
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
         self.acquire = self.acquire.lease(lease);
         self
     }
@@ -66,14 +66,19 @@ impl CampaignOptions {
     }
 
     /// Sets the time for which this process lets other candidates go first after it has stepped down, at most an hour. If there is no
-    /// other candidate, it leads again at once. Zero: no rest.
-    ///
-    /// # Errors
-    /// [`InvalidDuration`] above an hour.
-    pub fn rest(mut self, rest: Duration) -> Result<Self, InvalidDuration> {
-        let bounds = Duration::ZERO..=LONGEST_REST;
-        self.rest = bounded("rest", rest, bounds, "at most an hour")?;
-        Ok(self)
+    /// other candidate, it leads again at once. Zero: none. A campaign with a longer time is rejected
+    /// ([`Rejection::InvalidOption`]).
+    #[must_use]
+    pub fn cooldown(mut self, cooldown: Duration) -> Self {
+        self.cooldown = cooldown;
+        self
+    }
+
+    /// Checks the options that are not those of every acquire.
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        let bounds = Duration::ZERO..=LONGEST_COOLDOWN;
+        bounded("cooldown", self.cooldown, bounds, "at most an hour")?;
+        Ok(())
     }
 }
 
@@ -87,10 +92,14 @@ impl Default for CampaignOptions {
 impl From<AcquireOptions> for CampaignOptions {
     fn from(acquire: AcquireOptions) -> Self {
         Self {
-            // A leader that campaigns again is a bug, because it would wait for its own term.
-            acquire: acquire.reentry(Reentry::Refused),
+            // A leader that campaigns again is a bug, because it would wait for its own term. Without an owner it is another candidate.
+            acquire: if acquire.has_owner() {
+                acquire.reentry(Reentry::Refused)
+            } else {
+                acquire
+            },
             priority: 0,
-            rest: HEAD_START * 2,
+            cooldown: HEAD_START * 2,
         }
     }
 }

@@ -115,7 +115,7 @@ pub(crate) struct Campaign {
     pub(crate) value: Vec<u8>,
     pub(crate) priority: i32,
     /// The time for which this process lets others go first after a resignation.
-    pub(crate) rest: Duration,
+    pub(crate) cooldown: Duration,
     /// The candidate that the vacancy is reserved for.
     pub(crate) heir: OnceLock<String>,
     /// The number of the last change of the value.
@@ -218,11 +218,11 @@ impl Synchronizer for Campaign {
         if let Some(heir) = self.heir.get() {
             return Some(self.end(owner, heir, HEAD_START));
         }
-        if self.rest.is_zero() {
+        if self.cooldown.is_zero() {
             return Some(self.end(owner, "", Duration::ZERO));
         }
         let rests = format!("-{}", self.keys.client);
-        Some(self.end(owner, &rests, self.rest))
+        Some(self.end(owner, &rests, self.cooldown))
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {

@@ -17,6 +17,9 @@
 //! Supported is the part of Redis that locks, semaphores and latches need: strings, hashes, lists, sorted sets,
 //! expiry, publish and subscribe, scripts. There are no transactions, no persistence, no replication.
 
+// docs.rs builds with nightly and this cfg: the pages then show the feature of each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod clock;
 mod commands;
 mod connection;

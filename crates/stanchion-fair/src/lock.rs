@@ -59,7 +59,7 @@ pub struct FairLock {
     sync: Arc<dyn Synchronizer>,
     fencing: Fencing,
     redisson_wait: Duration,
-    lease: Lease,
+    lease: Duration,
 }
 
 impl FairLock {
@@ -96,7 +96,7 @@ impl FairLock {
             name,
             Fencing::default(),
             REDISSON_WAIT,
-            Lease::default(),
+            Lease::default().length(),
         ))
     }
 
@@ -105,7 +105,7 @@ impl FairLock {
         name: Name,
         fencing: Fencing,
         redisson_wait: Duration,
-        lease: Lease,
+        lease: Duration,
     ) -> Self {
         let description = Arc::new(Description::new(&handle, name, fencing, redisson_wait));
         let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
@@ -189,25 +189,25 @@ impl FairLock {
         self.description.name()
     }
 
-    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+    /// Returns the same lock with another lease for acquires that set none: 10 ms to 30 days, checked by the
+    /// acquires. Default 30 s.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_fair::{Client, FairLock, Lease};
+    /// # use stanchion_fair::{Client, FairLock};
     /// # let client = Client::connect("memory://fair-verbs").await?;
     /// # let lock = FairLock::new(&client, "tickets")?;
     /// # use std::time::Duration;
-    /// let short = Lease::new(Duration::from_secs(5))?;
-    /// let lock = lock.lease(short);
+    /// let lock = lock.lease(Duration::from_secs(5));
     /// let guard = lock.acquire().await?; // if this process dies, it ends after 5 s
     /// assert!(guard.remaining() <= Duration::from_secs(5));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = lease.into();
         self
     }
 

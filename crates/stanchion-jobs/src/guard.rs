@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion_client::primitive::{Guarded as _, Hold, Watch};
+use stanchion_client::primitive::{Guarded as _, Hold, Watch, lease_for};
 use stanchion_client::{
-    Ended, FencingToken, Guard, Lease, LeaseLost, LostReason, Moment, Name, Owner, ReleaseError,
+    Ended, FencingToken, Guard, LeaseLost, LostReason, Moment, Name, Owner, ReleaseError,
     ReleaseRequest, RenewError,
 };
 
@@ -136,7 +136,8 @@ impl JobGuard {
     ///
     /// # Cancel safety
     /// As [`renew`](Self::renew).
-    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+    pub async fn renew_for(&self, lease: impl Into<Duration>) -> Result<(), RenewError> {
+        let lease = lease_for(self.name(), lease.into())?;
         self.hold.renew(Some(lease)).await
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use stanchion_client::primitive::{Handle, Resend, Synchronizer, bounded};
+use stanchion_client::primitive::{Handle, ReadOptions as _, Resend, Synchronizer, bounded};
 use stanchion_client::{
-    AcquireError, AcquireOptions, Client, Fencing, FencingToken, InvalidDuration, InvalidName,
-    Lease, Name, QueryError, Rejection, ReleaseError,
+    AcquireError, AcquireOptions, Client, Fencing, FencingToken, InvalidName, Lease, Name,
+    QueryError, Rejection, ReleaseError,
 };
 use stanchion_lock::Lock;
 use tracing::Instrument as _;
@@ -110,9 +110,10 @@ impl Job {
         self
     }
 
-    /// Returns the same job with another lease: the time after which the job is free if its process dies. Default 30 s.
+    /// Returns the same job with another lease: the time after which the job is free if its process dies, 10 ms to 30 days, checked by the runs.
+    /// Default 30 s.
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
         self.options = self.options.lease(lease);
         self
     }
@@ -125,14 +126,12 @@ impl Job {
     }
 
     /// Returns the same job with another time for which the server remembers the ticks that have run, and the last run.
-    /// Default 7 days. Choose more than the age of the oldest tick that a machine may request; older ticks are rejected.
-    ///
-    /// # Errors
-    /// [`InvalidDuration`] outside 1 s to 10 years.
-    pub fn remember(mut self, time: Duration) -> Result<Self, InvalidDuration> {
-        let bounds = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 86_400);
-        self.remember = bounded("remember", time, bounds, "1s to 10 years")?;
-        Ok(self)
+    /// Default 7 days. Choose more than the age of the oldest tick that a machine may request; older ticks are rejected. 1 s to 10 years:
+    /// otherwise the runs are rejected ([`Rejection::InvalidOption`]).
+    #[must_use]
+    pub fn remember(mut self, time: Duration) -> Self {
+        self.remember = time;
+        self
     }
 
     /// Returns the name, key prefix included.
@@ -385,7 +384,10 @@ impl Job {
             begun: AtomicBool::new(false),
         });
         let sync = Arc::clone(&run) as Arc<dyn Synchronizer>;
-        let answer = self.handle.ask(&sync, &options, Lease::default()).await?;
+        let answer = self
+            .handle
+            .ask(&sync, &options, Lease::default().length())
+            .await?;
         let refusal = match answer {
             Ok(hold) => {
                 // No await from here to the caller: a future that was dropped before this point ran no work, and its claim is undone.
@@ -424,6 +426,9 @@ impl Job {
     /// Checks the options, and applies the least time.
     fn checked(&self) -> Result<AcquireOptions, AcquireError> {
         let invalid = |rule| Err(self.rejected(Rejection::InvalidOption { rule }));
+        let bounds = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 86_400);
+        bounded("remember", self.remember, bounds, "1s to 10 years")
+            .map_err(|invalid| self.rejected(invalid.into()))?;
         let options = self.options.clone();
         if options.has_owner() {
             return invalid(
@@ -434,9 +439,9 @@ impl Job {
             return Ok(options);
         }
         // P3: the least time is the first lease of the acquire, so that it also holds when this process is killed.
-        let lease = options.lease_or(Lease::default());
+        let lease = options.lease_or(Lease::default().length());
         match Lease::new(self.least.max(Lease::MIN.length())) {
-            Ok(least) if least > lease => Ok(options.first_lease(least)),
+            Ok(least) if least.length() > lease => Ok(options.first_lease(least)),
             // The lease is at least as long as the least time.
             Ok(_) => Ok(options),
             Err(_) => {

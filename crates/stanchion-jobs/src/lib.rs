@@ -41,10 +41,10 @@ pub use job::Job;
 pub use outcome::{Activity, Begun, JobHolder, JobStatus, LastRun, Outcome};
 pub use stanchion_client::{
     AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
-    Ended, Error, Fencing, FencingToken, FreeBy, InvalidDuration, InvalidLease, InvalidName, Lease,
-    LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Rejection,
-    ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection,
-    ServerUrl, ShutdownReport, WireOwner,
+    Ended, Error, Fencing, FencingToken, FreeBy, InvalidLease, InvalidName, Lease, LeaseLost,
+    LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Rejection, ReleaseError,
+    ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,
+    ShutdownReport, WireOwner,
 };
 pub use stanchion_lock::Lock;
 pub use tick::{InvalidTick, Tick};

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use stanchion_client::Error;
 
 #[cfg(feature = "cron")]
 use crate::due::Schedule;
@@ -43,6 +44,12 @@ pub struct InvalidTick {
     pub given: String,
     /// The rule.
     pub rule: &'static str,
+}
+
+impl From<InvalidTick> for Error {
+    fn from(invalid: InvalidTick) -> Self {
+        Self::primitive(invalid)
+    }
 }
 
 /// The end of the year 9999, the last one that RFC 3339 can represent.

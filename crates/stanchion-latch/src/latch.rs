@@ -392,7 +392,9 @@ impl CountDownLatch {
     /// # Cancel safety
     /// As [`CountDownLatch::wait`].
     pub async fn wait_with(&self, options: AcquireOptions) -> Result<(), AcquireError> {
-        let waited = self.handle.acquire(&self.sync, &options, Lease::default());
+        let waited = self
+            .handle
+            .acquire(&self.sync, &options, Lease::default().length());
         waited.await.map(drop)
     }
 

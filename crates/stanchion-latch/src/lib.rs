@@ -38,9 +38,9 @@ pub use danger::LatchDanger;
 pub use latch::CountDownLatch;
 pub use stanchion_client::{
     AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
-    Error, Event, Events, FreeBy, HoldMode, IdleExpiry, InvalidName, Name, NameHolder, NameRule,
-    NameState, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection, ServerUrl,
-    ShutdownReport,
+    Error, Event, Events, FreeBy, HoldMode, IdleExpiry, InvalidDuration, InvalidName, Name,
+    NameHolder, NameRule, NameState, Outage, QueryError, Rejection, Secret, ServerInfo,
+    ServerRejection, ServerUrl, ShutdownReport,
 };
 
 /// The program of the README, as a doc test.

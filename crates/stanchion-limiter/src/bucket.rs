@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Handle, unexpected};
-use stanchion_client::{AcquireError, Client, InvalidDuration, InvalidName, Name, QueryError};
+use stanchion_client::{AcquireError, Client, InvalidName, Name, QueryError};
 
 use crate::keys::BucketKeys;
 use crate::limited::{Answer, Attempt, Grant, LimitError};
@@ -92,13 +92,12 @@ impl TokenBucket {
     }
 
     /// Returns the same bucket with another horizon: the furthest that acquires are booked ahead. Default: the shortest
-    /// interval of its limits, but at least 1 s and at most 10 s.
-    ///
-    /// # Errors
-    /// [`InvalidDuration`] above 60 s.
-    pub fn horizon(mut self, horizon: Duration) -> Result<Self, InvalidDuration> {
-        self.horizon = Some(near(horizon)?);
-        Ok(self)
+    /// interval of its limits, but at least 1 s and at most 10 s. Above 60 s the requests are rejected
+    /// ([`Rejection::InvalidOption`](stanchion_client::Rejection::InvalidOption)).
+    #[must_use]
+    pub fn horizon(mut self, horizon: Duration) -> Self {
+        self.horizon = Some(horizon);
+        self
     }
 
     /// Returns the name, key prefix included.
@@ -131,7 +130,9 @@ impl TokenBucket {
             sync: Arc::new(description),
             answer,
             permits,
-            refused: too_fast(&self.limits).or_else(|| wanted(permits, most.unwrap_or(0))),
+            refused: too_fast(&self.limits)
+                .or_else(|| near(self.horizon?).err().map(Into::into))
+                .or_else(|| wanted(permits, most.unwrap_or(0))),
         }
     }
 

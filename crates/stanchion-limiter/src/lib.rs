@@ -30,6 +30,9 @@
 //! A permit has no lease and is never lost. It is not released: it is free again one interval after it was taken. A permit that was
 //! not used can be [refunded](Grant::refund).
 
+// docs.rs builds with nightly and this cfg: the pages then show the feature of each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod bucket;
 mod danger;
 mod keys;
@@ -51,8 +54,8 @@ pub use limiter::{QuotaScope, RateLimiter, Usage, Waiting};
 pub use quota::{InvalidQuota, Limit, Quota};
 pub use stanchion_client::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FreeBy,
-    InvalidDuration, InvalidName, Moment, Name, NameRule, Outage, QueryError, Rejection,
-    ReleaseError, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
+    InvalidName, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, Secret,
+    ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
 pub use status::{BucketStatus, LimiterStatus};
 

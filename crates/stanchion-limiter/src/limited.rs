@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stanchion_client::primitive::{Brief, Dated, Hint, Hold, Leftover, Reply, Spent};
-use stanchion_client::{AcquireError, FreeBy, LostReason, Moment, Name, ReleaseError};
+use stanchion_client::{AcquireError, Error, FreeBy, LostReason, Moment, Name, ReleaseError};
 
 /// The outcome of a try.
 #[must_use = "it may be limited"]
@@ -116,6 +116,12 @@ impl From<LimitError> for AcquireError {
             },
             LimitError::Acquire(error) => error,
         }
+    }
+}
+
+impl From<LimitError> for Error {
+    fn from(error: LimitError) -> Self {
+        Self::Acquire(error.into())
     }
 }
 

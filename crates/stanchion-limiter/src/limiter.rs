@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stanchion_client::primitive::{Handle, Reply, Resend, bounded, unexpected};
-use stanchion_client::{
-    AcquireError, Client, InvalidDuration, InvalidName, Name, Outage, QueryError,
-};
+use stanchion_client::{AcquireError, Client, InvalidName, Name, Outage, QueryError, Rejection};
 
 use crate::danger::LimiterDanger;
 use crate::keys::Keys;
@@ -106,13 +104,12 @@ impl RateLimiter {
     /// Sends nothing.
     ///
     /// ```
-    /// # use std::time::Duration;
     /// # use stanchion_limiter::{Client, Quota, RateLimiter};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let url = "memory://ratelimiter-new";
     /// let client = Client::connect(url).await?; // redis://…
-    /// let api = RateLimiter::new(&client, "partner-api", Quota::new(100, Duration::from_secs(1))?)?;
+    /// let api = RateLimiter::new(&client, "partner-api", Quota::per_second(100)?)?;
     /// let grant = api.acquire().await?;
     /// assert_eq!(grant.remaining(), 99);
     /// # Ok(())
@@ -149,21 +146,16 @@ impl RateLimiter {
     ///
     /// The next request of a stanchion client creates a forgotten limiter again. Until then, it is "not initialized" to Redisson.
     ///
-    /// # Errors
-    /// [`InvalidDuration`] for less than three intervals of the quota, because the log must outlive its entries, and for more than 10 years.
-    pub fn keep_alive(
-        mut self,
-        time: impl Into<Option<Duration>>,
-    ) -> Result<Self, InvalidDuration> {
-        let rule = "three intervals of the quota to 10 years; None keeps it without a limit";
-        let bounds = 3 * self.terms.quota.interval()..=LONGEST;
-        let checked = |time| bounded("keep_alive", time, bounds, rule);
-        self.terms.keep_alive = time.into().map(checked).transpose()?;
-        Ok(self)
+    /// At least three intervals of the quota, because the log must outlive its entries, and at most 10 years: otherwise the requests are
+    /// rejected ([`Rejection::InvalidOption`]).
+    #[must_use]
+    pub fn keep_alive(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.terms.keep_alive = time.into();
+        self
     }
 
     /// Returns the same limiter with another way to wait. Default: booked, with a horizon of one interval, but at least 1 s and at
-    /// most 10 s.
+    /// most 10 s. With a horizon above 60 s the requests are rejected ([`Rejection::InvalidOption`]).
     ///
     /// ```
     /// # use stanchion_limiter::{Client, RateLimiter, Waiting};
@@ -171,20 +163,28 @@ impl RateLimiter {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://ratelimiter-waiting").await?;
     /// let api = RateLimiter::new(&client, "partner-api", "100/s".parse()?)?;
-    /// let beside_java = api.waiting(Waiting::Asked)?; // Redisson's processes wait for it, too
+    /// let beside_java = api.waiting(Waiting::Asked); // Redisson's processes wait for it, too
     /// # drop(beside_java);
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// [`InvalidDuration`] for a horizon above 60 s.
-    pub fn waiting(mut self, waiting: Waiting) -> Result<Self, InvalidDuration> {
-        if let Waiting::Booked { horizon } = waiting {
+    #[must_use]
+    pub fn waiting(mut self, waiting: Waiting) -> Self {
+        self.waiting = Some(waiting);
+        self
+    }
+
+    /// Checks the settings of this handle.
+    fn check(&self) -> Result<(), Rejection> {
+        if let Some(time) = self.terms.keep_alive {
+            let least = 3 * self.terms.quota.interval();
+            let rule = "three intervals of the quota to 10 years; None keeps it without a limit";
+            bounded("keep_alive", time, least..=LONGEST, rule)?;
+        }
+        if let Some(Waiting::Booked { horizon }) = self.waiting {
             near(horizon)?;
         }
-        self.waiting = Some(waiting);
-        Ok(self)
+        Ok(())
     }
 
     /// Returns the name, key prefix included.
@@ -220,7 +220,7 @@ impl RateLimiter {
             answer,
             permits,
             // More than the rate: the server decides, because it knows the rate.
-            refused: wanted(permits, u32::MAX),
+            refused: (self.check().err()).or_else(|| wanted(permits, u32::MAX)),
         }
     }
 
@@ -283,6 +283,8 @@ impl RateLimiter {
     /// # On the wire
     /// One script, resent after a lost reply; it takes effect once (P6). Redisson's `setRate`, and a message to stanchion's waiters.
     pub async fn set_quota(&self, quota: Quota, usage: Usage) -> Result<(), QueryError> {
+        self.check()
+            .map_err(|rejection| QueryError::Rejected { rejection })?;
         let operation = self.handle.operation().await?;
         let least = 3 * quota.interval();
         let terms = Terms {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use stanchion_client::Error;
 use stanchion_client::primitive::whole_millis;
 
 /// The shortest and the longest interval.
@@ -49,7 +50,45 @@ pub struct InvalidQuota {
     pub rule: &'static str,
 }
 
+impl From<InvalidQuota> for Error {
+    fn from(invalid: InvalidQuota) -> Self {
+        Self::primitive(invalid)
+    }
+}
+
 impl Quota {
+    /// `permits` in every second: [`Quota::new`] for a constant rate.
+    ///
+    /// ```
+    /// # use stanchion_limiter::Quota;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// assert_eq!(Quota::per_second(100)?, "100/s".parse()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidQuota`] for 0 permits.
+    pub fn per_second(permits: u32) -> Result<Self, InvalidQuota> {
+        Self::new(permits, Duration::from_secs(1))
+    }
+
+    /// `permits` in every minute, as [`per_second`](Self::per_second).
+    ///
+    /// # Errors
+    /// [`InvalidQuota`] for 0 permits.
+    pub fn per_minute(permits: u32) -> Result<Self, InvalidQuota> {
+        Self::new(permits, Duration::from_secs(60))
+    }
+
+    /// `permits` in every hour, as [`per_second`](Self::per_second).
+    ///
+    /// # Errors
+    /// [`InvalidQuota`] for 0 permits.
+    pub fn per_hour(permits: u32) -> Result<Self, InvalidQuota> {
+        Self::new(permits, Duration::from_secs(3_600))
+    }
+
     /// `permits` (1 to 2³² − 1) in every `interval` (1 ms to 30 days, whole milliseconds).
     ///
     /// # Errors

@@ -48,7 +48,9 @@ impl Asking {
             Some(timeout) => options.timeout(timeout),
             None => options,
         };
-        let waited = self.handle.acquire(&self.sync, &options, Lease::default());
+        let waited = self
+            .handle
+            .acquire(&self.sync, &options, Lease::default().length());
         match waited.await {
             Ok(hold) => Ok(Grant::new(hold, self.permits, self.facts())),
             // P8: the server has decided, and no request is in flight.
@@ -93,7 +95,7 @@ impl Asking {
         let options = AcquireOptions::new();
         let asked = self
             .handle
-            .try_acquire(&self.sync, &options, Lease::default());
+            .try_acquire(&self.sync, &options, Lease::default().length());
         Ok(match asked.await? {
             Some(hold) => Attempt::Granted(Grant::new(hold, self.permits, self.facts())),
             None => {

@@ -40,7 +40,7 @@ pub struct Lock {
     handle: Handle,
     description: Arc<Description>,
     sync: Arc<dyn Synchronizer>,
-    lease: Lease,
+    lease: Duration,
 }
 
 impl Lock {
@@ -69,11 +69,11 @@ impl Lock {
             Handle::of(client),
             client.name(name)?,
             Fencing::default(),
-            Lease::default(),
+            Lease::default().length(),
         ))
     }
 
-    fn described(handle: Handle, name: Name, fencing: Fencing, lease: Lease) -> Self {
+    fn described(handle: Handle, name: Name, fencing: Fencing, lease: Duration) -> Self {
         let description = Arc::new(Description::new(&handle, name, fencing));
         let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
         Self {
@@ -126,25 +126,25 @@ impl Lock {
         self.description.name()
     }
 
-    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+    /// Returns the same lock with another lease for acquires that set none: 10 ms to 30 days, checked by the
+    /// acquires. Default 30 s.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_lock::{Client, Lease, Lock};
+    /// # use stanchion_lock::{Client, Lock};
     /// # let client = Client::connect("memory://lock-verbs").await?;
     /// # let lock = Lock::new(&client, "orders")?;
     /// # use std::time::Duration;
-    /// let short = Lease::new(Duration::from_secs(5))?;
-    /// let lock = lock.lease(short);
+    /// let lock = lock.lease(Duration::from_secs(5));
     /// let guard = lock.acquire().await?; // if this process dies, it ends after 5 s
     /// assert!(guard.remaining() <= Duration::from_secs(5));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = lease.into();
         self
     }
 

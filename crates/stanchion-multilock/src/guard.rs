@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use stanchion_client::primitive::{Guarded as _, HoldSet, Part};
+use stanchion_client::primitive::{Guarded as _, HoldSet, Part, lease_for};
 use stanchion_client::{
-    Ended, FencingToken, Guard, Lease, LeaseLost, LostReason, Moment, Name, ReleaseError,
-    ReleaseRequest, RenewError,
+    Ended, FencingToken, Guard, LeaseLost, LostReason, Moment, Name, ReleaseError, ReleaseRequest,
+    RenewError,
 };
 
 /// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
@@ -41,12 +41,12 @@ impl MultiGuard {
     ///
     /// ```
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # use stanchion_multilock::{Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multiguard-names").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// # let both = MultiLock::new([&from, &to])?;
     /// let guard = both.acquire().await?;
     /// let names: Vec<String> = guard.names().iter().map(ToString::to_string).collect();
     /// assert_eq!(names, ["account:4", "account:7"]);
@@ -63,12 +63,12 @@ impl MultiGuard {
     ///
     /// ```
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # use stanchion_multilock::{Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multiguard-fencing-token").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// # let both = MultiLock::new([&from, &to])?;
     /// let guard = both.acquire().await?;
     /// let earlier = guard.fencing_token("account:7");
     /// guard.release().await?;
@@ -164,7 +164,8 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     /// As [`renew`](Self::renew).
-    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+    pub async fn renew_for(&self, lease: impl Into<Duration>) -> Result<(), RenewError> {
+        let lease = lease_for(&self.names[0], lease.into())?;
         self.holds.renew(Some(lease)).await
     }
 

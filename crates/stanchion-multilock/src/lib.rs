@@ -3,7 +3,7 @@
 //! ```
 //! use std::time::Duration;
 //! use stanchion_lock::{Client, Lock};
-//! use stanchion_multilock::{Lockable, MultiLock};
+//! use stanchion_multilock::MultiLock;
 //!
 //! # async fn transfer() {}
 //! # #[tokio::main(flavor = "current_thread")]
@@ -11,7 +11,7 @@
 //! # let url = "memory://multilock-doc";
 //! let client = Client::connect(url).await?; // redis://…
 //! let (alice, bob) = (Lock::new(&client, "account:alice")?, Lock::new(&client, "account:bob")?);
-//! let both = MultiLock::new([&alice as &dyn Lockable, &bob])?; // in any order
+//! let both = MultiLock::new([&alice, &bob])?; // in any order
 //! let guard = both.acquire_timeout(Duration::from_secs(5)).await?;
 //! guard.run(transfer()).await?; // dropped in time if either is lost
 //! guard.release().await?;

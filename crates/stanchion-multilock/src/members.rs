@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 
 use stanchion_client::primitive::Part;
-use stanchion_client::{
-    AcquireError, AcquireOptions, ConfigError, ConnectError, Error, Name, Placement, Rejection,
-};
+use stanchion_client::{AcquireError, AcquireOptions, Error, Name, Placement, Rejection};
 
 use crate::origin::origin_of;
 use crate::scripts::Joint;
@@ -27,11 +25,7 @@ pub enum InvalidMembers {
 
 impl From<InvalidMembers> for Error {
     fn from(invalid: InvalidMembers) -> Self {
-        Self::Connect(ConnectError::Config(ConfigError::InvalidSetting {
-            setting: "members",
-            value: "of a multi-lock".into(),
-            rule: invalid.to_string(),
-        }))
+        Self::primitive(invalid)
     }
 }
 

@@ -4,9 +4,11 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_client::primitive::{Guarded as _, Hold, HoldSet, Part, Synchronizer};
+use stanchion_client::primitive::{
+    Guarded as _, Hold, HoldSet, Part, ReadOptions as _, Synchronizer,
+};
 use stanchion_client::{
-    Acquire, AcquireError, AcquireOptions, Acquiring, Guard, Lease, Lockable, Moment, Name, Outage,
+    Acquire, AcquireError, AcquireOptions, Acquiring, Guard, Lockable, Moment, Name, Outage,
     QueryError,
 };
 
@@ -47,23 +49,23 @@ pub struct MultiLock {
     /// In name order.
     members: Arc<[Part]>,
     way: Way,
-    lease: Lease,
+    lease: Duration,
 }
 
 impl MultiLock {
-    /// Returns the multi-lock of `members`, given in any order. Its lease is the shortest of theirs. Sends nothing.
+    /// Returns the multi-lock of `members`, given in any order. Members of several types are given as `&dyn Lockable`. Its lease is the shortest of theirs. Sends nothing.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{Client, InvalidMembers, Lockable, MultiLock};
+    /// # use stanchion_multilock::{Client, InvalidMembers, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multilock-new").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// let both = MultiLock::new([&from as &dyn Lockable, &to])?; // in any order
+    /// let both = MultiLock::new([&from, &to])?; // in any order
     /// let guard = both.acquire().await?;
     /// assert!(from.try_acquire().await?.is_none() && to.try_acquire().await?.is_none());
-    /// let twice = MultiLock::new([&from as &dyn Lockable, &from]);
+    /// let twice = MultiLock::new([&from, &from]);
     /// assert!(matches!(twice, Err(InvalidMembers::Duplicate { .. })));
     /// # Ok(())
     /// # }
@@ -72,8 +74,8 @@ impl MultiLock {
     /// # Errors
     /// [`InvalidMembers`]: no members, or one name twice. A name given through two clients of one server is rejected only by an
     /// acquire; a try always finds it held.
-    pub fn new<'a>(
-        members: impl IntoIterator<Item = &'a dyn Lockable>,
+    pub fn new<'a, L: Lockable + ?Sized + 'a>(
+        members: impl IntoIterator<Item = &'a L>,
     ) -> Result<Self, InvalidMembers> {
         let members = sorted(members.into_iter().map(Lockable::part).collect())?;
         let lease = members.iter().map(|part| part.lease).min();
@@ -84,26 +86,27 @@ impl MultiLock {
         })
     }
 
-    /// Sets the lease of acquires whose options name none. Default: the shortest of the members'.
+    /// Returns the same multi-lock with another lease for acquires that set none: 10 ms to 30 days, checked by the acquires. Default: the
+    /// shortest of the members'.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{Client, Lease, Lockable, MultiLock};
+    /// # use stanchion_multilock::{Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://multilock-with-lease").await?;
+    /// # let client = Client::connect("memory://multilock-lease").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
-    /// let both = both.lease(Lease::new(Duration::from_secs(10))?);
+    /// # let both = MultiLock::new([&from, &to])?;
+    /// let both = both.lease(Duration::from_secs(10));
     /// let guard = both.acquire().await?;
     /// assert!(guard.remaining() <= Duration::from_secs(10)); // free that long after a crash
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = lease.into();
         self
     }
 
@@ -111,12 +114,12 @@ impl MultiLock {
     ///
     /// ```
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # use stanchion_multilock::{Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multilock-names").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let both = MultiLock::new([&from, &to])?;
     /// let names: Vec<String> = both.names().map(ToString::to_string).collect();
     /// assert_eq!(names, ["account:4", "account:7"]); // as they are acquired
     /// # Ok(())
@@ -130,12 +133,12 @@ impl MultiLock {
     ///
     /// ```
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # use stanchion_multilock::{Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multilock-danger").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// # let both = MultiLock::new([&from, &to])?;
     /// let stuck = to.acquire().await?; // its process hangs
     /// assert_eq!(both.danger().force_release().await?, 1);
     /// assert!(both.try_acquire().await?.is_some());
@@ -152,12 +155,12 @@ impl MultiLock {
     ///
     /// ```
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # use stanchion_multilock::{Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multilock-acquire").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// # let both = MultiLock::new([&from, &to])?;
     /// let guard = both.acquire().await?;
     /// assert!(to.try_acquire().await?.is_none()); // its members are held
     /// guard.release().await?;
@@ -189,12 +192,12 @@ impl MultiLock {
     /// ```
     /// # use std::time::Duration;
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{AcquireError, Client, Lockable, MultiLock};
+    /// # use stanchion_multilock::{AcquireError, Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multilock-acquire-timeout").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// # let both = MultiLock::new([&from, &to])?;
     /// let guard = to.acquire().await?;
     /// let late = both.acquire_timeout(Duration::from_millis(20)).await;
     /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
@@ -221,12 +224,12 @@ impl MultiLock {
     ///
     /// ```
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{AcquireOptions, Client, Lockable, MultiLock};
+    /// # use stanchion_multilock::{AcquireOptions, Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multilock-acquire-with").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// # let both = MultiLock::new([&from, &to])?;
     /// let one = to.acquire().await?;
     /// let options = AcquireOptions::new().owner(one.owner()); // does not wait for itself
     /// let guard = both.acquire_with(options).await?;
@@ -272,12 +275,12 @@ impl MultiLock {
     ///
     /// ```
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # use stanchion_multilock::{Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multilock-try-acquire").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// # let both = MultiLock::new([&from, &to])?;
     /// let one = to.acquire().await?;
     /// assert!(both.try_acquire().await?.is_none()); // returns at once, and holds nothing
     /// one.release().await?;
@@ -305,13 +308,13 @@ impl MultiLock {
     /// ```
     /// # use std::time::Duration;
     /// # use stanchion_lock::Lock;
-    /// # use stanchion_multilock::{AcquireOptions, Client, Lease, Lockable, MultiLock};
+    /// # use stanchion_multilock::{AcquireOptions, Client, MultiLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = Client::connect("memory://multilock-try-acquire-with").await?;
     /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
-    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
-    /// let options = AcquireOptions::new().lease(Lease::new(Duration::from_secs(5))?);
+    /// # let both = MultiLock::new([&from, &to])?;
+    /// let options = AcquireOptions::new().lease(Duration::from_secs(5));
     /// if let Some(guard) = both.try_acquire_with(options).await? {
     ///     assert!(guard.remaining() <= Duration::from_secs(5));
     ///     guard.release().await?;

@@ -22,7 +22,9 @@ pub(crate) async fn origin_of(
     options: &AcquireOptions,
 ) -> Result<Option<FencingToken>, AcquireError> {
     let origin: Arc<dyn Synchronizer> = Arc::new(Origin::of(part.sync.name()));
-    let seen = part.handle.acquire(&origin, options, Lease::default());
+    let seen = part
+        .handle
+        .acquire(&origin, options, Lease::default().length());
     Ok(seen.await?.fencing_token())
 }
 

@@ -36,10 +36,10 @@ pub use nodes::InvalidNodes;
 pub use redlock::RedLock;
 pub use stanchion_client::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
-    ConfigError, ConnectError, Ended, Error, FreeBy, Guard, InvalidDuration, InvalidLease,
-    InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, QueryError,
-    Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo,
-    ServerRejection, ServerUrl, ShutdownReport,
+    ConfigError, ConnectError, Ended, Error, FreeBy, Guard, InvalidLease, InvalidName, Lease,
+    LeaseLost, LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError,
+    ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,
+    ShutdownReport,
 };
 
 /// The program of the README, as a doc test.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{Handle, Part};
-use stanchion_client::{
-    Client, ConfigError, ConnectError, Error, Fencing, InvalidName, Lockable as _,
-};
+use stanchion_client::{Client, Error, Fencing, InvalidName, Lockable as _};
 use stanchion_lock::Lock;
 
 /// The reason that a set of nodes makes no RedLock. Nothing was sent.
@@ -46,11 +44,7 @@ impl From<InvalidNodes> for Error {
     fn from(invalid: InvalidNodes) -> Self {
         match invalid {
             InvalidNodes::Name(invalid) => Self::Name(invalid),
-            other => Self::Connect(ConnectError::Config(ConfigError::InvalidSetting {
-                setting: "nodes",
-                value: "of a RedLock".into(),
-                rule: other.to_string(),
-            })),
+            invalid => Self::primitive(invalid),
         }
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
-use stanchion_client::primitive::{Hold, Part, bounded, sleep};
+use stanchion_client::primitive::{Hold, Part, ReadOptions as _, bounded, sleep};
 use stanchion_client::{
-    Acquire, AcquireOptions, Acquiring, Client, Guard, InvalidDuration, Lease, Moment, Name, Outage,
+    Acquire, AcquireOptions, Acquiring, Client, Guard, Lease, Moment, Name, Outage,
 };
 
 use crate::error::{NodeOutcome, NodeReport, RedLockError};
@@ -54,7 +54,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 #[derive(Clone, Debug)]
 pub struct RedLock {
     nodes: Arc<[Part]>,
-    lease: Lease,
+    lease: Duration,
     node_timeout: Duration,
 }
 
@@ -88,16 +88,16 @@ impl RedLock {
         let clients: Vec<&Client> = clients.into_iter().collect();
         Ok(Self {
             nodes: parts(&clients, name.as_ref())?,
-            lease: Lease::default(),
+            lease: Lease::default().length(),
             node_timeout: NODE_TIMEOUT,
         })
     }
 
-    /// Sets the lease of acquires whose options name none. Default 30 s.
+    /// Returns the same lock with another lease for acquires that set none: 10 ms to 30 days, checked by the acquires. Default 30 s.
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use stanchion_redlock::{Client, Lease, RedLock};
+    /// # use stanchion_redlock::{Client, RedLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let mut nodes = Vec::new();
@@ -105,20 +105,21 @@ impl RedLock {
     /// #     nodes.push(Client::connect(format!("memory://redlock-with-lease-{node}")).await?);
     /// # }
     /// # let compaction = RedLock::new(&nodes, "compaction")?;
-    /// let compaction = compaction.lease(Lease::new(Duration::from_secs(10))?);
+    /// let compaction = compaction.lease(Duration::from_secs(10));
     /// let guard = compaction.acquire().await?;
     /// assert!(guard.remaining() <= Duration::from_secs(10)); // free that long after a crash
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = lease.into();
         self
     }
 
     /// Sets the longest wait for a node's answer. Default 100 ms. The wait should be a few round trips to the farthest node, and small
-    /// against the lease.
+    /// against the lease. 10 ms to 1 h, the bounds of a client's timeouts: otherwise the acquires are rejected
+    /// ([`RedLockError::InvalidOption`]).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -130,19 +131,16 @@ impl RedLock {
     /// #     nodes.push(Client::connect(format!("memory://redlock-with-node-timeout-{node}")).await?);
     /// # }
     /// # let compaction = RedLock::new(&nodes, "compaction")?;
-    /// let compaction = compaction.node_timeout(Duration::from_millis(400))?; // far apart
+    /// let compaction = compaction.node_timeout(Duration::from_millis(400)); // far apart
     /// let guard = compaction.acquire().await?;
     /// assert!(guard.is_held());
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// [`InvalidDuration`] outside 10 ms to 1 h, the bounds of a client's timeouts.
-    pub fn node_timeout(mut self, node_timeout: Duration) -> Result<Self, InvalidDuration> {
-        let bounds = Duration::from_millis(10)..=Duration::from_secs(3_600);
-        self.node_timeout = bounded("node_timeout", node_timeout, bounds, "10ms to 1h")?;
-        Ok(self)
+    #[must_use]
+    pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
+        self.node_timeout = node_timeout;
+        self
     }
 
     /// Returns the name, with the first client's key prefix.
@@ -295,7 +293,7 @@ impl RedLock {
     /// ```
     ///
     /// # Errors
-    /// As [`RedLock::acquire`] and [`RedLock::acquire_timeout`]; [`RedLockError::InvalidOption`] for an owner, and for
+    /// As [`RedLock::acquire`] and [`RedLock::acquire_timeout`]; [`RedLockError::InvalidOption`] for an owner, for `on_queued`, and for
     /// [`OnDeadlock::Fail`](stanchion_client::OnDeadlock::Fail).
     ///
     /// # Cancel safety
@@ -399,7 +397,7 @@ impl RedLock {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use stanchion_redlock::{AcquireOptions, Client, Lease, RedLock};
+    /// # use stanchion_redlock::{AcquireOptions, Client, RedLock};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let mut nodes = Vec::new();
@@ -407,7 +405,7 @@ impl RedLock {
     /// #     nodes.push(Client::connect(format!("memory://redlock-try-acquire-with-{node}")).await?);
     /// # }
     /// # let compaction = RedLock::new(&nodes, "compaction")?;
-    /// let options = AcquireOptions::new().lease(Lease::new(Duration::from_secs(5))?);
+    /// let options = AcquireOptions::new().lease(Duration::from_secs(5));
     /// if let Some(guard) = compaction.try_acquire_with(options).await? {
     ///     assert!(guard.remaining() <= Duration::from_secs(5));
     ///     guard.release().await?;
@@ -497,10 +495,20 @@ impl RedLock {
                 rule: InvalidNodes::SameServer { first, second }.to_string(),
             });
         }
-        if options.fails_on_deadlock() {
+        if let Some(option) = options.of_a_wait() {
             return Err(RedLockError::InvalidOption {
                 name: self.name().clone(),
-                rule: "on_deadlock: Fail is for locks on one server; a RedLock has no one holder to read".into(),
+                rule: format!(
+                    "{option} is for locks on one server; a RedLock has no one queue and no one holder"
+                ),
+            });
+        }
+        let bounds = Duration::from_millis(10)..=Duration::from_secs(3_600);
+        let checked = bounded("node_timeout", self.node_timeout, bounds, "10ms to 1h");
+        if let Err(invalid) = checked {
+            return Err(RedLockError::InvalidOption {
+                name: self.name().clone(),
+                rule: invalid.to_string(),
             });
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use stanchion_client::primitive::{Guarded as _, Hold, HoldSet, Part, timeout};
-use stanchion_client::{AcquireError, AcquireOptions, Lease, Moment};
+use stanchion_client::{AcquireError, AcquireOptions, Moment};
 
 use crate::error::{NodeOutcome, NodeReport};
 
@@ -44,7 +44,7 @@ pub(crate) async fn ask_all(
     kept: Option<(usize, Hold)>,
     ask: Ask,
     options: &AcquireOptions,
-    lease: Lease,
+    lease: Duration,
     budget: Duration,
 ) -> Round {
     let quorum = nodes.len() / 2 + 1;
@@ -86,7 +86,7 @@ async fn ask_one(
     part: &Part,
     ask: Ask,
     options: &AcquireOptions,
-    lease: Lease,
+    lease: Duration,
 ) -> Result<Option<Hold>, AcquireError> {
     match ask {
         Ask::Once => part.handle.try_acquire(&part.sync, options, lease).await,

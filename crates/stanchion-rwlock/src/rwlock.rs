@@ -59,7 +59,7 @@ pub struct RwLock {
     readers: Arc<dyn Synchronizer>,
     writers: Arc<dyn Synchronizer>,
     fencing: Fencing,
-    lease: Lease,
+    lease: Duration,
 }
 
 impl RwLock {
@@ -88,10 +88,15 @@ impl RwLock {
         let (fencing, preference) = (Fencing::default(), Preference::default());
         let handle = Handle::of(client);
         let layout = Layout::new(&handle, name, fencing, preference);
-        Ok(Self::described(handle, layout, fencing, Lease::default()))
+        Ok(Self::described(
+            handle,
+            layout,
+            fencing,
+            Lease::default().length(),
+        ))
     }
 
-    fn described(handle: Handle, layout: Layout, fencing: Fencing, lease: Lease) -> Self {
+    fn described(handle: Handle, layout: Layout, fencing: Fencing, lease: Duration) -> Self {
         let layout = Arc::new(layout);
         Self {
             handle,
@@ -149,7 +154,8 @@ impl RwLock {
         Self::described(self.handle, layout, self.fencing, self.lease)
     }
 
-    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+    /// Returns the same lock with another lease for acquires that set none: 10 ms to 30 days, checked by the
+    /// acquires. Default 30 s.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -167,8 +173,8 @@ impl RwLock {
     /// # }
     /// ```
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = lease.into();
         self
     }
 

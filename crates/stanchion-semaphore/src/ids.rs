@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
-use stanchion_client::WireOwner;
+use stanchion_client::{Error, WireOwner};
 
 /// The number of bytes of an id.
 const BYTES: usize = 16;
@@ -35,6 +35,12 @@ impl fmt::Display for InvalidPermitId {
 }
 
 impl std::error::Error for InvalidPermitId {}
+
+impl From<InvalidPermitId> for Error {
+    fn from(invalid: InvalidPermitId) -> Self {
+        Self::primitive(invalid)
+    }
+}
 
 impl PermitId {
     /// Returns the bytes as the server stores them.

@@ -43,7 +43,7 @@ use crate::status::LeasedStatus;
 pub struct LeasedSemaphore {
     pool: Pool,
     one: Arc<dyn Synchronizer>,
-    lease: Lease,
+    lease: Duration,
 }
 
 impl LeasedSemaphore {
@@ -72,10 +72,13 @@ impl LeasedSemaphore {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let handle = Handle::of(client);
         let keys = Keys::leased(&handle, name)?;
-        Ok(Self::over(Pool::new(handle, keys), Lease::default()))
+        Ok(Self::over(
+            Pool::new(handle, keys),
+            Lease::default().length(),
+        ))
     }
 
-    fn over(pool: Pool, lease: Lease) -> Self {
+    fn over(pool: Pool, lease: Duration) -> Self {
         let one = Arc::new(Description {
             keys: Arc::clone(&pool.keys),
             permits: 1,
@@ -122,25 +125,25 @@ impl LeasedSemaphore {
         Self::over(self.pool.ephemeral(permits, expiry), self.lease)
     }
 
-    /// Sets the lease of acquires whose options name none. Default 30 s.
+    /// Returns the same semaphore with another lease for acquires that set none: 10 ms to 30 days, checked by the acquires. Default 30 s.
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use stanchion_semaphore::{Client, Lease, LeasedSemaphore};
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-with-lease").await?;
+    /// # let client = Client::connect("memory://leasedsemaphore-lease").await?;
     /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
     /// # downloads.init(3).await?;
-    /// let downloads = downloads.lease(Lease::new(Duration::from_secs(10))?);
+    /// let downloads = downloads.lease(Duration::from_secs(10));
     /// let permit = downloads.acquire().await?;
     /// assert!(permit.remaining() <= Duration::from_secs(10)); // free that long after a crash
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = lease.into();
         self
     }
 

@@ -50,9 +50,10 @@ pub use plain::Semaphore;
 pub use stanchion_client::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
     ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, FreeBy, Guard, HoldMode,
-    IdleExpiry, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameHolder,
-    NameRule, NameState, Outage, Owner, QueryError, Rejection, ReleaseError, ReleaseRequest,
-    RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
+    IdleExpiry, InvalidDuration, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment,
+    Name, NameHolder, NameRule, NameState, Outage, Owner, QueryError, Rejection, ReleaseError,
+    ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,
+    ShutdownReport, WireOwner,
 };
 pub use status::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStatus};
 

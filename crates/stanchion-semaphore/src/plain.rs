@@ -253,7 +253,11 @@ impl Semaphore {
         let this = self.clone();
         async move {
             this.pool
-                .acquire(this.asking_for(permits), &options, Lease::default())
+                .acquire(
+                    this.asking_for(permits),
+                    &options,
+                    Lease::default().length(),
+                )
                 .await
                 .map(Permit::new)
         }
@@ -289,7 +293,11 @@ impl Semaphore {
         async move {
             let hold = this
                 .pool
-                .try_acquire(this.asking_for(permits), &options, Lease::default())
+                .try_acquire(
+                    this.asking_for(permits),
+                    &options,
+                    Lease::default().length(),
+                )
                 .await?;
             Ok(hold.map(Permit::new))
         }

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Call, Handle, Hold, Operation, Reply, Resend, Synchronizer, unexpected,
+    Call, Handle, Hold, Operation, ReadOptions as _, Reply, Resend, Synchronizer, unexpected,
 };
-use stanchion_client::{
-    AcquireError, AcquireOptions, IdleExpiry, Lease, Outage, QueryError, Rejection,
-};
+use stanchion_client::{AcquireError, AcquireOptions, IdleExpiry, Outage, QueryError, Rejection};
 
 use crate::keys::{Ephemeral, Keys};
 use crate::scripts::pool;
@@ -105,7 +103,7 @@ impl Pool {
         &self,
         sync: Result<Arc<dyn Synchronizer>, Rejection>,
         options: &AcquireOptions,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<Hold, AcquireError> {
         let sync = self.checked(sync, options)?;
         self.handle.acquire(&sync, options, lease).await
@@ -115,7 +113,7 @@ impl Pool {
         &self,
         sync: Result<Arc<dyn Synchronizer>, Rejection>,
         options: &AcquireOptions,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<Option<Hold>, AcquireError> {
         let sync = self.checked(sync, options)?;
         self.handle.try_acquire(&sync, options, lease).await

@@ -119,7 +119,7 @@ fn paced(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     tokio::spawn(async move {
         let term = |_, _| async move {
             work().await;
-            Ok::<_, std::convert::Infallible>(())
+            Ok(())
         };
         while election.lead("example", term).once().await.is_ok() {}
     });

@@ -28,7 +28,8 @@
 //! * Those of the async methods. A lease is renewed while the thread works or blocks, because the client renews on its own thread.
 //! * Dropping a guard never blocks: the release runs in the background. Before the process exits, run [`Client::shutdown`](crate::Client::shutdown)
 //!   to its end, so that the releases of dropped guards are sent.
-//! * A call from a task of a tokio runtime returns [`BlockingError::InsideRuntime`] and sends nothing. No call panics because of its thread.
+//! * A call from a task of a tokio runtime returns [`BlockingError::InsideRuntime`] and sends nothing. Calls within `block_in_place` go through, and
+//!   in the future of `#[tokio::main]` also those between a `block_in_place` and the next `.await`. No call panics because of its thread.
 //! * Any number of threads can block at the same time, also on one client. A client that was connected in an async runtime can be used, too.
 //!
 //! # Limits
@@ -53,6 +54,8 @@ use std::thread::{self, Thread};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::coop::poll_proceed;
 
+use crate::Error;
+
 /// The error of a blocking call. `E` is the error of the async method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -71,6 +74,17 @@ pub enum BlockingError<E = Infallible> {
     /// The error of the async method.
     #[error(transparent)]
     Failed(E),
+}
+
+impl<E: Into<Error>> From<BlockingError<E>> for Error {
+    fn from(error: BlockingError<E>) -> Self {
+        // Without the parameter, so that `downcast_ref::<BlockingError>()` finds it after each call.
+        Self::primitive(match error {
+            BlockingError::Failed(error) => return error.into(),
+            BlockingError::InsideRuntime => BlockingError::<Infallible>::InsideRuntime,
+            BlockingError::NoThread { detail } => BlockingError::NoThread { detail },
+        })
+    }
 }
 
 /// Blocks the calling thread on a future with a `Result`: each acquire, wait, release, renewal and query.

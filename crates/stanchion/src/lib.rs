@@ -40,10 +40,15 @@
 //!
 //! This crate only re-exports, except for the module `blocking`: each primitive is a crate of its own over `stanchion-core` and can be used alone.
 
+// docs.rs builds with nightly and this cfg: the pages then show the feature of each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[doc(inline)]
 pub use barrier::{BarrierError, CyclicBarrier, DoubleBarrier};
 #[doc(inline)]
-pub use client::{Background, Client, ClientConfig, Moment, Secret, ServerUrl, ShutdownReport};
+pub use client::{
+    Background, Client, ClientConfig, Moment, Secret, ServerUrl, ShutdownReport, Wake,
+};
 #[doc(inline)]
 pub use election::{Election, Leadership};
 #[doc(inline)]
@@ -113,7 +118,7 @@ pub mod election {
     #[doc(inline)]
     pub use stanchion_election::{
         CampaignOptions, Candidate, Challenge, Election, ElectionDanger, Lead, LeadEnd, Leader,
-        Leaders, Leadership, Observed, Stop, Term, TermEnd,
+        Leaders, Leadership, Observed, Stop, Term, TermEnd, WorkError,
     };
 }
 
@@ -237,10 +242,11 @@ pub mod tower {
 /// The items that most programs need.
 pub mod prelude {
     pub use crate::{
-        Acquire, AcquireOptions, Client, CountDownLatch, CyclicBarrier, DoubleBarrier, Election,
-        FairLock, FairLockGuard, Guard, Job, Leadership, Lease, LeasedPermit, LeasedSemaphore,
-        Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit, Quota, RateLimiter, ReadGuard,
-        RedGuard, RedLock, RwLock, Semaphore, TokenBucket, WriteGuard,
+        Acquire, AcquireError, AcquireOptions, Client, CountDownLatch, CyclicBarrier,
+        DoubleBarrier, Election, Error, FairLock, FairLockGuard, FencingToken, Guard, Job,
+        Leadership, Lease, LeaseLost, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable,
+        MultiGuard, MultiLock, Permit, Quota, RateLimiter, ReadGuard, RedGuard, RedLock, Renewal,
+        RwLock, Semaphore, Tick, TokenBucket, WriteGuard,
     };
 }
 

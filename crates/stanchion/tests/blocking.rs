@@ -13,8 +13,9 @@ use stanchion::jobs::Begun;
 use stanchion::limiter::Attempt;
 use stanchion::{
     AcquireError, AcquireOptions, BarrierError, Client, CountDownLatch, CyclicBarrier,
-    DoubleBarrier, Election, FairLock, Job, LeasedSemaphore, LimitError, Lock, LostReason,
-    MultiLock, Quota, RateLimiter, RedLock, RedLockError, RwLock, Semaphore, TokenBucket,
+    DoubleBarrier, Election, FairLock, Job, LeasedSemaphore, LimitError, Lock, Lockable,
+    LostReason, MultiLock, Quota, RateLimiter, RedLock, RedLockError, RwLock, Semaphore,
+    TokenBucket,
 };
 
 type Tested = Result<(), Box<dyn std::error::Error>>;
@@ -243,7 +244,7 @@ fn election() -> Tested {
 fn multi_lock() -> Tested {
     let client = connect("multi");
     let (a, b) = (Lock::new(&client, "a")?, FairLock::new(&client, "b")?);
-    let both = MultiLock::new([&a as _, &b as _])?;
+    let both = MultiLock::new([&a as &dyn Lockable, &b])?;
     let guard = excludes!(client, both.acquire(), both.acquire_timeout(SHORT));
     assert!(is_timeout(&b.acquire_timeout(SHORT).blocking()));
     guard.release().blocking()?;

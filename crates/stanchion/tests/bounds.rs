@@ -4,6 +4,8 @@
 //!
 //! Long: a line for each type and each verb.
 
+use std::time::Duration;
+
 use stanchion::{
     barrier::*, client::*, console::*, election::*, error::*, events::*, fair::*, hold::*, jobs::*,
     latch::*, limiter::*, lock::*, multilock::*, redlock::*, rwlock::*, semaphore::*, survey::*,
@@ -169,6 +171,7 @@ fn primitives() {
     shared::<Stop>();
     shared::<Term>();
     shared::<TermEnd>();
+    shared::<WorkError>();
     // One task at a time polls a stream, or leads.
     sent::<Leaders>();
     sent::<Lead<()>>();
@@ -324,12 +327,12 @@ fn elections() {
     spawned(Leadership::requested(&any()));
     awaited(Leadership::run(&any(), async {}));
     awaited(Leadership::renew(&any()));
-    awaited(Leadership::renew_for(&any(), any()));
+    awaited(Leadership::renew_for(&any(), any::<Duration>()));
     spawned(Leadership::release(any()));
     awaited(Term::proclaim(&any(), ""));
     spawned(Term::challenged(&any()));
     spawned(Stop::requested(&any()));
-    let work = |_: Term, _: Stop| async { Ok::<(), Error>(()) };
+    let work = |_: Term, _: Stop| async { Ok(()) };
     spawned(Lead::until(Election::lead(&any(), "", work), async {}).into_future());
 }
 
@@ -339,7 +342,7 @@ fn guards() {
     spawned(Guard::requested(&any()));
     awaited(Guard::run(&any(), async {}));
     awaited(Guard::renew(&any()));
-    awaited(Guard::renew_for(&any(), any()));
+    awaited(Guard::renew_for(&any(), any::<Duration>()));
     awaited(Guard::reenter(&any()));
     spawned(Guard::release(any()));
     awaited(LockGuard::reenter(&any()));
@@ -348,9 +351,9 @@ fn guards() {
     spawned(LockGuard::requested(&any()));
     awaited(LockGuard::run(&any(), async {}));
     awaited(LockGuard::renew(&any()));
-    awaited(LockGuard::renew_for(&any(), any()));
+    awaited(LockGuard::renew_for(&any(), any::<Duration>()));
     spawned(LockGuard::detach(any()));
-    spawned(LockGuard::detach_for(any(), any()));
+    spawned(LockGuard::detach_for(any(), any::<Duration>()));
     spawned(LockGuard::release(any()));
     awaited(FairLockGuard::reenter(&any()));
     spawned(FairLockGuard::lost(&any()));
@@ -358,9 +361,9 @@ fn guards() {
     spawned(FairLockGuard::requested(&any()));
     awaited(FairLockGuard::run(&any(), async {}));
     awaited(FairLockGuard::renew(&any()));
-    awaited(FairLockGuard::renew_for(&any(), any()));
+    awaited(FairLockGuard::renew_for(&any(), any::<Duration>()));
     spawned(FairLockGuard::detach(any()));
-    spawned(FairLockGuard::detach_for(any(), any()));
+    spawned(FairLockGuard::detach_for(any(), any::<Duration>()));
     spawned(FairLockGuard::release(any()));
     awaited(ReadGuard::reenter(&any()));
     spawned(ReadGuard::lost(&any()));
@@ -368,7 +371,7 @@ fn guards() {
     spawned(ReadGuard::requested(&any()));
     awaited(ReadGuard::run(&any(), async {}));
     awaited(ReadGuard::renew(&any()));
-    awaited(ReadGuard::renew_for(&any(), any()));
+    awaited(ReadGuard::renew_for(&any(), any::<Duration>()));
     spawned(ReadGuard::release(any()));
     awaited(WriteGuard::reenter(&any()));
     spawned(WriteGuard::downgrade(any()));
@@ -377,14 +380,14 @@ fn guards() {
     spawned(WriteGuard::requested(&any()));
     awaited(WriteGuard::run(&any(), async {}));
     awaited(WriteGuard::renew(&any()));
-    awaited(WriteGuard::renew_for(&any(), any()));
+    awaited(WriteGuard::renew_for(&any(), any::<Duration>()));
     spawned(WriteGuard::release(any()));
     spawned(LeasedPermit::lost(&any()));
     spawned(LeasedPermit::ended(&any()));
     spawned(LeasedPermit::requested(&any()));
     awaited(LeasedPermit::run(&any(), async {}));
     awaited(LeasedPermit::renew(&any()));
-    awaited(LeasedPermit::renew_for(&any(), any()));
+    awaited(LeasedPermit::renew_for(&any(), any::<Duration>()));
     spawned(LeasedPermit::release(any()));
     spawned(Permit::release(any()));
     spawned(MultiGuard::lost(&any()));
@@ -392,14 +395,14 @@ fn guards() {
     spawned(MultiGuard::requested(&any()));
     awaited(MultiGuard::run(&any(), async {}));
     awaited(MultiGuard::renew(&any()));
-    awaited(MultiGuard::renew_for(&any(), any()));
+    awaited(MultiGuard::renew_for(&any(), any::<Duration>()));
     spawned(MultiGuard::release(any()));
     spawned(RedGuard::lost(&any()));
     spawned(RedGuard::ended(&any()));
     spawned(RedGuard::requested(&any()));
     awaited(RedGuard::run(&any(), async {}));
     awaited(RedGuard::renew(&any()));
-    awaited(RedGuard::renew_for(&any(), any()));
+    awaited(RedGuard::renew_for(&any(), any::<Duration>()));
     spawned(RedGuard::release(any()));
 }
 
@@ -578,6 +581,6 @@ fn jobs() {
     spawned(JobGuard::requested(&any()));
     awaited(JobGuard::run(&any(), async {}));
     awaited(JobGuard::renew(&any()));
-    awaited(JobGuard::renew_for(&any(), any()));
+    awaited(JobGuard::renew_for(&any(), any::<Duration>()));
     spawned(JobGuard::release(any()));
 }

@@ -38,7 +38,7 @@ async fn newer_kinds(client: &Client) -> Result<(), Box<dyn std::error::Error>> 
     let again = job.run_tick(tick, |_| async {}).await?;
     assert!(matches!(again, Outcome::Already { .. }));
     let election = Election::new(client, "election")?;
-    let end = election.lead("v", |_, _| async { Err::<(), _>("failed") });
+    let end = election.lead("v", |_, _| async { Err("failed".into()) });
     assert_eq!(end.once().await?.failed, 1);
     Ok(())
 }

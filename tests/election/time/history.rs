@@ -80,8 +80,7 @@ async fn candidate(client: Client, mut rng: Rng, judge: Judge, until: Instant) {
     while Instant::now() < until {
         let options = CampaignOptions::new()
             .priority(rng.i32(-1..3))
-            .rest(some_time(&mut rng, 2000))
-            .unwrap();
+            .cooldown(some_time(&mut rng, 2000));
         let patience = some_time(&mut rng, 40_000);
         let campaign = election.campaign_with("v", options);
         let term = match rng.u8(0..4) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use stanchion::election::{CampaignOptions, Stop, Term, TermEnd};
+use stanchion::election::{CampaignOptions, Stop, Term, TermEnd, WorkError};
 use stanchion::{AcquireError, LostReason};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
-type Outcome = Result<(), String>;
+type Outcome = Result<(), WorkError>;
 
 async fn until_stopped(_term: Term, stop: Stop) -> Outcome {
     stop.requested().await;
@@ -39,7 +39,7 @@ async fn the_lease_is_kept_until_slow_work_has_ended() {
                     sleep(slow).await;
                     assert!(term.is_held() && term.remaining() > Duration::ZERO);
                     at_end.fetch_add(1, Ordering::SeqCst);
-                    Outcome::Ok(())
+                    Ok(())
                 }
             })
             .until(async { drop(quitting.await) })
@@ -76,7 +76,7 @@ async fn work_that_does_not_stop_is_dropped_after_the_grace() {
     let client = world.client().await;
     let leading = election(&client).lead("v", |_, _| async {
         std::future::pending::<()>().await;
-        Outcome::Ok(())
+        Ok(())
     });
     let started = Instant::now();
     let end = leading.until(sleep(LEASE)).grace(LEASE * 2).await.unwrap();
@@ -103,7 +103,7 @@ async fn work_that_fails_or_panics_steps_down_and_runs_again_after_a_pause() {
                 async move {
                     match run {
                         0 => panic!("at first"),
-                        1 => Err("and then"),
+                        1 => Err("and then".into()),
                         2 => Ok(()),
                         3 => panic!("at {}", "last"),
                         _ => std::future::pending().await,
@@ -120,7 +120,7 @@ async fn work_that_fails_or_panics_steps_down_and_runs_again_after_a_pause() {
     assert_eq!(runs.load(Ordering::SeqCst), 5);
     assert!(times.elapsed() < Duration::from_secs(6));
     let end = election(&client)
-        .lead("v", |_, _| async { Err("no".to_owned()) })
+        .lead("v", |_, _| async { Err("no".into()) })
         .once()
         .await;
     assert_eq!(end.unwrap().last, TermEnd::Failed("no".into()));
@@ -129,7 +129,7 @@ async fn work_that_fails_or_panics_steps_down_and_runs_again_after_a_pause() {
             if times.elapsed() > Duration::ZERO {
                 panic!("oh")
             }
-            Outcome::Ok(())
+            Ok(())
         })
         .once()
         .await;
@@ -143,7 +143,7 @@ async fn the_pauses_after_failures_grow() {
     let world = World::engine();
     let client = world.client().await;
     let end = election(&client)
-        .lead("v", |_, _| async { Err("no") })
+        .lead("v", |_, _| async { Err("no".into()) })
         .until(sleep(Duration::from_secs(600)))
         .await
         .unwrap();
@@ -193,7 +193,7 @@ async fn a_drain_stops_the_work_before_the_lease_ends() {
                     stop.requested().await;
                     at_end.fetch_add(1, Ordering::SeqCst);
                     assert!(term.is_held());
-                    Outcome::Ok(())
+                    Ok(())
                 }
             })
             .drain(Duration::from_secs(5))
@@ -316,4 +316,27 @@ async fn lead_continues_after_an_outage() {
     .await;
     let end = leading.await.unwrap().unwrap();
     assert_eq!((end.terms, end.last), (2, TermEnd::Ended));
+}
+
+/// The compiler infers the error of work that only loops, and of work that uses `?`.
+#[tokio::test(start_paused = true)]
+async fn work_needs_no_annotation_of_its_error() {
+    let world = World::engine();
+    let client = world.client().await;
+    let looping = election(&client)
+        .lead("v", |term, _| async move {
+            loop {
+                term.proclaim("w").await?;
+                sleep(LEASE).await;
+            }
+        })
+        .until(sleep(LEASE))
+        .grace(Duration::ZERO);
+    assert_eq!(looping.await.unwrap().last, TermEnd::Dropped);
+    let failing = election(&client).lead("v", |_, _| async {
+        let _: u8 = "x".parse()?;
+        Ok(())
+    });
+    let text = "invalid digit found in string".to_owned();
+    assert_eq!(failing.once().await.unwrap().last, TermEnd::Failed(text));
 }

@@ -283,9 +283,7 @@ async fn a_resting_candidate_wins_at_once_if_all_rest() {
     term.step_down().await.unwrap();
     winner(&mut both).await.step_down().await.unwrap();
     world.at_rest().await;
-    let restful = CampaignOptions::new()
-        .rest(Duration::from_secs(60))
-        .unwrap();
+    let restful = CampaignOptions::new().cooldown(Duration::from_secs(60));
     let campaigns = election(&ours).campaign_with("ours", restful);
     campaigns.await.unwrap().step_down().await.unwrap();
     for _ in 0..3 {

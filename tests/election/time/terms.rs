@@ -350,9 +350,17 @@ async fn invalid_arguments_are_rejected_before_a_request_is_sent() {
     let long = vec![b'x'; 4097];
     let refused = election(&client).try_campaign(&long).await.unwrap_err();
     assert!(refused.to_string().contains("4097 bytes"), "{refused}");
-    let rest = CampaignOptions::new().rest(Duration::from_secs(3601));
-    let refused = rest.unwrap_err().to_string();
-    assert_eq!(refused, "invalid rest 1h 1s: at most an hour");
+    let longer = CampaignOptions::new().cooldown(Duration::from_secs(3601));
+    let refused = election(&client)
+        .campaign_with("a", longer)
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .ends_with("cooldown 1h 1s: at most an hour"),
+        "{refused}"
+    );
     assert_eq!(world.scripts_run(), before);
     let term = election(&client).campaign(&long[..4096]).await.unwrap();
     let refused = term.proclaim(&long).await.unwrap_err();

@@ -102,9 +102,7 @@ async fn random_programs_with_redisson_never_exceed_the_quota() {
         } else {
             Waiting::Asked
         };
-        let api = limiter(&world.client().await, &format!("{rate}/{interval}ms"))
-            .waiting(waiting)
-            .unwrap();
+        let api = limiter(&world.client().await, &format!("{rate}/{interval}ms")).waiting(waiting);
         let _ = granted(&api, 1).await;
         let (mut seen, mut waiters) = (Seen::default(), Vec::new());
         let whole = i64::try_from(interval).unwrap();

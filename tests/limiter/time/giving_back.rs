@@ -123,11 +123,9 @@ async fn a_lost_reply_takes_permits_once() {
 async fn a_lost_reply_to_a_booking_keeps_its_time() {
     for way in LostReply::WAYS {
         let world = World::engine();
-        let api = limiter(&world.client().await, "1/m")
-            .waiting(Waiting::Booked {
-                horizon: ms(60_000),
-            })
-            .unwrap();
+        let api = limiter(&world.client().await, "1/m").waiting(Waiting::Booked {
+            horizon: ms(60_000),
+        });
         let started = Instant::now();
         let _ = granted(&api, 1).await;
         world.lose_next_reply(way);

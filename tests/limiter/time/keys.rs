@@ -35,11 +35,11 @@ async fn all_keys_have_the_same_ttl_or_none() {
     assert_eq!(ttls(&world), ["864000000"; 3]);
     api.danger().delete().await.unwrap();
     // The shortest time is three intervals.
-    let least = limiter(&client, "10/s").keep_alive(ms(3000)).unwrap();
+    let least = limiter(&client, "10/s").keep_alive(ms(3000));
     let _ = granted(&least, 1).await;
     assert_eq!(ttls(&world), ["3000"; 3]);
     api.danger().delete().await.unwrap();
-    let endless = limiter(&client, "10/s").keep_alive(None).unwrap();
+    let endless = limiter(&client, "10/s").keep_alive(None);
     let _ = granted(&endless, 1).await;
     assert_eq!(ttls(&world), ["-1"; 3]);
     assert_eq!(endless.status().await.unwrap().keep_alive, None);
@@ -63,9 +63,12 @@ async fn a_keep_alive_time_has_a_bound() {
         years(11),
         ms(2999),
     ] {
-        let error = limiter(&client, "10/s").keep_alive(time).unwrap_err();
-        assert_eq!((error.setting, error.value), ("keep_alive", time));
-        assert!(error.to_string().contains("three intervals"), "{error}");
+        let odd = limiter(&client, "10/s").keep_alive(time);
+        let error = odd.try_acquire().await.unwrap_err().to_string();
+        let rule = "three intervals of the quota to 10 years";
+        assert!(error.contains(rule), "{error}");
+        let error = odd.set_quota(quota("9/s"), Usage::Keep).await.unwrap_err();
+        assert!(error.to_string().contains(rule), "{error}");
     }
     let longest = "315360000000";
     let script = concat!(
@@ -100,7 +103,7 @@ async fn a_keep_alive_time_has_a_bound() {
     drop(world.as_engine().execute(&command));
     assert_eq!(ttls(&world), [longest; 3]);
     // The next request reads the stored time.
-    let _ = granted(&limiter(&client, "10/s").keep_alive(years(10)).unwrap(), 1).await;
+    let _ = granted(&limiter(&client, "10/s").keep_alive(years(10)), 1).await;
     assert_eq!(ttls(&world), [longest; 3]);
 }
 

@@ -91,7 +91,7 @@ async fn a_layer_that_fails_open_still_refuses_rejected_requests() {
 async fn a_layer_that_fails_open_refuses_a_request_that_times_out_in_the_queue() {
     let world = World::engine();
     let client = world.client().await;
-    let api = limiter(&client, "1/h").waiting(Waiting::Asked).unwrap();
+    let api = limiter(&client, "1/h").waiting(Waiting::Asked);
     let _taken = granted(&api, 1).await;
     let waiting = tokio::spawn(api.acquire());
     stanchion_testkit::eventually("one call waits", || client.waiters() == 1).await;

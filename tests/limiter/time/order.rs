@@ -38,8 +38,7 @@ async fn cost(waiters: usize, waiting: Waiting) -> f64 {
     let client = world.client().await;
     let api = RateLimiter::new(&client, NAME, quota("10/s"))
         .unwrap()
-        .waiting(waiting)
-        .unwrap();
+        .waiting(waiting);
     let record = Record::default();
     let started = Instant::now();
     for _ in 0..waiters {

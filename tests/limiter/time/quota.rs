@@ -91,11 +91,9 @@ async fn a_faster_rate_wakes_waiters_beyond_the_horizon() {
 async fn a_lost_booking_is_made_again() {
     let world = World::engine();
     let clients = world.fleet(2).await;
-    let api = limiter(&clients[0], "1/s")
-        .waiting(Waiting::Booked {
-            horizon: ms(10_000),
-        })
-        .unwrap();
+    let api = limiter(&clients[0], "1/s").waiting(Waiting::Booked {
+        horizon: ms(10_000),
+    });
     let first = api.acquire().await.unwrap();
     let started = Instant::now();
     let _second = api.acquire().await.unwrap();

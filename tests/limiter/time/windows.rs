@@ -19,10 +19,7 @@ async fn a_hundred_tasks_use_the_whole_quota_and_no_more() {
         let mut tasks = Vec::new();
         for client in world.fleet(4).await {
             for _ in 0..25 {
-                let (api, record) = (
-                    limiter(&client, "10/s").waiting(waiting).unwrap(),
-                    record.clone(),
-                );
+                let (api, record) = (limiter(&client, "10/s").waiting(waiting), record.clone());
                 tasks.push(tokio::spawn(async move {
                     loop {
                         api.acquire().await.unwrap();
@@ -205,8 +202,8 @@ async fn a_grant_with_a_late_reply_counts_from_the_reply() {
             let world = World::engine();
             let (late, other) = (world.named("late").await, world.named("other").await);
             let (one, two) = (
-                limiter(&late, "100/s").waiting(waiting).unwrap(),
-                limiter(&other, "100/s").waiting(waiting).unwrap(),
+                limiter(&late, "100/s").waiting(waiting),
+                limiter(&other, "100/s").waiting(waiting),
             );
             granted(&one, 1).await.refund().await.unwrap();
             let (started, record) = (Instant::now(), Record::default());

@@ -64,9 +64,7 @@ async fn a_semaphore_whose_permit_is_handed_off_does_not_expire() {
         let ours = world.client().await;
         let seats = match kind.on(&ours).ephemeral(1, after(1000)) {
             // Longer than the TTL of 70 s that a waiter's request gives.
-            Seats::Leased(seats) => {
-                Seats::Leased(seats.lease(Duration::from_secs(600).try_into().unwrap()))
-            }
+            Seats::Leased(seats) => Seats::Leased(seats.lease(Duration::from_secs(600))),
             plain @ Seats::Plain(_) => plain,
         };
         let mut held = seats.acquire(1).await.unwrap();

@@ -11,7 +11,7 @@ use super::acquire::{Again, Answer, may_pass, people, refused};
 use super::report::Report;
 use super::target::Held;
 use crate::duration;
-use crate::exit::{self, Failure, Library};
+use crate::exit::{Failure, Library};
 use crate::messages;
 
 /// The least time for which the server remembers the moments that have been run.
@@ -64,12 +64,11 @@ pub(super) fn tick(args: &RunArgs) -> Result<Option<Tick>, Failure> {
 
 fn job(args: &RunArgs, client: &Client) -> Result<Job, Failure> {
     let period = args.every.unwrap_or_default();
-    Job::new(client, &args.name)
-        .map_err(Library)?
+    let job = Job::new(client, &args.name).map_err(Library)?;
+    Ok(job
         .lease(args.lease)
         .at_least(args.at_least.map(Lease::length).unwrap_or_default())
-        .remember(REMEMBER.max(period * 3))
-        .map_err(|error| Failure::new(exit::USAGE, error))
+        .remember(REMEMBER.max(period * 3)))
 }
 
 /// Begins a run, or reports that another owner has the job. Retries an unreachable server for the time of `--wait`.

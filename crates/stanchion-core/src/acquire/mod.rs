@@ -29,7 +29,6 @@ use crate::error::AcquireError;
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::hold::holds::Holds;
-use crate::lease::Lease;
 use crate::millis::whole_millis;
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
@@ -54,7 +53,7 @@ pub(crate) async fn acquire(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
     options: &AcquireOptions,
-    lease: Lease,
+    lease: Duration,
 ) -> Result<Hold, AcquireError> {
     let plan = Plan::of_wait(core, &**sync, options, lease)?;
     let mut give_up = give_up(core, &**sync, options, plan.terms.actor, plan.began)?;
@@ -141,7 +140,7 @@ pub(crate) async fn try_acquire(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
     options: &AcquireOptions,
-    lease: Lease,
+    lease: Duration,
 ) -> Result<Option<Hold>, AcquireError> {
     let Some(owner) = &options.owner else {
         return ask(core, sync, options, lease).await.map(Result::ok);
@@ -182,15 +181,15 @@ pub(crate) async fn adopt(
     from: WireOwner,
     until: Moment,
     options: &AcquireOptions,
-    lease: Lease,
+    lease: Duration,
 ) -> Result<Option<Hold>, AcquireError> {
-    let mut plan = Plan::of_try(core, &**sync, options, lease)?.with(Other {
+    let mut plan = Plan::of_adoption(core, &**sync, options, lease)?.with(Other {
         from: Some(from),
         ..Other::default()
     });
     // P10: `max_hold` counts from the start of the ticket's hold.
     plan.terms.until = until;
-    let deadline = core.clock.now() + core.config.operation_timeout;
+    let deadline = deadline_of_try(core, options);
     once(core, sync, &plan, deadline).await.map(Result::ok)
 }
 
@@ -199,7 +198,7 @@ pub(crate) async fn ask(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
     options: &AcquireOptions,
-    lease: Lease,
+    lease: Duration,
 ) -> Result<Result<Hold, Refusal>, AcquireError> {
     let plan = Plan::of_try(core, &**sync, options, lease)?;
     let deadline = deadline_of_try(core, options);

@@ -1,15 +1,16 @@
 //! The plan of an acquire: its options, checked and resolved.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::actor::ActorId;
 use crate::description::{Synchronizer, Tenure};
-use crate::error::{AcquireError, Rejection};
+use crate::error::{AcquireError, Rejection, lease_of};
 use crate::extension::{GiveUp, Patient};
 use crate::free_by::FreeBy;
 use crate::lease::Lease;
 use crate::millis::whole_millis;
-use crate::options::AcquireOptions;
+use crate::options::{AcquireOptions, ReadOptions as _, Reentry};
 use crate::shared::Core;
 use crate::terms::{HoldTerms, OnDeadlock};
 use crate::wire_owner::WireOwner;
@@ -38,20 +39,62 @@ pub(super) struct Other {
 }
 
 impl Plan {
-    /// Makes the plan of a try: checks the options, and resolves their defaults.
+    /// Makes the plan of a try.
     pub(super) fn of_try(
         core: &Core,
         sync: &dyn Synchronizer,
         options: &AcquireOptions,
-        lease: Lease,
+        lease: Duration,
+    ) -> Result<Self, AcquireError> {
+        let Some(option) = options.of_a_wait() else {
+            return Self::new(core, sync, options, lease);
+        };
+        Err(AcquireError::Rejected {
+            name: sync.name().clone(),
+            rejection: Rejection::InvalidOption {
+                rule: format!("{option}: a try does not wait"),
+            },
+        })
+    }
+
+    /// Makes the plan of an adoption, which never waits, and is a new owner.
+    pub(super) fn of_adoption(
+        core: &Core,
+        sync: &dyn Synchronizer,
+        options: &AcquireOptions,
+        lease: Duration,
+    ) -> Result<Self, AcquireError> {
+        if options.owner.is_some() {
+            return Err(AcquireError::Rejected {
+                name: sync.name().clone(),
+                rejection: Rejection::InvalidOption {
+                    rule: "owner: an adopted hold has a new owner".into(),
+                },
+            });
+        }
+        Self::of_try(core, sync, options, lease)
+    }
+
+    /// Checks the options, and resolves their defaults.
+    fn new(
+        core: &Core,
+        sync: &dyn Synchronizer,
+        options: &AcquireOptions,
+        lease: Duration,
     ) -> Result<Self, AcquireError> {
         let began = core.clock.now();
-        let refused = |rule| AcquireError::Rejected {
+        let rejected = |rejection| AcquireError::Rejected {
             name: sync.name().clone(),
-            rejection: Rejection::InvalidOption { rule },
+            rejection,
         };
+        let refused = |rule| rejected(Rejection::InvalidOption { rule });
         if let Some(rule) = needs_a_hold(sync, options) {
             return Err(refused(rule));
+        }
+        if options.reentry == Reentry::Refused && options.owner.is_none() {
+            return Err(refused(
+                "reentry Refused: without an owner no acquire re-enters".into(),
+            ));
         }
         if let Some(max_hold) = options.max_hold
             && max_hold < Lease::MIN.length()
@@ -65,8 +108,12 @@ impl Plan {
         let scope = core.extensions.iter().find_map(|it| it.actor());
         let actor = scope.or_else(|| ActorId::of(options.owner.as_ref().map(|owner| owner.mark())));
         give_up(core, sync, options, actor, began)?;
-        let lease = options.lease_or(lease);
-        let first_lease = options.first_lease.unwrap_or(lease);
+        let checked = |option, length| lease_of(option, length).map_err(rejected);
+        let lease = checked("lease", options.lease.unwrap_or(lease))?;
+        let first_lease = match options.first_lease {
+            Some(first) => checked("first_lease", first)?,
+            None => lease,
+        };
         if first_lease < lease {
             return Err(refused(format!(
                 "first_lease {first_lease} is shorter than the lease, {lease}, which would hide it"
@@ -102,9 +149,9 @@ impl Plan {
         core: &Core,
         sync: &dyn Synchronizer,
         options: &AcquireOptions,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<Self, AcquireError> {
-        let mut plan = Self::of_try(core, sync, options, lease)?;
+        let mut plan = Self::new(core, sync, options, lease)?;
         plan.deadline = (options.timeout).map_or(Moment::FAR, |timeout| plan.began + timeout);
         Ok(plan)
     }

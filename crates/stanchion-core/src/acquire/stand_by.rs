@@ -29,7 +29,8 @@ impl StandingBy {
         core: &Arc<Core>,
         sync: &Arc<dyn Synchronizer>,
     ) -> Result<Self, AcquireError> {
-        let plan = Plan::of_wait(core, &**sync, &AcquireOptions::new(), Lease::default())?;
+        let lease = Lease::default().length();
+        let plan = Plan::of_wait(core, &**sync, &AcquireOptions::new(), lease)?;
         let asking = Asking::new(core.base(), sync, &plan);
         let ticket = LockEntries::join(core, asking.applicant(), asking.stay(), &plan.terms);
         ticket.stand_by();

@@ -164,7 +164,7 @@ impl Handle {
         &self,
         sync: &Arc<dyn Synchronizer>,
         options: &AcquireOptions,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<Hold, AcquireError> {
         self.open(&**sync)?;
         let started;
@@ -212,7 +212,7 @@ impl Handle {
         &self,
         sync: &Arc<dyn Synchronizer>,
         options: &AcquireOptions,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<Option<Hold>, AcquireError> {
         self.open(&**sync)?;
         let started;
@@ -227,8 +227,8 @@ impl Handle {
         result
     }
 
-    /// Takes over the hold of `ticket`. Of `options` only the lease, its renewal and `max_hold` apply. `lease` applies if they have none. The
-    /// `max_hold` of the ticket still counts.
+    /// Takes over the hold of `ticket`. `lease` applies if `options` have none. The `max_hold` of the ticket still counts. An option that no
+    /// adoption can have is rejected: an owner, and the options of a wait.
     ///
     /// # Errors
     /// [`AdoptError`].
@@ -237,7 +237,7 @@ impl Handle {
         sync: &Arc<dyn Synchronizer>,
         ticket: &HoldTicket,
         options: &AcquireOptions,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<Hold, AdoptError> {
         let from = ticket.is_for(sync.kind().name(), sync.name())?;
         self.open(&**sync)?;
@@ -265,7 +265,7 @@ impl Handle {
         &self,
         sync: &Arc<dyn Synchronizer>,
         options: &AcquireOptions,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<Result<Hold, Refusal>, AcquireError> {
         self.open(&**sync)?;
         let started;
@@ -294,7 +294,7 @@ impl Handle {
             ..AcquireOptions::default()
         };
         // A hold of `Tenure::Nothing`: there is nothing to release.
-        self.acquire(sync, &options, Lease::default())
+        self.acquire(sync, &options, Lease::default().length())
             .await
             .map(drop)
     }

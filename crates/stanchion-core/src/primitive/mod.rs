@@ -19,7 +19,7 @@ pub use crate::description::{
     Granted, HandOff, Heard, Kind, Request, ServerQueue, Sharing, Subject, Synchronizer, Tenure,
     Verdict,
 };
-pub use crate::error::{Leftover, bounded};
+pub use crate::error::{Leftover, bounded, lease_of};
 pub use crate::extension::{Boxed, Extension, GiveUp, Patient, Queued};
 pub use crate::fact::{Facts, Told};
 pub use crate::field::{adopt_field, renew_field};
@@ -34,6 +34,7 @@ pub use crate::line::{Approach, Placed, Reason, Role};
 pub use crate::lua::{ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE};
 pub use crate::millis::{Brief, as_millis, whole_millis};
 pub use crate::name::{Namespace, derived};
+pub use crate::options::ReadOptions;
 pub use crate::query::Resend;
 pub use crate::reading::{holder_in, natural, unexpected};
 pub use crate::waiting::Waiting;
