@@ -13,9 +13,7 @@ use http::{Request, Response, StatusCode, response};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use stanchion_client::primitive::{Handle, bounded, timeout};
-use stanchion_client::{
-    Acquire as _, Client, FencingToken, Guard, InvalidDuration, InvalidName, Lease, QueryError,
-};
+use stanchion_client::{Acquire as _, Client, FencingToken, Guard, InvalidName, Lease, QueryError};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -136,7 +134,7 @@ pub struct IdempotencyLayer {
     scope_of: Arc<ScopeOf>,
     store_if: Arc<StoreIf>,
     required: bool,
-    lease: Lease,
+    lease: Duration,
     keep: Duration,
     max_request: usize,
 }
@@ -165,7 +163,7 @@ impl IdempotencyLayer {
             scope_of: Arc::new(scope_of),
             store_if: Arc::new(is_final),
             required: false,
-            lease: Lease::default(),
+            lease: Lease::default().length(),
             keep: KEEP,
             max_request: MAX_REQUEST_BYTES,
         })
@@ -200,21 +198,19 @@ impl IdempotencyLayer {
     }
 
     /// Returns the same layer with another lease of the claim: the time after which a repetition runs if the process died. Default 30 s. The
-    /// claim is renewed while the handler runs.
+    /// claim is renewed while the handler runs. 10 ms to 30 days: otherwise requests with a key are [rejected](Refusal::Rejected).
     #[must_use]
-    pub fn lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    pub fn lease(mut self, lease: impl Into<Duration>) -> Self {
+        self.lease = lease.into();
         self
     }
 
-    /// Returns the same layer with another time for which responses are stored. Default 24 h.
-    ///
-    /// # Errors
-    /// [`InvalidDuration`] outside 1 s to 1 year.
-    pub fn keep(mut self, time: Duration) -> Result<Self, InvalidDuration> {
-        let bounds = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
-        self.keep = bounded("keep", time, bounds, "1s to 1 year")?;
-        Ok(self)
+    /// Returns the same layer with another time for which responses are stored. Default 24 h. 1 s to 1 year: otherwise requests with a key are
+    /// [rejected](Refusal::Rejected).
+    #[must_use]
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.keep = time;
+        self
     }
 
     /// Returns the same layer with another bound for the body of a request with a key, in bytes. Default 1 MiB. The body is read into
@@ -321,6 +317,9 @@ impl IdempotencyLayer {
         B: Body<Data = Bytes>,
         S: Service<Request<A>, Response = Response<B>>,
     {
+        let bounds = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
+        bounded("keep", self.keep, bounds, "1s to 1 year")
+            .map_err(|error| Refusal::Rejected.because(error))?;
         let record = Record::new(&self.client, &self.namespace, &scope, &key, self.lease)
             .map_err(|error| Refusal::Rejected.because(error))?;
         if let Some(outage) = record.lock.outage() {

@@ -64,8 +64,7 @@ pub use limit::{RateLimitLayer, RateLimitService};
 pub use refusal::Refusal;
 pub use stanchion_client::{
     Acquire, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FencingToken,
-    InvalidDuration, InvalidLease, InvalidName, Lease, Name, Outage, QueryError, Secret, ServerUrl,
-    ShutdownReport,
+    InvalidLease, InvalidName, Lease, Name, Outage, QueryError, Secret, ServerUrl, ShutdownReport,
 };
 pub use stanchion_limiter::{InvalidQuota, Limit, Limiting, Quota, RateLimiter, TokenBucket};
 pub use stanchion_lock::Lock;

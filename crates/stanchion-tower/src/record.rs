@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{Response, StatusCode, response};
 use sha2::{Digest as _, Sha256};
 use stanchion_client::primitive::{Handle, Reply, Resend, Script, unexpected, whole_millis};
-use stanchion_client::{InvalidName, Lease, QueryError, WireOwner};
+use stanchion_client::{InvalidName, QueryError, WireOwner};
 use stanchion_lock::Lock;
 
 use crate::body::ResponseBody;
@@ -74,7 +74,7 @@ impl Record {
         namespace: &str,
         scope: &str,
         key: &str,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<Self, InvalidName> {
         // A digest, because clients choose the key, and names have rules for lengths and braces.
         let parts = [namespace, scope, key].map(str::as_bytes);

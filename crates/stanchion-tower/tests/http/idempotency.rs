@@ -480,3 +480,20 @@ async fn a_lost_reply_does_not_change_the_outcome() {
         assert_eq!(handler.calls(), calls + 1);
     }
 }
+
+/// Setters cannot fail, so a request with a key checks their values before the claim.
+#[tokio::test(start_paused = true)]
+async fn settings_out_of_bounds_reject_requests_with_a_key() {
+    let (engine, client) = world().await;
+    let handler = Handler::open();
+    for layer in [
+        by_user(&client).keep(Duration::ZERO),
+        by_user(&client).lease(Duration::ZERO),
+    ] {
+        let service = layer.layer(handler.service(respond));
+        let refused = send(&service, with_key("k", "5 €")).await;
+        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    assert_eq!(handler.calls(), 0);
+    assert_eq!(key(&engine, "idempotency:"), None);
+}
