@@ -114,6 +114,7 @@ impl From<BarrierError> for Error {
                 name,
                 waited,
                 free_by,
+                remark: None,
             }
             .into(),
             BarrierError::Release(error) => error.into(),
