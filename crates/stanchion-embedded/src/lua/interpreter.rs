@@ -10,7 +10,7 @@ use mlua::{
 };
 
 use super::convert::{single, to_lua, to_reply, to_request};
-use super::library;
+use super::{library, packing};
 use crate::clock::Now;
 use crate::keyspace::number::truncate;
 use crate::locked;
@@ -77,6 +77,7 @@ impl Interpreter {
         let random = Random::default();
         let host = host_functions(&lua, &limit, &random)?;
         library::add(&lua, &host, &limit)?;
+        packing::add(&lua, &host)?;
         let strings = lua.load(include_str!("strings.lua")).set_name(PRELUDE);
         let (strings, tables): (Table, Table) = strings.call(&host)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);

@@ -5,6 +5,7 @@ mod interpreter;
 mod library;
 #[cfg(stanchion_mutants)]
 mod mutant;
+mod packing;
 mod patterns;
 
 use std::collections::HashMap;

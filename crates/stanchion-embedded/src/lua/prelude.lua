@@ -54,6 +54,7 @@ local scope = {
   tonumber = tonumber, tostring = tostring, type = type,
   _VERSION = _VERSION,
   coroutine = seal(coroutines), math = seal(maths), redis = seal(redis), string = seal(strings), table = seal(tables),
+  struct = seal({ pack = host.struct_pack, unpack = host.struct_unpack, size = host.struct_size }),
 }
 local environment
 
