@@ -58,10 +58,7 @@ impl ServerArgs {
 
     /// The configuration of the client. Reads the file with the URL, if there is one.
     pub(crate) fn config(&self) -> Result<ClientConfig, Failure> {
-        let url = match self.url()? {
-            Some(url) => url,
-            None => serve::url(&serve::trusted_socket()?)?,
-        };
+        let url = self.address()?;
         if url.trim_start().starts_with("memory:") {
             let rule = "a memory:// lock lives inside one process, so no other process could see it; \
                         name a server with --url or STANCHION_URL, or none";
@@ -80,6 +77,18 @@ impl ServerArgs {
             (None, Some(file)) => read_url(file).map(Some),
             (None, None) => url_of_environment(),
         }
+    }
+
+    /// The URL of the server. It may have a password.
+    pub(crate) fn address(&self) -> Result<String, Failure> {
+        match self.url()? {
+            Some(url) => Ok(url),
+            None => serve::url(&serve::trusted_socket()?),
+        }
+    }
+
+    pub(crate) fn tls_ca(&self) -> Option<&Path> {
+        self.tls_ca.as_deref()
     }
 
     /// Returns whether the user has given a URL. Without one the server is the user's own on this machine.

@@ -94,6 +94,7 @@ impl HolderSeen {
     pub(crate) fn brief_process(&self) -> String {
         match (&self.process, self.connected, self.origin) {
             _ if self.is_at_rest() => AT_REST.into(),
+            (Some(process), Some(false), _) => wording::not_seen(process),
             (Some(process), ..) => wording::printable(process.as_bytes()),
             (None, Some(false), _) => "not seen".into(),
             (None, _, wording::Origin::Redisson) => "java".into(),
@@ -106,8 +107,9 @@ impl HolderSeen {
         let short = Owner::of(&self.owner).short();
         match (&self.process, self.connected) {
             _ if self.is_at_rest() => AT_REST.into(),
+            (Some(process), Some(false)) => wording::not_seen(process),
             (Some(process), _) => wording::printable(process.as_bytes()),
-            (None, Some(false)) => format!("{short} not seen"),
+            (None, Some(false)) => wording::not_seen(&short),
             (None, _) => short,
         }
     }

@@ -16,7 +16,7 @@ use crate::look::{Kind, Seen, ask_all, look};
 use crate::output;
 use crate::people::People;
 use crate::table::{self, Cell, Column, Row, Table};
-use crate::wording::{Owner, age, in_json, lease, of_ttl, printable};
+use crate::wording::{Owner, age, in_json, lease, not_seen, of_ttl, printable};
 
 /// Show everything about one name.
 ///
@@ -94,6 +94,8 @@ struct Place {
 struct WaiterLine {
     client: String,
     process: Option<String>,
+    /// False: the server shows no connection of this client. `null`: not known.
+    connected: Option<bool>,
     /// The number of its calls that wait.
     calls: usize,
     longest_ms: u64,
@@ -198,8 +200,10 @@ fn waiters(name: &Name, people: &People) -> Vec<WaiterLine> {
             let mine = it.waits.iter().filter(of_name);
             let longest = mine.clone().map(|wait| wait.waiting).max()?;
             let client = it.client.to_string();
+            let owner = format!("{client}:");
             Some(WaiterLine {
-                process: people.of(&Owner::of(&format!("{client}:"))),
+                process: people.of(&Owner::of(&owner)),
+                connected: people.is_connected(&Owner::of(&owner)),
                 client,
                 calls: mine.count(),
                 longest_ms: output::whole_millis(longest),
@@ -480,9 +484,16 @@ impl Inspected {
     }
 
     fn waiter_table(&self) -> Table {
+        let process = |line: &WaiterLine| {
+            let process = line.process.as_deref().unwrap_or(&line.client);
+            match line.connected {
+                Some(false) => not_seen(process),
+                _ => printable(process.as_bytes()),
+            }
+        };
         let row = |line: &WaiterLine| Row {
             cells: vec![
-                printable(line.process.as_deref().unwrap_or(&line.client).as_bytes()).into(),
+                process(line).into(),
                 line.calls.to_string().into(),
                 age(std::time::Duration::from_millis(line.longest_ms)).into(),
             ],

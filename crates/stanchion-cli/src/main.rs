@@ -22,6 +22,7 @@ mod duration;
 mod entry;
 mod exit;
 mod exporter;
+mod flock;
 mod force_release;
 mod gaps;
 mod glob;
@@ -148,10 +149,15 @@ fn main() -> ExitCode {
         Some(done) => done,
         None => {
             let line = words::options_after_command(std::env::args_os());
-            let command = Cli::parse_from(&line).command;
-            command
-                .check_words(&line)
-                .and_then(|()| with_runtime(command))
+            match Cli::try_parse_from(&line) {
+                Ok(Cli { command }) => command
+                    .check_words(&line)
+                    .and_then(|()| with_runtime(command)),
+                Err(error) => match flock::explain(error, &line) {
+                    Ok(failure) => Err(failure),
+                    Err(error) => error.exit(),
+                },
+            }
         }
     };
     match done {

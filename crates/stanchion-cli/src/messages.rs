@@ -135,6 +135,18 @@ pub(crate) fn acquired(name: &str, after: Duration, token: Option<impl Display>)
     }
 }
 
+/// `run` without a command.
+pub(crate) fn holding(name: &str) -> String {
+    format!("holding {}: Ctrl-C releases it", printable(name))
+}
+
+pub(crate) fn held_by_outer_run(name: &str) -> String {
+    format!(
+        "{} is held by the `run` that started this command, which keeps it until this command has ended",
+        printable(name)
+    )
+}
+
 pub(crate) fn asked_for(name: &str, reason: &str) -> String {
     match reason {
         "" => format!("release of {name} requested"),

@@ -19,6 +19,8 @@ const MOST: usize = 5;
 pub(crate) struct Missing {
     /// Some existing names, the most similar first.
     pub(crate) similar: Vec<String>,
+    /// The name is a pattern, and `similar` has names that match it.
+    pub(crate) is_of_pattern: bool,
 }
 
 /// Looks for similar names. `None`: the key exists, or the user lacks the right to `SCAN`.
@@ -51,7 +53,14 @@ pub(crate) async fn look(client: &Client, name: &Name, asked: &str) -> Option<Mi
         }
     }
     let similar = found.into_iter().map(|(_, key)| key).collect();
-    Some(Missing { similar })
+    Some(Missing {
+        similar,
+        is_of_pattern: is_pattern(asked),
+    })
+}
+
+fn is_pattern(asked: &str) -> bool {
+    asked.contains(['*', '?'])
 }
 
 /// The distance of `key` from the requested name; `None` if they are not similar.
@@ -59,7 +68,7 @@ fn distance(asked: &str, key: &str) -> Option<usize> {
     if is_beside(key) {
         return None;
     }
-    if asked.contains(['*', '?']) {
+    if is_pattern(asked) {
         return matches(asked.as_bytes(), key.as_bytes()).then_some(0);
     }
     let (asked, key) = (asked.to_lowercase(), key.to_lowercase());

@@ -11,6 +11,7 @@ use stanchion::semaphore::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStat
 use stanchion::{Client, FencingToken};
 
 use crate::connect::ServerArgs;
+use crate::entry::HolderSeen;
 use crate::exit::{self, Failure};
 use crate::kinds::{Facts, Held};
 use crate::look::{Kind, Seen, look};
@@ -18,7 +19,7 @@ use crate::messages::lease_left;
 use crate::output;
 use crate::people::People;
 use crate::similar::{self, Missing};
-use crate::wording::{Owner, in_json, printable};
+use crate::wording::{in_json, printable};
 
 /// Show whether a name is held, by whom, and for how long.
 ///
@@ -61,10 +62,31 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
         false => None,
     };
     let name = in_json(&full);
+    if let Some(missing) = missing.as_ref().filter(|it| it.is_of_pattern) {
+        if args.check {
+            let rule = format!(
+                "--check is for one name, and {} is a pattern",
+                printable(&name)
+            );
+            return Err(Failure::new(exit::USAGE, rule));
+        }
+        if !args.json {
+            output::line(&matching(&name, missing))?;
+            return Ok(exit::SUCCESS);
+        }
+    }
     let processes = processes(&client, &seen).await;
     if args.json {
         let mut line = StatusLine::new(&name, &seen, missing.as_ref());
-        line.processes = &processes;
+        line.processes = processes
+            .iter()
+            .filter_map(|(owner, it)| Some((&**owner, it.process.as_deref()?)))
+            .collect();
+        line.not_seen = processes
+            .iter()
+            .filter(|(_, it)| it.is_gone())
+            .map(|(owner, _)| &**owner)
+            .collect();
         output::json_line(&line)?;
     } else {
         output::line(&describe(&name, &seen, missing.as_ref(), &processes))?;
@@ -76,16 +98,32 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     })
 }
 
-/// The processes of the holders, by owner, as far as they are known. Without the rights, the map is empty.
-async fn processes(client: &Client, seen: &Seen) -> BTreeMap<String, String> {
+/// The names that match a pattern.
+fn matching(pattern: &str, missing: &Missing) -> String {
+    let pattern = printable(pattern);
+    match &*missing.similar {
+        [] => format!("{pattern}: a pattern that no name matches"),
+        names => format!(
+            "{pattern}: a pattern. There is: {}",
+            printable(&names.join(", "))
+        ),
+    }
+}
+
+/// The holders whose processes are known, or are known to have no connection, by owner. Without the rights, the map is empty.
+async fn processes(client: &Client, seen: &Seen) -> BTreeMap<String, HolderSeen> {
     let owners = seen.owners();
     if owners.is_empty() {
         return BTreeMap::new();
     }
     let people = People::ask(client).await.unwrap_or_default();
-    let known = |owner: String| Some((people.of(&Owner::of(&owner))?, owner));
-    let known = owners.into_iter().filter_map(known);
-    known.map(|(process, owner)| (owner, process)).collect()
+    let holders = owners.into_iter().map(|owner| {
+        let holder = HolderSeen::new(&owner, 1, &people);
+        (owner, holder)
+    });
+    holders
+        .filter(|(_, it)| it.process.is_some() || it.is_gone())
+        .collect()
 }
 
 impl Seen {
@@ -115,7 +153,10 @@ struct StatusLine<'a> {
     similar: &'a [String],
     /// The processes of the holders that are known, by owner.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    processes: &'a BTreeMap<String, String>,
+    processes: BTreeMap<&'a str, &'a str>,
+    /// The owners whose clients have no connection.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_seen: Vec<&'a str>,
     #[serde(flatten)]
     detail: Detail<'a>,
 }
@@ -249,7 +290,8 @@ impl<'a> StatusLine<'a> {
             held: seen.is_held(),
             exists: missing.is_none(),
             similar: missing.map_or(&[], |missing| &missing.similar),
-            processes: const { &BTreeMap::new() },
+            processes: BTreeMap::new(),
+            not_seen: Vec::new(),
             detail,
         }
     }
@@ -277,7 +319,7 @@ fn describe(
     name: &str,
     seen: &Seen,
     missing: Option<&Missing>,
-    processes: &BTreeMap<String, String>,
+    processes: &BTreeMap<String, HolderSeen>,
 ) -> String {
     let name = &*printable(name);
     let mut lines = match seen {
@@ -295,8 +337,8 @@ fn describe(
                 .into(),
         ],
     };
-    lines.extend(processes.iter().map(|(owner, process)| {
-        let (owner, process) = (printable(owner), printable(process));
+    lines.extend(processes.iter().map(|(owner, holder)| {
+        let (owner, process) = (printable(owner), holder.brief_process());
         match seen {
             Seen::Rwlock(_) => format!("  process     {process}: {owner}"),
             _ => format!("  process     {process}"),

@@ -114,6 +114,11 @@ impl<'a> Owner<'a> {
     }
 }
 
+/// A process of which the server shows no connection, though it may have published a record before.
+pub(crate) fn not_seen(process: &str) -> String {
+    format!("{} not seen", printable(process.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

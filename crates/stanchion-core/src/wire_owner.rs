@@ -38,6 +38,11 @@ impl WireOwner {
         Self::new(client, number >> 2 | 1 << 62)
     }
 
+    /// An owner as a server stores it.
+    pub(crate) fn stored(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// The text as stored.
     #[must_use]
     pub fn as_str(&self) -> &str {

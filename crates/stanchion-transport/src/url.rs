@@ -13,6 +13,9 @@ use crate::secret::{Provider, Secret};
 
 const SCHEMES: &str = "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://, memory://";
 
+/// The URL itself is not shown: it may be a login.
+const NO_SCHEME: &str =
+    "it has no scheme: write redis:// in front of the host, as in redis://host:port/";
 const NO_PARAMETERS: &str = "parameters are not known here: write user, password and database as redis://user:password@host:port/3; in a password ? is written as %3F";
 const NO_FRAGMENT: &str = "a # has no meaning here: in a user or password write it as %23";
 
@@ -274,8 +277,10 @@ impl Endpoint {
         if let Some((kind, tls, rest)) = Several::of(text) {
             return kind.parse(tls, rest).map_err(invalid)?.supported(text);
         }
-        let url = Url::parse(text)
-            .map_err(|e| invalid(format!("{e}; write it as redis://host:port/")))?;
+        let url = Url::parse(text).map_err(|error| match text.contains("://") {
+            true => invalid(format!("{error}; write it as redis://host:port/")),
+            false => invalid(NO_SCHEME.into()),
+        })?;
         if url.fragment().is_some() {
             return Err(invalid(NO_FRAGMENT.into()));
         }
@@ -321,6 +326,8 @@ impl Endpoint {
                 );
                 Route::Memory { namespace }
             }
+            // `localhost:6379` has the form of a scheme and a path; `app:secret` as well, so neither is shown.
+            _ if !text.contains("://") => return Err(invalid(NO_SCHEME.into())),
             scheme => {
                 return Err(ConfigError::UnknownScheme {
                     scheme: scheme.into(),
@@ -550,8 +557,10 @@ mod tests {
     #[test]
     fn bad_urls_name_the_part_and_the_rule() {
         for (url, expected) in [
-            ("localhost:6379", "unknown scheme \"localhost\""),
-            ("redis//nope", "invalid URL"),
+            ("localhost:6379", "it has no scheme"),
+            ("127.0.0.1:6379", "it has no scheme"),
+            ("app:secret", "it has no scheme"),
+            ("redis//nope", "it has no scheme"),
             (
                 "http://x",
                 "unknown scheme \"http\" in \"http://x\": use one of redis://",

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
+use stanchion::semaphore::PermitId;
 use stanchion::{AcquireError, AcquireOptions, Client, ConnectError, QueryError, Rejection};
 use tokio::time::Instant;
 
+use super::child::HOLDS;
 use super::local::Local;
 use super::report::Report;
 use super::target::{Held, Target};
@@ -137,11 +139,8 @@ fn application(work: &WorkArgs) -> String {
     if let Some(label) = &work.label {
         return label.clone();
     }
-    let program = work
-        .command
-        .first()
-        .map(Path::new)
-        .and_then(Path::file_name);
+    let program = work.command.first().map(Path::new);
+    let program = program.map_or(Some("run".as_ref()), Path::file_name);
     program.unwrap_or_default().to_string_lossy().into_owned()
 }
 
@@ -346,6 +345,10 @@ async fn say_what_for(
     report: &Report,
 ) -> Option<Failure> {
     tokio::time::sleep(PATIENCE).await;
+    if waits_for_itself(args, client).await {
+        let rule = messages::held_by_outer_run(&args.name);
+        return Some(Failure::new(exit::CONFIG, rule));
+    }
     let people = people(client, report).await;
     let why = match target.in_the_way(&people).await {
         Err(error) if is_foreign(&error) => {
@@ -357,6 +360,22 @@ async fn say_what_for(
     let text = messages::waiting_for(target.name(), why.as_deref());
     report.say_to_human(format_args!("{text}"));
     None
+}
+
+/// Returns whether an outer `run` holds the name, which it keeps until this process has ended.
+async fn waits_for_itself(args: &RunArgs, client: &Client) -> bool {
+    let Ok(outer) = std::env::var(HOLDS) else {
+        return false;
+    };
+    let outer: Vec<&str> = outer.split_ascii_whitespace().collect();
+    match look(client, args.name.as_bytes(), None).await {
+        Ok(Seen::Leased(status)) => {
+            let ours = |id: &PermitId| outer.iter().any(|owner| id.is_of(owner, 1));
+            status.available <= 0 && status.permits.iter().all(|permit| ours(&permit.id))
+        }
+        Ok(seen) => seen.owners().iter().any(|owner| outer.contains(&&**owner)),
+        Err(_) => false,
+    }
 }
 
 #[cfg(test)]

@@ -12,11 +12,12 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
+use super::estate::Estate;
 use super::report::Report;
 use super::signals::{self, Signals};
 use super::target::Held;
 use super::tree::{self, Ending, Process};
-use super::warden::{self, News, Order, Post};
+use super::warden::{self, ESTATE, News, Order, Post};
 use super::work::{Leftovers, OnRequest};
 use super::{RunArgs, launch};
 use stanchion::LostReason;
@@ -25,6 +26,9 @@ use stanchion::LostReason;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The time beyond the grace that the warden may take to end everything.
 const SLACK: Duration = Duration::from_secs(2);
+
+/// The variable with the owners of this hold and of those of outer runs, by which an inner `run` knows that it would wait for itself.
+pub(super) const HOLDS: &str = "STANCHION_HOLDS";
 
 /// The command's own end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +113,16 @@ impl Child {
         if let Some(tick) = held.tick() {
             command.env("STANCHION_TICK", tick.to_string());
         }
+        let outer = std::env::var(HOLDS).unwrap_or_default();
+        command.env(HOLDS, format!("{outer} {}", held.owner()).trim_start());
+        let warden = tokio::process::Command::from(command).spawn()?;
+        if let Some(estate) = Estate::new(args, held) {
+            let line = format!("{ESTATE}{}\n", serde_json::to_string(&estate)?);
+            // OK to ignore a failure: the lease ends the hold of a `run` that was killed.
+            let _ = rustix::io::write(&orders_in, line.as_bytes());
+        }
         Ok(Self {
-            warden: tokio::process::Command::from(command).spawn()?,
+            warden,
             orders: pipe::Sender::from_owned_fd(orders_in)?,
             news: BufReader::new(pipe::Receiver::from_owned_fd(news_out)?).lines(),
             lent: Some((orders_out, news_in)),

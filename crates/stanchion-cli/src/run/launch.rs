@@ -57,10 +57,15 @@ pub(crate) fn inner(mut args: impl Iterator<Item = OsString>) -> Option<Result<u
         return None;
     }
     let parent = args.next()?.to_str()?.parse().ok()?;
-    let command = args.next()?;
     if let Err(error) = die_with_parent(parent) {
         return Some(Err(error.into()));
     }
+    let Some(command) = args.next() else {
+        // `run` without a command: a signal ends this process.
+        loop {
+            std::thread::park();
+        }
+    };
     let error = Command::new(&command).args(args).exec();
     Some(Err(cannot_start(&command, &error)))
 }

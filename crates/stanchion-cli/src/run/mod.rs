@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 mod child;
+mod estate;
 mod job;
 pub(crate) mod launch;
 pub(crate) mod lead;
@@ -153,6 +154,9 @@ The command sees:
                             --read and --permits, where several run at a time)
   STANCHION_TICK            with --tick, --every and --cron: the moment that it
                             runs for
+  STANCHION_HOLDS           the owners of this hold and of those of outer runs
+
+  Without a command the lock is held until Ctrl-C, TERM or its loss.
 
   No lease excludes a command that is paused at the wrong moment. Pass the token
   to what the command writes to, and let that refuse smaller ones.
@@ -179,7 +183,8 @@ Requests:
 
 End:
   All that the command has started ends with the lock, also daemons, and also when
-  this program is killed (on Linux): TERM, and KILL after --grace. The lock is not
+  this program is killed (on Linux): TERM, and KILL after --grace. Then the lock
+  is free. The lock is not
   given back before all of it has ended: a command that leaves processes behind
   keeps it, or has them stopped with --leftovers stop.
 
@@ -296,6 +301,9 @@ async fn hold_and_run(
         }
     };
     report.acquired(&held, asked.elapsed());
+    if args.work.command.is_empty() {
+        report.say(format_args!("{}", messages::holding(&args.name)));
+    }
     let acquired_at = Instant::now();
     let done = run_holding(args, held, acquired_at, signals, report).await;
     report.held(acquired_at.elapsed());

@@ -3,7 +3,7 @@
 //! P12: everything that `run` started ends with the hold. `run` owns the hold, the warden owns the processes. On Linux,
 //! orphans of the command become children of the warden, however they were started, so it knows when all of them have
 //! ended. The warden ends them in three cases: on an order of `run`, after the end of `run` (the pipe from it is closed), and if `run`
-//! has not confirmed the hold in time. If the warden is killed, its processes become children of `run`, which ends them in the same
+//! has not confirmed the hold in time. After the end of `run` it then frees the lock. If the warden is killed, its processes become children of `run`, which ends them in the same
 //! way.
 
 use std::collections::BTreeSet;
@@ -21,6 +21,7 @@ use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+use super::estate::Estate;
 use super::launch;
 use super::signals::{self, Signals};
 use super::tree::{self, Ending, Process};
@@ -28,6 +29,9 @@ use crate::exit::{self, Failure};
 
 /// The time for `run` to confirm the hold after both processes were stopped and continued.
 const DOUBT: Duration = Duration::from_millis(500);
+
+/// The beginning of the first line from `run` to the warden: the [`Estate`], if there is one.
+pub(super) const ESTATE: &str = "estate ";
 
 /// A message from `run` to the warden, one per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,13 +188,14 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-#[derive(Debug)]
 struct Warden {
     me: i32,
     /// The process id of the command; `None` once it has ended, because the id may be reused.
     command: Option<i32>,
     to_run: pipe::Sender,
     grace: Duration,
+    /// The hold, to be freed if `run` is killed.
+    estate: Option<Estate>,
     /// The processes that got TERM.
     asked: BTreeSet<i32>,
     phase: Phase,
@@ -224,6 +229,7 @@ impl Warden {
             command: i32::try_from(started.id()).ok(),
             to_run,
             grace: post.grace,
+            estate: None,
             asked: BTreeSet::new(),
             // `run` confirms the hold before this time, or it has ended.
             phase: Phase::Held {
@@ -231,21 +237,28 @@ impl Warden {
             },
         };
         let mut orders = BufReader::new(orders).lines();
-        warden.watch(&mut orders, &mut signals, &mut ended).await
+        let estate = warden.watch(&mut orders, &mut signals, &mut ended).await?;
+        // P12: everything has ended.
+        if let Some(estate) = estate {
+            estate.give_back().await;
+        }
+        Ok(())
     }
+
+    /// Watches until everything has ended. Returns the hold if `run` has ended before, and so cannot release it.
 
     async fn watch(
         mut self,
         orders: &mut Lines<BufReader<pipe::Receiver>>,
         signals: &mut Signals,
         ended: &mut tokio::signal::unix::Signal,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<Estate>> {
         let mut alone = false;
         loop {
             tokio::select! {
                 biased;
                 _ = ended.recv() => if self.all_have_ended()? {
-                    return Ok(());
+                    return Ok(self.estate.filter(|_| alone));
                 },
                 order = orders.next_line(), if !alone => match order {
                     Ok(Some(line)) => self.obey(&line)?,
@@ -285,6 +298,10 @@ impl Warden {
     }
 
     fn obey(&mut self, line: &str) -> io::Result<()> {
+        if let Some(estate) = line.strip_prefix(ESTATE) {
+            self.estate = serde_json::from_str(estate).ok();
+            return Ok(());
+        }
         match line.parse() {
             Ok(Order::Holds(left)) => {
                 if !matches!(self.phase, Phase::Ending(_)) {

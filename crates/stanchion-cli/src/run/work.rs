@@ -34,8 +34,8 @@ pub(crate) struct WorkArgs {
     #[command(flatten)]
     pub(super) server: ServerArgs,
     /// The command and its arguments. The options of this program come before it; `--` before it is needed only where it has an option of
-    /// the same name.
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    /// the same name. Without a command: hold until Ctrl-C.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 

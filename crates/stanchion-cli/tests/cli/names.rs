@@ -22,7 +22,10 @@ fn a_missing_name_differs_from_a_free_one() {
         ("app:nigthly", "app:nightly"),
         ("job:*", "job:7"),
     ] {
-        let expected = format!("{asked}: free, there is no such key\n  There is: {there}\n");
+        let expected = match asked.contains('*') {
+            true => format!("{asked}: a pattern. There is: {there}\n"),
+            false => format!("{asked}: free, there is no such key\n  There is: {there}\n"),
+        };
         assert_eq!(told(&server, &["status", asked]), (Some(0), expected));
     }
     let line = status(&server, "job:8");

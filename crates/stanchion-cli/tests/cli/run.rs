@@ -206,7 +206,7 @@ fn an_unreachable_server_and_bad_configuration_differ() {
 #[test]
 fn usage_errors_are_claps() {
     let server = RedisServer::start();
-    assert_eq!(code(&server, &["run", "job"]), Some(2));
+    assert_eq!(code(&server, &["run"]), Some(2));
     assert_eq!(
         code(&server, &["run", "job", "--lease", "1ms", "--", "true"]),
         Some(2)
@@ -340,4 +340,96 @@ fn json_contains_the_outcome_in_one_line() {
         ],
     );
     assert_eq!(json(&failed.stderr)["outcome"], "failed");
+}
+
+/// Ends a process without a chance to clean up.
+fn kill(pid: u32) {
+    let pid = pid.to_string();
+    let killed = std::process::Command::new("kill")
+        .args(["-KILL", &pid])
+        .status();
+    assert!(killed.unwrap().success());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_killed_run_frees_the_lock_of_every_kind_once_its_command_has_ended() {
+    let server = RedisServer::start();
+    for kind in [
+        &[][..],
+        &["--fair"],
+        &["--read"],
+        &["--write"],
+        &["--permits", "1"],
+    ] {
+        let name = format!("job{}", kind.first().unwrap_or(&""));
+        let options = [&[&*name, "--lease", "10m", "--grace", "1s"], kind].concat();
+        // It ignores TERM, so it lives for all of the grace.
+        let script = "trap '' TERM; echo pid $$; echo ready; idle";
+        let mut run = start_script(&server, &options, script);
+        let command = crate::support::pids(&mut run)[0];
+        kill(run.pid());
+        // A reader would not wait for another one.
+        let other = match kind {
+            ["--read"] => &["--write"][..],
+            kind => kind,
+        };
+        let next = [&["run", &*name, "--verbose"], other, &["--", "true"]].concat();
+        let next = output(&server, &next);
+        assert!(next.status.success(), "{kind:?}: {}", text(&next.stderr));
+        // P12: not before.
+        assert!(!crate::support::runs(command), "{kind:?}");
+    }
+}
+
+#[test]
+fn without_a_command_it_holds_until_a_signal() {
+    let server = RedisServer::start();
+    for (verb, name) in [("run", "job"), ("lead", "leader")] {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut command = with(&server, &[verb, name]);
+        let mut holder = Process::spawn(command.stderr(log.reopen().unwrap()));
+        let told = format!("stanchion: holding {name}: Ctrl-C releases it\n");
+        eventually_blocking("it says so", || {
+            fs::read_to_string(log.path()).unwrap() == told
+        });
+        assert!(is_held(&server, name));
+        let clients = text(&output(&server, &["clients"]).stdout);
+        assert!(clients.contains("\nrun "), "{clients}");
+        let pid = holder.pid().to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-INT", &pid])
+            .status();
+        assert!(sent.unwrap().success());
+        assert_eq!(holder.wait(SOON).code(), Some(130));
+        assert!(!is_held(&server, name));
+    }
+}
+
+#[test]
+fn a_run_that_would_wait_for_itself_is_refused() {
+    let server = RedisServer::start();
+    let program = env!("CARGO_BIN_EXE_stanchion");
+    let told = |kind: &[&str]| {
+        let inner = [&[program, "run", "a"], kind, &["--", "true"]].concat();
+        let between = [&[program, "run", "b", "--"], &*inner].concat();
+        let outer = [&["run", "a"], kind, &["--"], &*between].concat();
+        let refused = output(&server, &outer);
+        (refused.status.code(), text(&refused.stderr))
+    };
+    for kind in [&[][..], &["--permits", "1"]] {
+        let (code, told) = told(kind);
+        assert_eq!(code, Some(78), "{told}");
+        assert!(
+            told.contains("a is held by the `run` that started"),
+            "{told}"
+        );
+        assert_eq!(output(&server, &["status", "a"]).status.code(), Some(0));
+        let _ = server.cli(&["DEL", "a"]);
+    }
+    // Another permit, another reader: no wait.
+    for kind in [&["--permits", "2"][..], &["--read"]] {
+        assert_eq!(told(kind).0, Some(0), "{kind:?}");
+        server.flush();
+    }
 }

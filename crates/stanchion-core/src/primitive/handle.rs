@@ -408,6 +408,25 @@ impl Handle {
         Ok(finished(self.core(), sync, reply) == Reply::Int(1))
     }
 
+    /// Ends the hold of `owner`, if it exists: for a supervisor of a process that was killed. An owner has one hold and never another one, so
+    /// this cannot end a later hold, and a second run has no effect (P6).
+    ///
+    /// # Errors
+    /// [`QueryError`]; with [`QueryError::Unanswered`] the hold may have ended.
+    pub async fn abandon(
+        &self,
+        sync: &dyn Synchronizer,
+        owner: &str,
+        lease: Lease,
+    ) -> Result<(), QueryError> {
+        let Some(call) = sync.abandon(&WireOwner::stored(owner), lease) else {
+            return Ok(());
+        };
+        let reply = self.query(&call, Resend::UntilAnswered).await?;
+        finished(self.core(), sync, reply);
+        Ok(())
+    }
+
     /// The length of an outage after which an acquire without a deadline gives up.
     #[must_use]
     pub fn outage_tolerance(&self) -> Duration {
