@@ -91,14 +91,11 @@ async fn set_rate(client: &Client, args: &LimitArgs) -> Result<u8, Failure> {
     let status = api.status().await.map_err(Library)?;
     // Scope and keep-alive time stay: another scope would forget the permits in use.
     let api = match status.quota {
-        Some(_) => api
-            .scope(status.scope)
-            .keep_alive(
-                status
-                    .keep_alive
-                    .map(|time| time.max(3 * args.rate.interval())),
-            )
-            .map_err(|error| Failure::new(exit::USAGE, error))?,
+        Some(_) => api.scope(status.scope).keep_alive(
+            status
+                .keep_alive
+                .map(|time| time.max(3 * args.rate.interval())),
+        ),
         None => api,
     };
     api.set_quota(args.rate, Usage::Keep)

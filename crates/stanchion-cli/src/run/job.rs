@@ -11,7 +11,7 @@ use super::acquire::{Again, Answer, may_pass, people, refused};
 use super::report::Report;
 use super::target::Held;
 use crate::duration;
-use crate::exit::{Failure, Library};
+use crate::exit::{self, Failure, Library};
 use crate::messages;
 
 /// The least time for which the server remembers the moments that have been run.

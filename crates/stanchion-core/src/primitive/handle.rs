@@ -417,8 +417,10 @@ impl Handle {
         &self,
         sync: &dyn Synchronizer,
         owner: &str,
-        lease: Lease,
+        lease: Duration,
     ) -> Result<(), QueryError> {
+        // A lease out of bounds has no hold: the acquire was refused.
+        let lease = Lease::new(lease).unwrap_or_default();
         let Some(call) = sync.abandon(&WireOwner::stored(owner), lease) else {
             return Ok(());
         };
