@@ -41,6 +41,11 @@ pub trait Process: Clone + Debug {
     /// The operations that the user may do now. A process bounds their number.
     fn ops(&self) -> Vec<Self::Op>;
 
+    /// The channels to which the process is subscribed at the start, as after an earlier wait.
+    fn subscribed(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the part of the reply to a request that the process reads; `None` if it reads nothing.
     ///
     /// Replies that are not read are not kept in flight, unless their connections may break. This saves states.

@@ -47,6 +47,11 @@ impl Runner {
         for command in &configuration.setup {
             self.server.run(command);
         }
+        for (connection, process) in (0..).zip(&configuration.processes) {
+            for channel in process.subscribed() {
+                self.server.subscribe(connection, channel.as_bytes());
+            }
+        }
         let node = |process: &P| {
             Arc::new(Node {
                 process: process.clone(),

@@ -39,7 +39,7 @@ const SCRIPTS: [(&str, &str); 6] = [
 ];
 
 /// A fair lock without tokens.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Fair;
 
 const KEYS: [&str; 6] = ["orders", "line", "timeouts", "waiters", "wake", "orders"];

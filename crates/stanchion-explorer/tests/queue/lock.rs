@@ -35,7 +35,7 @@ pub(crate) const SCRIPTS: [(&str, &str); 5] = [
 ];
 
 /// A lock with the counter of its tokens. The lock's own key: no tokens, which saves states.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Lock {
     fence: &'static str,
     is_beside_redisson: bool,

@@ -1,4 +1,8 @@
-//! A multi-lock of x and y beside locks of x and of y. The names have keys of their own: `orders` and `parts`.
+//! Multi-locks and locks of x, y and z, in several processes and in several tasks of one. The keys of the names are `orders`, `parts` and
+//! `tools`.
+
+use std::fmt::{self, Debug};
+use std::ops::Range;
 
 use stanchion_client::primitive::{LuaPart, Sharing};
 use stanchion_explorer::{Call, Configuration, World};
@@ -23,63 +27,89 @@ macro_rules! joint {
     };
 }
 
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     ("acquire_all", joint!("acquire.lua")),
     (
         "release_all",
         stanchion_client::in_line!(lua!("release.lua")),
     ),
     ("tend_all", stanchion_client::in_line!(lua!("tend.lua"))),
+    (
+        "hand_off_all",
+        stanchion_client::woven!(
+            lua!("hand_off.lua"),
+            LuaPart::new("-- @joint.lua\n", lua!("joint.lua"))
+        ),
+    ),
 ];
 
-/// What a process locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wants {
-    X,
-    Y,
-    Both,
-}
-use Wants::{Both, X, Y};
+/// What a task locks: so many names, from this one on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wants(usize, usize);
 
-const NAMES: [&str; 2] = ["orders", "parts"];
-const LINES: [&str; 2] = ["line", "line_y"];
-const WAKES: [&str; 2] = ["wake", "wake_y"];
-/// The keys of the scripts for both names, without counters of tokens.
-const KEYS: [&str; 6] = ["orders", "parts", "line", "line_y", "wake", "wake_y"];
-const EACH: [&str; 4] = ["base", "base_y", "0", "0"];
+const X: Wants = Wants(0, 1);
+const Y: Wants = Wants(1, 1);
+/// x and y.
+const BOTH: Wants = Wants(0, 2);
+/// y and z.
+const Y_AND_Z: Wants = Wants(1, 2);
+const ALL: Wants = Wants(0, 3);
+
+const NAMES: [&str; 3] = ["orders", "parts", "tools"];
+const LINES: [&str; 3] = ["line", "line_y", "line_z"];
+const WAKES: [&str; 3] = ["wake", "wake_y", "wake_z"];
+/// The names have no counters of tokens.
+const COUNTERS: [&str; 3] = ["0"; 3];
+
+impl Debug for Wants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&["x", "y", "z"][self.range()].concat())
+    }
+}
 
 impl Wants {
-    fn keys(self) -> [&'static str; 4] {
-        let i = self.first_name();
-        [NAMES[i], NAMES[i], LINES[i], WAKES[i]]
-    }
-
-    fn base(self) -> &'static str {
-        Self::BASES[self.first_name()]
+    const fn range(self) -> Range<usize> {
+        self.0..self.0 + self.1
     }
 
     fn names(self) -> &'static [&'static str] {
-        match self {
-            X => &NAMES[..1],
-            Y => &NAMES[1..],
-            Both => &NAMES,
+        &NAMES[self.range()]
+    }
+
+    fn base(self) -> &'static str {
+        Self::BASES[self.0]
+    }
+
+    /// The keys of the scripts, of one name or of several.
+    fn keys(self) -> Vec<&'static str> {
+        if !self.is_of_several() {
+            let i = self.0;
+            return vec![NAMES[i], NAMES[i], LINES[i], WAKES[i]];
         }
+        [&NAMES, &LINES, &WAKES]
+            .map(|keys| &keys[self.range()])
+            .concat()
+    }
+
+    /// The last arguments of the scripts of several names.
+    fn each(self) -> Vec<&'static str> {
+        [&Self::BASES[self.range()], &COUNTERS[self.range()]].concat()
     }
 }
 
 impl Kind for Wants {
-    const BASES: &'static [&'static str] = &["base", "base_y"];
+    const BASES: &'static [&'static str] = &["base", "base_y", "base_z"];
 
     fn sharing(&self) -> Sharing {
         Sharing::Exclusive
     }
 
     fn first_name(&self) -> usize {
-        usize::from(*self == Y)
+        self.0
     }
 
     fn is_of_several(&self) -> bool {
-        *self == Both
+        self.1 > 1
     }
 
     fn acquire(&self, ask: &Ask) -> Call {
@@ -89,18 +119,28 @@ impl Kind for Wants {
             not_after,
             ..
         } = ask;
-        if *self == Both {
-            let args = [owner, LEASE, not_after, "2", "PUBLISH", word];
-            return call("acquire_all", &KEYS, &[&args[..], &EACH].concat());
+        if self.is_of_several() {
+            let count = self.1.to_string();
+            let args = [owner, LEASE, not_after, &count, "PUBLISH", word];
+            return call(
+                "acquire_all",
+                &self.keys(),
+                &[&args[..], &self.each()].concat(),
+            );
         }
         let args = [owner, LEASE, not_after, word, "PUBLISH", self.base()];
         call("acquire", &self.keys(), &args)
     }
 
     fn release(&self, owner: &str, leaves: &str) -> Call {
-        if *self == Both {
-            let args = [owner, "PUBLISH", "2", leaves];
-            return call("release_all", &KEYS, &[args, EACH].concat());
+        if self.is_of_several() {
+            let count = self.1.to_string();
+            let args = [owner, "PUBLISH", &count, leaves];
+            return call(
+                "release_all",
+                &self.keys(),
+                &[&args[..], &self.each()].concat(),
+            );
         }
         let args = [self.base(), "PUBLISH", owner, leaves];
         call("release", &self.keys(), &args)
@@ -113,20 +153,31 @@ impl Kind for Wants {
     }
 
     fn tend(&self, _sentry: &str) -> Call {
-        if *self == Both {
-            return call("tend_all", &KEYS, &[&["PUBLISH", "2"], &EACH[..]].concat());
+        if self.is_of_several() {
+            let count = self.1.to_string();
+            let args = [&["PUBLISH", &*count], &*self.each()].concat();
+            return call("tend_all", &self.keys(), &args);
         }
         call("tend", &self.keys(), &[self.base(), "PUBLISH", ""])
+    }
+
+    fn hand_off(&self, from: &str, to: &str, not_after: &str) -> Option<Call> {
+        if self.is_of_several() {
+            let count = self.1.to_string();
+            let args = [to, LEASE, not_after, &count, "PUBLISH", from];
+            let args = [&args[..], &self.each()].concat();
+            return Some(call("hand_off_all", &self.keys(), &args));
+        }
+        let args = [self.base(), "PUBLISH", from, to, LEASE, not_after, "1"];
+        Some(call("hand_off", &self.keys(), &args))
     }
 }
 
 const RULES: Rules<Wants> = Rules {
     always: one_holder_of_each,
     starves: |world| {
-        let waiting = world.running().filter(|it| it.waits());
-        waiting
-            .map(|it| it.kind.names())
-            .any(|names| names.iter().all(|name| held_by(world, name) == 0))
+        let mut awaited = world.running().flat_map(Client::awaited);
+        awaited.any(|it| it.names().iter().all(|name| held_by(world, name) == 0))
     },
     ends: |world| {
         let ttls = NAMES.map(|name| world.server.ttl(name.as_bytes()));
@@ -146,11 +197,22 @@ fn locks(kinds: [Wants; 3], acquires: u8, drops: u8) -> Configuration<Client<Wan
     super::configuration(&scripts, &kinds, [acquires, drops], RULES)
 }
 
+/// A process with a task for each of `tasks`, and one with a task for `other`. Both are subscribed at the start.
+fn tasks(tasks: &[Wants], other: &[Wants], drops: u8) -> Configuration<Client<Wants>> {
+    let mut locks = locks([ALL; 3], 0, drops);
+    locks.processes.truncate(1 + usize::from(!other.is_empty()));
+    for (process, tasks) in locks.processes.iter_mut().zip([tasks, other]) {
+        *process = process.clone().with_tasks_for(tasks);
+    }
+    locks
+}
+
 /// The number of running clients that hold a name.
 fn held_by(world: &World<Client<Wants>>, name: &str) -> usize {
     let now = world.client_now();
-    let holding = world.running().filter(|it| it.holds(now));
-    holding.filter(|it| it.kind.names().contains(&name)).count()
+    let held = world.running().flat_map(|it| it.holdings(now));
+    held.filter(|(kind, _)| kind.names().contains(&name))
+        .count()
 }
 
 /// P1, P6.
@@ -165,24 +227,19 @@ fn one_holder_of_each(world: &World<Client<Wants>>) -> Result<(), String> {
             return Err(format!("P6: the server has {held:?} in {name}"));
         }
         let now = world.client_now();
-        let holds = |it: &&Client<Wants>| it.holds(now) && it.kind.names().contains(&name);
-        for client in world.running().filter(holds) {
-            if !held
-                .iter()
-                .any(|(owner, _)| client.owners().contains(owner))
-            {
+        for (kind, owner) in world.running().flat_map(|it| it.holdings(now)) {
+            if kind.names().contains(&name) && !held.iter().any(|(it, _)| *it == owner) {
                 return Err(format!(
-                    "P1: a client holds {name}, and the server has {held:?}"
+                    "P1: {owner} holds {name}, and the server has {held:?}"
                 ));
             }
         }
     }
-    let [x, y] = LINES.map(|line| world.server.content(line.as_bytes()));
-    let twice = x
-        .iter()
-        .find(|(it, _)| y.iter().any(|(other, _)| other == it));
-    if let Some((entry, _)) = twice {
-        return Err(format!("P6: {entry} is in two queues"));
+    let queued = LINES.map(|line| world.server.content(line.as_bytes()));
+    let queued: Vec<_> = queued.iter().flatten().map(|(entry, _)| entry).collect();
+    let twice = (1..queued.len()).find(|at| queued[..*at].contains(&queued[*at]));
+    if let Some(at) = twice {
+        return Err(format!("P6: {} is in two queues", queued[at]));
     }
     Ok(())
 }
@@ -199,27 +256,36 @@ const FAULTS: [(&str, Faults); 6] = [
 #[test]
 fn without_faults() {
     let name = "multi-lock and locks of x and y, drops";
-    finds_nothing(name, locks([Both, X, Y], 1, 1), NONE, 0);
+    finds_nothing(name, locks([BOTH, X, Y], 1, 1), NONE, 0);
     let name = "two multi-locks and a lock of x";
-    finds_nothing(name, locks([Both, Both, X], 1, 0), NONE, 0);
+    finds_nothing(name, locks([BOTH, BOTH, X], 1, 0), NONE, 0);
+}
+
+/// A message about the entry of one task can arrive before the reply that moves its waiter to the queue in which another task waits.
+#[test]
+fn tasks_of_one_process_with_names_in_common() {
+    let name = "y; y and z; x and y in one process";
+    finds_nothing(name, tasks(&[Y, Y_AND_Z, BOTH], &[], 0), NONE, 0);
+    let name = "the same, drops";
+    finds_nothing(name, tasks(&[Y, Y_AND_Z, BOTH], &[], 1), NONE, 0);
 }
 
 #[test]
 fn with_one_fault() {
     for (what, faults) in &FAULTS[..4] {
         let name = format!("multi-lock and locks of x and y, {what}");
-        finds_nothing(&name, locks([Both, X, Y], 1, 0), *faults, 0);
+        finds_nothing(&name, locks([BOTH, X, Y], 1, 0), *faults, 0);
     }
     for (what, faults) in &FAULTS[..4] {
         let name = format!("two multi-locks and a lock of x, {what}");
-        finds_nothing(&name, locks([Both, Both, X], 1, 0), *faults, 0);
+        finds_nothing(&name, locks([BOTH, BOTH, X], 1, 0), *faults, 0);
     }
 }
 
 #[test]
 fn planted_errors_are_found() {
-    let one = || locks([Both, X, Y], 1, 0);
-    let two = || locks([Both, Both, X], 1, 0);
+    let one = || locks([BOTH, X, Y], 1, 0);
+    let two = || locks([BOTH, BOTH, X], 1, 0);
     type Planted = (&'static str, Configuration<Client<Wants>>, Faults, Edit);
     let planted: [Planted; 7] = [
         (
@@ -272,7 +338,7 @@ fn planted_errors_are_found() {
         ),
         (
             "a multi-lock that gives up keeps its entry",
-            locks([Both, X, Y], 1, 1),
+            locks([BOTH, X, Y], 1, 1),
             NONE,
             ("return remove(entry) or", "return false or"),
         ),
@@ -289,12 +355,12 @@ fn with_larger_bounds() {
     for (what, faults) in &FAULTS[4..] {
         finds_nothing(
             &format!("{name}, {what}"),
-            locks([Both, X, Y], 1, 0),
+            locks([BOTH, X, Y], 1, 0),
             *faults,
             0,
         );
     }
-    let mut again = locks([Both, X, Y], 1, 0);
+    let mut again = locks([BOTH, X, Y], 1, 0);
     again.processes[1].acquires = 2;
     let what = "a process that is notified and cannot take a name does not pass it on";
     let edit = (
@@ -309,13 +375,19 @@ fn with_larger_bounds() {
     let what = "a lost message and a kill";
     finds_nothing(
         &format!("{name}, {what}"),
-        locks([Both, X, Y], 1, 0),
+        locks([BOTH, X, Y], 1, 0),
         two,
         0,
     );
     for (what, faults) in &FAULTS[4..] {
         let name = format!("two multi-locks and a lock of x, {what}");
-        finds_nothing(&name, locks([Both, Both, X], 1, 0), *faults, 0);
+        finds_nothing(&name, locks([BOTH, BOTH, X], 1, 0), *faults, 0);
+    }
+    let name = "y; x and y; x and y in one process, y in another";
+    finds_nothing(name, tasks(&[Y, BOTH, BOTH], &[Y], 0), NONE, 0);
+    for (what, faults) in &FAULTS {
+        let name = format!("y; y and z; x and y in one process, {what}");
+        finds_nothing(&name, tasks(&[Y, Y_AND_Z, BOTH], &[], 0), *faults, 0);
     }
 }
 
@@ -323,7 +395,7 @@ fn with_larger_bounds() {
 #[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
 fn with_much_larger_bounds() {
     let name = "multi-lock and locks of x and y, 2 acquires";
-    finds_nothing_so_far(name, locks([Both, X, Y], 2, 0), NONE);
+    finds_nothing_so_far(name, locks([BOTH, X, Y], 2, 0), NONE);
     let name = "two multi-locks and a lock of x, 2 acquires";
-    finds_nothing_so_far(name, locks([Both, Both, X], 2, 0), NONE);
+    finds_nothing_so_far(name, locks([BOTH, BOTH, X], 2, 0), NONE);
 }

@@ -84,7 +84,7 @@ const LEASED: [(&str, &str); 4] = [
 ];
 
 /// A client that wants so many plain or leased permits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Wants<const PLAIN: bool>(u64);
 
 impl<const PLAIN: bool> Wants<PLAIN> {

@@ -22,7 +22,7 @@ impl<K: Kind> Client<K> {
 
     pub(super) fn ended(&self, hold: &Hold) -> Taken<K> {
         Taken {
-            want: Wanted(self.kind),
+            want: Wanted(self.kind_of(hold.owner)),
             owner: self.wire(hold.owner),
             unclaimed: !hold.claimed,
         }
@@ -33,7 +33,7 @@ impl<K: Kind> Client<K> {
         let Some(claimed) = self.end_hold(owner) else {
             return;
         };
-        if claimed && self.kind.is_handed_off() && self.hand_off(step, owner) {
+        if claimed && self.kind_of(owner).is_handed_off() && self.hand_off(step, owner) {
             return;
         }
         self.release(step, owner, false);
@@ -103,22 +103,38 @@ impl<K: Kind> Client<K> {
         }
     }
 
-    /// Hands the hold of `from` to a waiter of this process, if there is one.
+    /// Hands the hold of `from` to a waiter of this process, if there is one: in this local queue, or in that of another of its names.
     pub(super) fn hand_off(&mut self, step: &mut Step, from: u64) -> bool {
-        let want = Wanted(self.kind);
-        let reserved = self.event(step, |it, cx| {
-            let (handed, _) = it.here().queue.hand_offs();
-            let place = (handed < HAND_OFFS).then(|| it.here().queue.reserve(cx, &want, false));
-            Some((place.flatten()?, handed))
+        let (kind, own) = (self.kind_of(from), self.at);
+        let handed = self.here().queue.hand_offs().0;
+        if handed >= HAND_OFFS {
+            return false;
+        }
+        let others = (0..self.lines.len()).filter(|name| kind.is_of_several() && *name != own);
+        let names: Vec<_> = [own].into_iter().chain(others).collect();
+        // Past other waiters once.
+        let ways = [false, true];
+        let ways = &ways[..1 + usize::from(kind.is_of_several() && handed == 0)];
+        let found = ways.iter().find_map(|past| {
+            names.iter().find_map(|name| {
+                self.at = *name;
+                self.event(step, |it, cx| {
+                    it.here().queue.reserve(cx, &Wanted(kind), *past)
+                })
+                .map(|place| (*name, place))
+            })
         });
-        let Some((place, handed)) = reserved else {
+        let Some((name, place)) = found else {
+            self.at = own;
             return false;
         };
         self.owners += 1;
         let to = self.owners;
+        self.set_kind(to, kind);
         self.handing = Some(Handing {
             from,
             to,
+            name,
             place,
             handed,
             sent: step.now,
@@ -135,7 +151,7 @@ impl<K: Kind> Client<K> {
         let (from, to) = (handing.from, handing.to);
         let not_after = (step.now + SILENCE).to_string();
         let call = self
-            .kind
+            .kind_of(to)
             .hand_off(&self.wire(from), &self.wire(to), &not_after);
         if let Some(call) = call {
             self.send(step, HAND_OFF, to, call);
@@ -166,6 +182,7 @@ impl<K: Kind> Client<K> {
             place,
             handed,
             sent,
+            ..
         } = handing;
         let Some(old) = self.hold_of(from).map(|it| it.clone()) else {
             return;
@@ -180,6 +197,13 @@ impl<K: Kind> Client<K> {
             self.event(step, |it, cx| {
                 it.here().queue.hand_over(cx, place, hold, handed + 1);
             });
+            if old.name != self.at {
+                let ended = self.ended(&old);
+                self.at = old.name;
+                self.event(step, |it, cx| {
+                    it.here().queue.freed(cx, &ended, End::Released);
+                });
+            }
             return;
         }
         // The sweep begins before the next waiter's request.
@@ -187,6 +211,12 @@ impl<K: Kind> Client<K> {
         let ended = self.ended(&old);
         self.event(step, |it, cx| {
             it.here().queue.end_hand_off(cx, place, None);
+            if it.at != old.name {
+                it.here().queue.admit(Reason::Turn);
+            }
+        });
+        self.at = old.name;
+        self.event(step, |it, cx| {
             it.here().queue.freed(cx, &ended, End::Unknown);
         });
     }
@@ -217,7 +247,7 @@ impl<K: Kind> Client<K> {
 
     pub(super) fn renew(&mut self, step: &mut Step, owner: u64) {
         let not_after = (step.now + SILENCE).to_string();
-        let call = self.kind.renew(&self.wire(owner), &not_after);
+        let call = self.kind_of(owner).renew(&self.wire(owner), &not_after);
         if let Some(hold) = self.hold_of(owner) {
             (hold.renewal_sent, hold.renew_at) = (Some(step.now), None);
             self.send(step, RENEW, owner, call);
@@ -273,7 +303,7 @@ impl<K: Kind> Client<K> {
         match reply {
             // The user sees the loss. The server has nothing left.
             Some(Reply::Array(items)) if items.contains(&Reply::Int(0)) => {
-                if self.kind.is_of_several() {
+                if self.kind_of(owner).is_of_several() {
                     // The others may be left.
                     self.release(step, owner, true);
                 }

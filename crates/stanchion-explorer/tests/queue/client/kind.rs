@@ -6,7 +6,7 @@ use stanchion_client::primitive::Sharing;
 use stanchion_explorer::Call;
 
 /// The scripts of a synchronizer, and the properties that the client knows. `Debug` distinguishes kinds of processes.
-pub(crate) trait Kind: Copy + Debug + 'static {
+pub(crate) trait Kind: Copy + Debug + PartialEq + 'static {
     /// True if a grant by message is a call to confirm it, and a hold has no lease: plain permits.
     const CONFIRMS: bool = false;
     /// Redisson's channel of each name.

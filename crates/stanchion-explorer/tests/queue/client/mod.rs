@@ -65,7 +65,12 @@ pub(crate) enum Op {
 #[derive(Clone)]
 pub(crate) struct Client<K: Kind> {
     uuid: &'static str,
+    /// What the user acquires if `others` is empty, and what the owners acquire that `wants` does not name.
     pub(crate) kind: K,
+    /// What the next acquires are for, in this order.
+    others: Vec<K>,
+    /// What the requests of an owner are for, if the tasks of this process want different things.
+    wants: BTreeMap<u64, K>,
     /// True if the client receives no messages.
     pub(crate) polls: bool,
     /// The number of acquires that the user does at the same time.
@@ -83,7 +88,7 @@ pub(crate) struct Client<K: Kind> {
     lines: Vec<Line<K>>,
     /// The name that the present event is about; 0 between events.
     at: usize,
-    waiters: Vec<Waiter>,
+    waiters: Vec<Waiter<K>>,
     holds: Vec<Hold>,
     handing: Option<Handing>,
     /// The owner that a request in flight releases, and the one that it acquires for. The second is 0 before the request is sent.
@@ -102,7 +107,8 @@ pub(crate) struct Client<K: Kind> {
 
 /// A call that waits.
 #[derive(Clone)]
-struct Waiter {
+struct Waiter<K> {
+    kind: K,
     /// The name in whose local queue it waits, and its place there.
     name: usize,
     place: u64,
@@ -113,10 +119,10 @@ struct Waiter {
     asking: Option<Micros>,
 }
 
-impl Debug for Waiter {
+impl<K: Debug> Debug for Waiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the place: the order of waiters shows it, and the number grows.
-        (self.began, self.owner, self.asking, self.name).fmt(f)
+        (&self.kind, self.began, self.owner, self.asking, self.name).fmt(f)
     }
 }
 
@@ -132,6 +138,8 @@ struct Owed {
 struct Handing {
     from: u64,
     to: u64,
+    /// The name in whose local queue the waiter is, and its place there.
+    name: usize,
     place: u64,
     /// The hand-offs in a row before it.
     handed: u32,
@@ -141,7 +149,7 @@ struct Handing {
 impl Debug for Handing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The queue shows the place.
-        (self.from, self.to, self.sent).fmt(f)
+        (self.from, self.to, self.name, self.sent).fmt(f)
     }
 }
 
@@ -192,6 +200,8 @@ impl<K: Kind> Client<K> {
         Self {
             uuid,
             kind,
+            others: Vec::new(),
+            wants: BTreeMap::new(),
             polls: false,
             tasks: 1,
             acquires,
@@ -221,6 +231,43 @@ impl<K: Kind> Client<K> {
     /// The user does so many acquires at the same time.
     pub(crate) fn with_tasks(self, tasks: usize) -> Self {
         Self { tasks, ..self }
+    }
+
+    /// The tasks of this process acquire these, in this order, each in its own time. The client is subscribed to all names already.
+    pub(crate) fn with_tasks_for(self, others: &[K]) -> Self {
+        let mut client = self.with_tasks(others.len());
+        client.acquires = u8::try_from(others.len()).unwrap_or(u8::MAX);
+        client.others = others.to_vec();
+        for line in &mut client.lines {
+            line.subscribed = Subscribed::Confirmed;
+        }
+        client
+    }
+
+    /// What `owner` acquires or holds.
+    fn kind_of(&self, owner: u64) -> K {
+        self.wants.get(&owner).copied().unwrap_or(self.kind)
+    }
+
+    /// Records what `owner` acquires.
+    fn set_kind(&mut self, owner: u64, kind: K) {
+        if kind != self.kind {
+            self.wants.insert(owner, kind);
+        } else {
+            self.wants.remove(&owner);
+        }
+    }
+
+    /// What the waiters wait for.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = K> {
+        self.waiters.iter().map(|it| it.kind)
+    }
+
+    /// What the user holds, each with its owner.
+    pub(crate) fn holdings(&self, now: Micros) -> impl Iterator<Item = (K, String)> {
+        let held = move |hold: &&Hold| hold.claimed && now < hold.valid_until;
+        let holds = self.holds.iter().filter(held);
+        holds.map(|it| (self.kind_of(it.owner), self.wire(it.owner)))
     }
 
     /// A client of Redisson's.
@@ -271,11 +318,13 @@ impl<K: Kind> Client<K> {
 
     /// The name of the local queue with a waiter or a hold of `owner`.
     fn name_of(&self, owner: u64) -> usize {
-        let asks = |it: &&Waiter| it.asking.is_some() && it.owner == Some(owner);
+        let asks = |it: &&Waiter<K>| it.asking.is_some() && it.owner == Some(owner);
         let waiter = self.waiters.iter().find(asks).map(|it| it.name);
         let hold = self.holds.iter().find(|it| it.owner == owner);
+        let handing = self.handing.as_ref().filter(|it| it.to == owner);
         waiter
             .or_else(|| hold.map(|it| it.name))
+            .or_else(|| handing.map(|it| it.name))
             .unwrap_or_default()
     }
 
@@ -347,7 +396,7 @@ impl<K: Kind> Client<K> {
 
     fn release(&self, step: &mut Step, owner: u64, leaves: bool) {
         let (kind, leaves) = if leaves { (LEAVE, "1") } else { (RELEASE, "0") };
-        let call = self.kind.release(&self.wire(owner), leaves);
+        let call = self.kind_of(owner).release(&self.wire(owner), leaves);
         self.send(step, kind, owner, call);
     }
 
@@ -377,9 +426,12 @@ impl<K: Kind> Client<K> {
         match op {
             Op::Acquire => {
                 self.acquires -= 1;
-                self.at = self.kind.first_name();
+                let kind = match self.others.is_empty() {
+                    true => self.kind,
+                    false => self.others.remove(0),
+                };
                 // The server's clock is up to a millisecond ahead: later than all requests so far.
-                self.join(step, step.now + MS - 1);
+                self.join(step, kind, step.now + MS - 1);
             }
             Op::DropAcquire(index) => {
                 self.drops -= 1;
@@ -405,7 +457,7 @@ impl<K: Kind> Client<K> {
                 if let Some(owner) = self.held_owner() {
                     self.end_hold(owner);
                     self.both = Some((owner, 0));
-                    self.join(step, step.now + MS - 1);
+                    self.join(step, self.kind, step.now + MS - 1);
                 }
             }
         }
@@ -456,7 +508,7 @@ impl<K: Kind> Client<K> {
         for hold in over {
             self.at = hold.name;
             // A request in flight may have been granted to the same owner: its waiter cleans up.
-            let asks = |it: &Waiter| it.asking.is_some() && it.owner == Some(hold.owner);
+            let asks = |it: &Waiter<K>| it.asking.is_some() && it.owner == Some(hold.owner);
             if !self.waiters.iter().any(asks) {
                 self.sweep(step, hold.owner, hold.unanswered_until);
             }

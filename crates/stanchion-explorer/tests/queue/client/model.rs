@@ -34,15 +34,8 @@ impl<K: Kind> Parts for Model<K> {
 }
 
 /// What a waiter wants.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<K>(pub(crate) K);
-
-impl<K> Debug for Wanted<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The process has its kind.
-        f.write_str("it")
-    }
-}
 
 impl<K: Kind> Want for Wanted<K> {
     fn sharing(&self) -> Sharing {
@@ -61,16 +54,16 @@ impl<K: Kind> Want for Wanted<K> {
         self.0.fence().as_bytes()
     }
 
-    fn is_handed(&self, _: &Self) -> bool {
-        true
+    fn is_handed(&self, held: &Self) -> bool {
+        self.0 == held.0
     }
 
-    fn shares_entry(&self, _: &Self) -> bool {
-        true
+    fn shares_entry(&self, other: &Self) -> bool {
+        self.0 == other.0
     }
 
-    fn continues_entry(&self, _: &Self) -> bool {
-        false
+    fn continues_entry(&self, other: &Self) -> bool {
+        self.0.is_of_several() && other.0.is_of_several()
     }
 }
 

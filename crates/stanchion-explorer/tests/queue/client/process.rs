@@ -17,6 +17,9 @@ impl<K: Kind> Debug for Client<K> {
         if let Some(redisson) = &self.redisson {
             return text.field("redisson", redisson).finish();
         }
+        if !self.others.is_empty() || !self.wants.is_empty() {
+            text.field("others", &(&self.others, &self.wants));
+        }
         text.field("owners", &self.owners)
             .field("lines", &self.lines)
             .field("waiters", &self.waiters)
@@ -62,6 +65,14 @@ impl<K: Kind> Process for Client<K> {
         ops
     }
 
+    fn subscribed(&self) -> Vec<String> {
+        let lines = K::BASES.iter().zip(&self.lines);
+        let subscribed = lines.filter(|(_, line)| line.subscribed == Subscribed::Confirmed);
+        subscribed
+            .map(|(base, _)| format!("{base}:{}", self.uuid))
+            .collect()
+    }
+
     /// Of a refusal: the time, the arrival, whether the next poll is at random, and a response to a wake-up; and the holder, and whether the
     /// entry had been removed.
     fn reads(&self, request: u64, reply: Reply) -> Option<Reply> {
@@ -70,7 +81,7 @@ impl<K: Kind> Process for Client<K> {
         }
         let refusal = |reply| match reply {
             Reply::Array(parts) if parts.len() > 5 => {
-                let read: &[usize] = match self.kind.is_of_several() {
+                let read: &[usize] = match self.kind_of(request % 1000).is_of_several() {
                     // The third part is the number of the busy name.
                     true => &[0, 3, 5, 6, 2],
                     // The fourth part is the role of the process.

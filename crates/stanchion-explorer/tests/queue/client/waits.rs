@@ -31,7 +31,7 @@ fn placed(parts: &[Reply]) -> Option<Placed> {
 
 impl<K: Kind> Client<K> {
     pub(super) fn index(&self, place: u64) -> Option<usize> {
-        let is_it = |it: &Waiter| it.name == self.at && it.place == place;
+        let is_it = |it: &Waiter<K>| it.name == self.at && it.place == place;
         self.waiters.iter().position(is_it)
     }
 
@@ -88,14 +88,14 @@ impl<K: Kind> Client<K> {
         if let Some(owner) = waiter.owner {
             self.settle(step, owner);
         }
-        self.at = self.kind.first_name();
-        self.join(step, waiter.began);
+        self.join(step, waiter.kind, waiter.began);
     }
 
-    pub(super) fn join(&mut self, step: &mut Step, began: Micros) {
+    pub(super) fn join(&mut self, step: &mut Step, kind: K, began: Micros) {
+        self.at = kind.first_name();
         // The first request of a waiter is sent at once if each has an entry.
-        let own = self.kind.keeps_waiters().then_some(self.owners + 1);
-        let place = self.enter(step, began, own);
+        let own = kind.keeps_waiters().then_some(self.owners + 1);
+        let place = self.enter(step, kind, began, own);
         self.owners = own.unwrap_or(self.owners);
         if self.here().queue.must_wait(place) {
             self.subscribe(step);
@@ -104,18 +104,19 @@ impl<K: Kind> Client<K> {
     }
 
     /// Adds a waiter to the local queue. Returns its place.
-    fn enter(&mut self, step: &mut Step, began: Micros, owner: Option<u64>) -> u64 {
+    fn enter(&mut self, step: &mut Step, kind: K, began: Micros, owner: Option<u64>) -> u64 {
         let name = self.at;
         let wire = self.wire(owner.unwrap_or(self.owners + 1));
         let stay = Stay {
             began: moment(began),
             deadline: moment(began) + Duration::from_secs(9_999),
         };
-        let want = Wanted(self.kind);
+        let want = Wanted(kind);
         let place = self.event(step, |it, cx| {
             it.here().queue.join(cx, want, wire, (), stay)
         });
         self.waiters.push(Waiter {
+            kind,
             name,
             place,
             began,
@@ -132,12 +133,12 @@ impl<K: Kind> Client<K> {
         };
         let waiter = self.waiters.remove(index);
         let from = std::mem::replace(&mut self.at, name);
-        let there = self.enter(step, waiter.began, Some(owner));
+        let there = self.enter(step, waiter.kind, waiter.began, Some(owner));
         self.at = from;
         self.event(step, |it, cx| it.here().queue.leave(cx, place));
         self.at = name;
         let debt = Debt {
-            want: Wanted(self.kind),
+            want: Wanted(waiter.kind),
             owner: self.wire(owner),
         };
         self.event(step, |it, cx| {
@@ -173,11 +174,11 @@ impl<K: Kind> Client<K> {
         let Some(index) = self.index(place) else {
             return;
         };
-        let own = self.waiters[index].owner;
+        let (own, wanted) = (self.waiters[index].owner, self.waiters[index].kind);
         // A new owner counts only if its request is sent.
         let number = own.unwrap_or(self.owners + 1);
         let debt = Debt {
-            want: Wanted(self.kind),
+            want: Wanted(wanted),
             owner: self.wire(number),
         };
         let (standing, first) =
@@ -187,6 +188,7 @@ impl<K: Kind> Client<K> {
             self.settle(step, own);
         }
         self.owners = self.owners.max(owner);
+        self.set_kind(owner, wanted);
         let now = step.now;
         let waiter = &mut self.waiters[index];
         (waiter.owner, waiter.asking) = (Some(owner), Some(now));
@@ -222,10 +224,10 @@ impl<K: Kind> Client<K> {
             *to = owner;
             *from
         });
-        let both = from.and_then(|from| self.kind.release_and_acquire(&self.wire(from), &ask));
+        let both = from.and_then(|from| wanted.release_and_acquire(&self.wire(from), &ask));
         match both {
             Some(call) => self.send(step, BOTH, owner, call),
-            None => self.send(step, kind, owner, self.kind.acquire(&ask)),
+            None => self.send(step, kind, owner, wanted.acquire(&ask)),
         }
     }
 
@@ -257,7 +259,7 @@ impl<K: Kind> Client<K> {
 
     /// The outcome of a request of `owner`.
     pub(super) fn answered(&mut self, step: &mut Step, owner: u64, queued: bool, reply: &Reply) {
-        let asks = |it: &&mut Waiter| it.asking.is_some() && it.owner == Some(owner);
+        let asks = |it: &&mut Waiter<K>| it.asking.is_some() && it.owner == Some(owner);
         let Some(waiter) = self.waiters.iter_mut().find(asks) else {
             // The acquire was dropped: its hold or its entry is given back.
             let until = self.debts.remove(&owner).and_then(|it| it.unanswered_until);
@@ -299,8 +301,11 @@ impl<K: Kind> Client<K> {
     /// `parts`: see [`Process::reads`].
     pub(super) fn refused(&mut self, step: &mut Step, place: u64, owner: u64, parts: &[Reply]) {
         let placed = placed(parts);
-        let busy = parts.get(4).filter(|_| self.kind.is_of_several());
-        if let Some(name) = busy.and_then(|it| usize::try_from(number(it)).ok()?.checked_sub(1))
+        let kind = self.kind_of(owner);
+        let busy = parts.get(4).filter(|_| kind.is_of_several());
+        // Names count from 1, among those that the request wants.
+        let name = busy.and_then(|it| usize::try_from(number(it)).ok()?.checked_sub(1));
+        if let Some(name) = name.map(|it| kind.first_name() + it)
             && name != self.at
         {
             let owed = self.debts.entry(owner).or_default();
@@ -308,7 +313,7 @@ impl<K: Kind> Client<K> {
             return self.move_to(step, place, name, owner);
         }
         let subscribed = self.subscribe(step);
-        if let Some(Reply::Int(role)) = parts.get(4).filter(|_| self.kind.is_beside_redisson()) {
+        if let Some(Reply::Int(role)) = parts.get(4).filter(|_| kind.is_beside_redisson()) {
             self.play(step, Role::read(Some(*role)));
         }
         let ttl = match parts.first() {
@@ -317,7 +322,7 @@ impl<K: Kind> Client<K> {
         };
         let owed = self.debts.entry(owner).or_default();
         owed.arrived = placed.map(|it| it.arrived).or(owed.arrived);
-        let has_entry = owed.arrived.is_some() && !self.kind.keeps_waiters();
+        let has_entry = owed.arrived.is_some() && !kind.keeps_waiters();
         let granted = match parts.get(4) {
             Some(Reply::Bulk(owner)) if !owner.is_empty() => String::from_utf8(owner.clone()).ok(),
             _ => None,
@@ -326,7 +331,7 @@ impl<K: Kind> Client<K> {
             ttl,
             placed,
             debt: Debt {
-                want: Wanted(self.kind),
+                want: Wanted(kind),
                 owner: self.wire(owner),
             },
             has_entry,
@@ -347,7 +352,7 @@ impl<K: Kind> Client<K> {
 
     pub(super) fn unanswered(&mut self, step: &mut Step, owner: u64) {
         let until = step.now + SILENCE + 2 * MS;
-        let asks = |it: &&mut Waiter| it.asking.is_some() && it.owner == Some(owner);
+        let asks = |it: &&mut Waiter<K>| it.asking.is_some() && it.owner == Some(owner);
         let Some(waiter) = self.waiters.iter_mut().find(asks) else {
             self.debts.remove(&owner);
             return self.sweep(step, owner, Some(until));
