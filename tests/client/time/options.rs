@@ -42,22 +42,23 @@ async fn refused(
     options: AcquireOptions,
 ) -> Option<String> {
     let client = &clients[0];
-    let lock = |name: &str| Lock::new(client, name).unwrap();
-    let fair = FairLock::new(client, "fair").unwrap();
-    let rwlock = RwLock::new(client, "rw").unwrap();
+    // A name for each verb: the hold of the verb before may still be released in the background.
+    let lock = |name: &str| Lock::new(client, format!("{verb}{name}")).unwrap();
+    let fair = FairLock::new(client, verb).unwrap();
+    let rwlock = RwLock::new(client, verb).unwrap();
     let multi = MultiLock::new([&lock("a"), &lock("b")]).unwrap();
-    let red = RedLock::new(clients, "red").unwrap();
+    let red = RedLock::new(clients, verb).unwrap();
     let permits = Semaphore::new(client, "permits").unwrap();
     let leased = LeasedSemaphore::new(client, "leased").unwrap();
     let latch = CountDownLatch::new(client, "latch").unwrap();
-    let election = Election::new(client, "election").unwrap();
+    let election = Election::new(client, verb).unwrap();
     let done: Result<(), AcquireError> = match verb {
-        "lock" => lock("lock").acquire_with(options).await.map(drop),
-        "lock, try" => lock("lock").try_acquire_with(options).await.map(drop),
+        "lock" => lock("").acquire_with(options).await.map(drop),
+        "lock, try" => lock("").try_acquire_with(options).await.map(drop),
         "lock, adopt" => {
-            let ticket = lock("lock").acquire().await.unwrap().detach().await;
-            let adopted = lock("lock").adopt_with(&ticket.unwrap(), options).await;
-            free(&lock("lock")).await;
+            let ticket = lock("").acquire().await.unwrap().detach().await;
+            let adopted = lock("").adopt_with(&ticket.unwrap(), options).await;
+            free(&lock("")).await;
             adopted.map(drop).map_err(of_adopt)
         }
         "fair" => fair.acquire_with(options).await.map(drop),
