@@ -171,7 +171,7 @@ async fn an_option_has_an_effect_or_is_refused() {
         "latch",
     ];
     let no_queue = ["red", "red, try"];
-    let no_holder = ["permits", "leased", "latch"];
+    let no_holder = ["permits", "leased", "latch", "campaign"];
     let waits: Vec<&str> = tries.iter().chain(&no_queue).copied().collect();
     let searches: Vec<&str> = waits.iter().chain(&no_holder).copied().collect();
     let rows: [(&str, AcquireOptions, &[&str]); 13] = [
