@@ -8,6 +8,7 @@ mod killed;
 mod nested;
 mod outages;
 mod stacks;
+mod tonic;
 
 use std::convert::Infallible;
 use std::future::Future;
