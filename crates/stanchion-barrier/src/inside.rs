@@ -194,7 +194,7 @@ impl Inside {
             // Only the reply to its own request shows the last party that all have left, and that reply is late. A resend has no effect (P6).
             let call = keys.give_back(&owner, BrokenBy::Left, LAST_ROUND);
             let reply = handle.query_within(&call, LAST_WORD).await;
-            if let Some(Ok(Reply::Array(parts))) = reply
+            if let Ok(Reply::Array(parts)) = reply
                 && let Some(Reply::Bulk(fact)) = parts.get(2)
             {
                 round.told(fact);

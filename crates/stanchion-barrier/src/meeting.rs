@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
-use stanchion_client::{AcquireError, AcquireOptions, Client, FreeBy, Moment, Outage, Rejection};
+use stanchion_client::{
+    AcquireError, AcquireOptions, Client, FreeBy, Moment, Outage, QueryError, Rejection,
+};
 
 use crate::arrival::{Arrival, Arrived};
 use crate::error::{BarrierError, BrokenBy, InvalidBarrier};
@@ -149,17 +151,27 @@ impl Meeting<'_> {
             None => LOOK,
         };
         let reply = match handle.query_within(&call, within).await {
-            Some(Ok(reply)) => reply,
+            Ok(reply) => reply,
             // The drop of the place gives it back (P3).
-            _ if self.timeout.is_some() => {
-                return Err(self.timed_out(Some(self.site.lease.into())));
-            }
-            _ => {
-                let detail = "what became of the place at the barrier".into();
+            Err(error) => {
+                // P8: a reason of the server helps more than the time that has passed.
+                let outage = match error {
+                    QueryError::Unavailable { outage }
+                        if !matches!(outage, Outage::Unanswered { .. }) =>
+                    {
+                        outage
+                    }
+                    _ if self.timeout.is_some() => {
+                        return Err(self.timed_out(Some(self.site.lease.into())));
+                    }
+                    _ => Outage::Unanswered {
+                        detail: "what became of the place at the barrier".into(),
+                    },
+                };
                 return Err(AcquireError::Ambiguous {
                     name: self.site.keys.name.clone(),
                     free_by: self.site.lease.into(),
-                    outage: Outage::Unanswered { detail },
+                    outage,
                 }
                 .into());
             }

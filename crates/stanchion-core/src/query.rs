@@ -55,17 +55,17 @@ async fn ask(
     until: Moment,
 ) -> Result<Reply, QueryError> {
     let (mut retries, mut last) = (Retries::default(), None);
+    let limit = until.since(wire.clock.now());
     loop {
-        let limit = until.since(wire.clock.now());
-        let Some(answer) = timeout(limit, pin!(wire.call(path, call))).await else {
+        let left = until.since(wire.clock.now());
+        let Some(answer) = timeout(left, pin!(wire.call(path, call))).await else {
             // P8: a request is in flight. Earlier ones may have got a reason, which helps more than the time that has passed.
+            let silence = || unanswered_in(limit);
             return Err(match resend {
                 Resend::UntilAnswered => QueryError::Unavailable {
-                    outage: last.unwrap_or_else(|| unanswered_in(wire.config.operation_timeout)),
+                    outage: last.unwrap_or_else(silence),
                 },
-                Resend::Never => QueryError::Unanswered {
-                    outage: unanswered_in(wire.config.operation_timeout),
-                },
+                Resend::Never => QueryError::Unanswered { outage: silence() },
             });
         };
         match answer {

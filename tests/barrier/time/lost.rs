@@ -1,5 +1,6 @@
 //! Lost replies and messages, late requests, and a server that loses its data.
 
+use stanchion::embedded::Switch;
 use stanchion::{Lease, Rejection};
 use stanchion_tests::LostReply;
 use tokio::time::{Instant, sleep};
@@ -366,4 +367,22 @@ async fn a_late_duplicate_does_not_change_the_number_of_parties() {
     world.as_engine().faults().deliver();
     sleep(ms(100)).await;
     assert_eq!(one.status().await.unwrap().unwrap().parties, 4);
+}
+
+/// P8: the error has the reason of the server, and not only the time that passed.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_at_a_server_that_refuses_names_the_refusal() {
+    let world = engine();
+    let one = barrier(&world, 2).await;
+    let waiting = {
+        let one = one.clone();
+        tokio::spawn(async move { one.wait_timeout(ms(2000)).await })
+    };
+    taken(&world, 1).await;
+    world.as_engine().faults().loading(Switch::On);
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("LOADING"), "{error}");
+    world.as_engine().faults().loading(Switch::Off);
+    taken(&world, 0).await;
+    the_next_round_works(&world, 2).await;
 }

@@ -28,7 +28,6 @@ use crate::wire::Retries;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
     Call, Messages, Moment, Observer, Outage, Path, Persistent, Placement, Reply, ServerInfo,
-    timeout,
 };
 use uuid::Uuid;
 
@@ -456,14 +455,13 @@ impl Handle {
         finished_by(self.core(), reply, || Some(tend()))
     }
 
-    /// Like [`Handle::query`], with retries for at most `within`; `None` after that. The script may have run then.
-    pub async fn query_within(
-        &self,
-        call: &Call,
-        within: Duration,
-    ) -> Option<Result<Reply, QueryError>> {
-        let asking = self.query(call, Resend::UntilAnswered);
-        timeout(within, pin!(asking)).await
+    /// Like [`Handle::query`], with retries for at most `within`. After an error the script may have run.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn query_within(&self, call: &Call, within: Duration) -> Result<Reply, QueryError> {
+        let (core, resend) = (self.core(), Resend::UntilAnswered);
+        query_until(core, Path::Direct, call, resend, core.clock.now() + within).await
     }
 
     /// Reports an event to the observer, if there is one. For events that the core does not see.

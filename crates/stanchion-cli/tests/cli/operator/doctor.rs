@@ -77,6 +77,22 @@ fn settings_that_lose_locks_fail_and_say_what_to_do() {
 }
 
 #[test]
+fn a_full_server_is_named_and_the_other_checks_go_on() {
+    let server = RedisServer::builder().arg("maxclients", "5").start();
+    let hog = std::net::TcpStream::connect(server.addr()).unwrap();
+    let findings = doctor(&server, &[]);
+    assert!(["warn", "fail"].contains(&level(&findings, "clients")));
+    assert!(advice(&findings, "clients").contains("maxclients"));
+    // A second client cannot connect.
+    assert_eq!(level(&findings, "messages"), "fail");
+    let of_messages = findings.iter().find(|it| it["check"] == "messages");
+    let text = of_messages.unwrap().to_string();
+    assert!(text.contains("max number of clients reached"), "{text}");
+    assert_ne!(level(&findings, "deadlock"), "none");
+    drop(hog);
+}
+
+#[test]
 fn the_user_of_the_book_has_every_right_and_each_missing_one_is_named() {
     let server = RedisServer::start();
     make_user_of_the_book(&server);

@@ -210,6 +210,8 @@ impl<P: Parts> Queue<P> {
     /// Hands `hold` to the waiter at `place`. If it has left, the hold is dropped, and its release serves the next one. `handed`: the
     /// hand-offs in a row, with this one.
     pub fn hand_over(&mut self, cx: &dyn Context, place: u64, hold: P::Hold, handed: u32) {
+        // The server has answered.
+        self.outage = None;
         if hold.sharing() == Sharing::Exclusive {
             // Wake-ups during the hand-off were for a lock that is held again.
             self.due = None;

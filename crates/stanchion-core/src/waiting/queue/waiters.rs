@@ -275,6 +275,10 @@ impl<P: Parts> Queue<P> {
         }
         self.kept.by_owner.remove(waiter.owner.borrow());
         self.out.removed = Some(waiter);
+        // P8: a later waiter must not report the outage of these.
+        if self.waiters.is_empty() {
+            self.outage = None;
+        }
     }
 
     /// Plans a poll if the waiter that was removed may have planned the one that served all (invariant 3), and no local holder's end calls
