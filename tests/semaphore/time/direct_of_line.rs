@@ -420,7 +420,7 @@ async fn a_semaphore_that_is_missing_has_no_holders() {
         if ask == "try" {
             assert_eq!((reply.as_str(), stored(&desk)), ("-3", vec![]));
         } else {
-            assert_eq!(reply, format!("[-5004 {0} {0} 1 0 0]", desk.now()));
+            assert_eq!(reply, format!("[-5004 {0} {0} 1 0 0 none]", desk.now()));
             assert_eq!(stored(&desk), [line]);
         }
     }

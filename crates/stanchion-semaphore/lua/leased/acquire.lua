@@ -20,7 +20,7 @@
 -- ARGV[10] made       "<ms> <permits>": make a missing semaphore, which ends; otherwise empty
 --
 -- Returns  0 acquired; -1 late; -4 - ms busy: poll after ms, when a lease ends (-3: on a message), with a queue entry an array: see `stand`
---          in line.lua
+--          in line.lua. Its last element is "none" if the semaphore does not exist
 -- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3)
 -- Wakes    the next in the queue, as far as permits are free
 -- Cost     O(wanted + reap, log n); 16 of the n processes in the queue at most are looked at

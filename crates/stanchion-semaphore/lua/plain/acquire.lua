@@ -17,7 +17,8 @@
 -- ARGV[7]  kept       ms for which a waiter keeps a semaphore that ends; the waiter polls earlier
 -- ARGV[8]  made       "<ms> <permits>": make a missing semaphore, which ends; otherwise empty
 --
--- Returns  0 acquired; -1 late; -4 - ms busy: poll after ms (-3: on a message), with a queue entry an array: see `stand` in line.lua
+-- Returns  0 acquired; -1 late; -4 - ms busy: poll after ms (-3: on a message), with a queue entry an array: see `stand` in line.lua.
+--          Its last element is "none" if the semaphore does not exist
 -- Replay   the ledger has the owner: granted, and nothing is taken again (P6)
 -- Wakes    the next in the queue, as far as permits are free
 -- Cost     O(log n) for n processes in the queue; 16 of them at most are looked at
