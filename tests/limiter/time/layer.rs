@@ -46,7 +46,8 @@ where
 async fn a_layer_that_fails_open_passes_requests_in_an_outage() {
     let world = World::engine();
     let client = world.client().await;
-    let limiter_of = move |_: &u32| RateLimiter::new(&client, NAME, quota("2/h")).map(Some);
+    let limiters = client.clone();
+    let limiter_of = move |_: &u32| RateLimiter::new(&limiters, NAME, quota("2/h")).map(Some);
     let layer = LimitLayer::new(limiter_of);
     let mut closed = layer.clone().layer(Echo);
     let mut open = layer.fail_open().layer(Echo);
@@ -64,6 +65,8 @@ async fn a_layer_that_fails_open_passes_requests_in_an_outage() {
         world.admin(&["GET", VALUE]) == "1"
     })
     .await;
+    // Until then, the client refuses without a request, and the layer lets requests pass.
+    stanchion_testkit::eventually("connected again", || client.is_connected()).await;
     assert_eq!(send(&mut open, 12).await.unwrap(), 12);
     let limited = send(&mut open, 13).await.unwrap_err();
     assert!(matches!(limited, LayerError::Limited(_)), "{limited:?}");
