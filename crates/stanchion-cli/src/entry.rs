@@ -9,13 +9,14 @@ use stanchion::client::Placement;
 use stanchion::semaphore::{LeasedStatus, SemaphoreStatus};
 
 use crate::beside::{self, Part};
+use crate::holder::HolderSeen;
 use crate::look::{Kind, Seen};
 use crate::output;
 use crate::people::People;
 use crate::scan::Traces;
 use crate::table::{Blocks, Cell, Column, Row, Table, Tone};
 use crate::trouble::Trouble;
-use crate::wording::{self, Owner};
+use crate::wording;
 
 /// A name, its holders and its waiters.
 #[derive(Clone, Debug, Serialize)]
@@ -51,68 +52,6 @@ pub(crate) struct Entry {
     #[serde(skip)]
     pub(crate) owners: Vec<String>,
     pub(crate) trouble: Vec<Trouble>,
-}
-
-/// Holders.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct HolderSeen {
-    pub(crate) owner: String,
-    pub(crate) origin: wording::Origin,
-    pub(crate) hold_count: u64,
-    /// The process, if the server or a record shows it: `billing@web-2 pid 4711`.
-    pub(crate) process: Option<String>,
-    /// False: the server shows no connection of this client. `null`: not known.
-    pub(crate) connected: Option<bool>,
-}
-
-/// Text for the holder of a job at rest.
-const AT_REST: &str = "at rest";
-
-impl HolderSeen {
-    pub(crate) fn new(owner: &str, hold_count: u64, people: &People) -> Self {
-        let taken = Owner::of(owner);
-        Self {
-            owner: owner.to_owned(),
-            origin: taken.origin,
-            hold_count,
-            process: people.of(&taken),
-            connected: people.is_connected(&taken),
-        }
-    }
-
-    /// Returns whether no run is under way, and the name is kept for the rest of a job's least time.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.hold_count == 0
-    }
-
-    /// Returns whether the server shows that the holder's process has ended. A job at rest needs no process.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.connected == Some(false) && !self.is_at_rest()
-    }
-
-    /// The process alone, without the owner.
-    pub(crate) fn brief_process(&self) -> String {
-        match (&self.process, self.connected, self.origin) {
-            _ if self.is_at_rest() => AT_REST.into(),
-            (Some(process), Some(false), _) => wording::not_seen(process),
-            (Some(process), ..) => wording::printable(process.as_bytes()),
-            (None, Some(false), _) => "not seen".into(),
-            (None, _, wording::Origin::Redisson) => "java".into(),
-            (None, ..) => "?".into(),
-        }
-    }
-
-    /// A short text for the holder.
-    pub(crate) fn brief(&self) -> String {
-        let short = Owner::of(&self.owner).short();
-        match (&self.process, self.connected) {
-            _ if self.is_at_rest() => AT_REST.into(),
-            (Some(process), Some(false)) => wording::not_seen(process),
-            (Some(process), _) => wording::printable(process.as_bytes()),
-            (None, Some(false)) => wording::not_seen(&short),
-            (None, _) => short,
-        }
-    }
 }
 
 impl Entry {

@@ -9,8 +9,8 @@ use stanchion::{Client, Name};
 
 use crate::beside::{self, Part};
 use crate::connect::ServerArgs;
-use crate::entry::HolderSeen;
 use crate::exit::{self, Failure, Library};
+use crate::holder::HolderSeen;
 use crate::kinds::Facts;
 use crate::look::{Kind, Seen, ask_all, look};
 use crate::output;

@@ -26,6 +26,7 @@ mod flock;
 mod force_release;
 mod gaps;
 mod glob;
+mod holder;
 mod inspect;
 mod kinds;
 mod leader;

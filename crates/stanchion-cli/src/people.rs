@@ -8,8 +8,8 @@ use stanchion::semaphore::PermitId;
 use stanchion::survey::{Survey, SurveyedClient};
 use stanchion::{Client, QueryError};
 
-use crate::entry::HolderSeen;
 use crate::gaps::Gaps;
+use crate::holder::HolderSeen;
 use crate::wording::{Origin, Owner, process};
 
 /// Facts known of the processes.

@@ -11,8 +11,8 @@ use stanchion::semaphore::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStat
 use stanchion::{Client, FencingToken};
 
 use crate::connect::ServerArgs;
-use crate::entry::HolderSeen;
 use crate::exit::{self, Failure};
+use crate::holder::HolderSeen;
 use crate::kinds::{Facts, Held};
 use crate::look::{Kind, Seen, look};
 use crate::messages::lease_left;

@@ -267,7 +267,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::entry::HolderSeen;
+    use crate::holder::HolderSeen;
     use crate::look::Kind;
     use crate::people::People;
     use crate::{Cli, Command};

@@ -114,6 +114,8 @@ async fn survey_for_ever(args: &ExporterArgs, page: &Mutex<Page>) -> Result<Infa
             Err(failure) if !has_surveyed && failure.code() == exit::CONFIG => return Err(failure),
             Err(failure) => {
                 lock(page).failed();
+                // Connects again with the URL of the file, whose password may have changed.
+                client.take_if(|client| !client.is_connected());
                 let message = messages::survey_failed(&failure);
                 if failed.as_ref() != Some(&message) {
                     eprintln!("{message}");

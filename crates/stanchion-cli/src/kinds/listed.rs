@@ -3,7 +3,8 @@
 use stanchion::Client;
 
 use super::Facts;
-use crate::entry::{Entry, HolderSeen};
+use crate::entry::Entry;
+use crate::holder::HolderSeen;
 use crate::look::Kind;
 use crate::output;
 use crate::people::People;

@@ -8,7 +8,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::state::{Action, Mode, Question, Sort, State};
 use super::view::View;
-use crate::entry::{Entry, HolderSeen};
+use crate::entry::Entry;
+use crate::holder::HolderSeen;
 use crate::inspect::Inspected;
 use crate::look::Kind;
 use crate::people::People;
