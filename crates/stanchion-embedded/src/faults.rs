@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::Engine;
+use crate::keyspace::Keyspace;
 use crate::server::{Server, Session};
 use crate::switches::{Counted, Loss, Switches};
 
@@ -23,6 +24,10 @@ pub enum Data {
     /// The data is lost, as without persistence.
     Lost,
 }
+
+/// A copy of the data of a server, with which it can be [restarted](Faults::restart_from), as with a snapshot on a disk.
+#[derive(Clone, Debug)]
+pub struct Saved(Vec<Keyspace>);
 
 /// The faults of one engine. All take effect at once, also on open connections.
 ///
@@ -179,6 +184,13 @@ impl Faults {
         self.change(|server| server.switches.loading = on == Switch::On);
     }
 
+    /// Answers scripts as two nodes of a cluster between which all slots are moving, and no key moves. A script with several keys, of which one is
+    /// missing, gets `TRYAGAIN`. While a script runs whose keys all exist, a command with a key that the script itself has removed is refused,
+    /// even after the script has written. A script with one key, which is missing, runs.
+    pub fn migrating(&self, on: Switch) {
+        self.change(|server| server.switches.migrating = on == Switch::On);
+    }
+
     /// Forgets all scripts: `EVALSHA` answers `NOSCRIPT` again.
     pub fn flush_scripts(&self) {
         self.engine.core().flush_scripts();
@@ -203,6 +215,18 @@ impl Faults {
                 server.flush_all();
             }
         });
+    }
+
+    /// Returns a copy of the data.
+    #[must_use]
+    pub fn save(&self) -> Saved {
+        self.change(|server| Saved(server.databases.clone()))
+    }
+
+    /// Restarts the server as [`Faults::restart`], with data that was [saved](Faults::save) before. The clock goes on.
+    pub fn restart_from(&self, saved: &Saved) {
+        self.restart(Data::Lost);
+        self.change(|server| server.databases.clone_from(&saved.0));
     }
 
     /// Requires this password of new connections; `None` requires none.

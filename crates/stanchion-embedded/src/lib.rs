@@ -41,7 +41,7 @@ mod switches;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use engine::Engine;
-pub use faults::{Data, Faults, Switch};
+pub use faults::{Data, Faults, Saved, Switch};
 pub use reply::Reply;
 pub use stats::Stats;
 pub use stream::EngineStream;

@@ -25,6 +25,7 @@ pub(crate) struct Switches {
     pub(crate) out_of_memory: bool,
     pub(crate) read_only: bool,
     pub(crate) loading: bool,
+    pub(crate) migrating: bool,
     pub(crate) password: Option<String>,
     pub(crate) all_frozen: bool,
     pub(crate) frozen: BTreeSet<String>,

@@ -255,12 +255,13 @@ fn primitives() {
 
 #[cfg(feature = "embedded")]
 fn engine() {
-    use stanchion::embedded::{Data, Engine, EngineStream, Faults, Reply, Stats, Switch};
+    use stanchion::embedded::{Data, Engine, EngineStream, Faults, Reply, Saved, Stats, Switch};
     shared::<Data>();
     shared::<Engine>();
     shared::<Faults>();
     shared::<Reply>();
     shared::<Stats>();
+    shared::<Saved>();
     shared::<Switch>();
     sent::<EngineStream>();
     let _compiled: fn() = || awaited(Engine::serve(&any(), any::<EngineStream>()));

@@ -111,7 +111,7 @@ impl Scripts {
         else {
             return Err(no_script());
         };
-        let now = locked(&self.server).begin_script(session);
+        let now = locked(&self.server).begin_script(session, args.skip(3), keys)?;
         let reply = interpreter.call(function, &digest, args.skip(3), keys, now);
         locked(&self.server).end_script();
         self.make_room();

@@ -13,6 +13,8 @@ use crate::resp::Args;
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 const NOW_LOADING: &str = "LOADING Redis is loading the dataset in memory";
+const TRY_AGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
+const NON_LOCAL: &str = "ERR Script attempted to access a non local key in a cluster node";
 const NO_LOGIN: &str = "NOAUTH Authentication required.";
 
 /// The result of dispatching a command.
@@ -142,6 +144,17 @@ impl Server {
         if spec.is(DENY_OOM) && self.is_out_of_memory(script.has_written) {
             return Err(Failure::new(OUT_OF_MEMORY));
         }
+        if script.in_migration {
+            let keys = match spec.name {
+                "time" | "publish" | "spublish" | "pubsub" => 0,
+                "exists" | "del" | "unlink" => usize::MAX,
+                _ => 1,
+            };
+            let mut keys = args.skip(1).iter().take(keys);
+            if keys.any(|key| self.lacks(script.db, script.now, key)) {
+                return Err(Failure::new(NON_LOCAL));
+            }
+        }
         // A write without effect counts too, and one that fails.
         script.has_written |= spec.is(WRITE);
         self.script = Some(script);
@@ -155,17 +168,35 @@ impl Server {
         run(&mut context, args)
     }
 
-    /// Starts a script. It sees this time until it ends.
-    pub(crate) fn begin_script(&mut self, session: SessionId) -> Now {
+    /// Starts a script with the first `keys` of `args` as keys. It sees this time until it ends.
+    pub(crate) fn begin_script(
+        &mut self,
+        session: SessionId,
+        args: Args<'_>,
+        keys: usize,
+    ) -> Outcome<Now> {
         let now = self.clock.now();
         let db = self.sessions.get(&session).map_or(0, |s| s.db);
+        let missing = session != ADMIN
+            && self.switches.migrating
+            && (args.iter().take(keys)).any(|key| self.lacks(db, now, key));
+        if missing && keys > 1 {
+            return Err(Failure::new(TRY_AGAIN));
+        }
         self.script = Some(super::ScriptRun {
             session,
             db,
             now,
             has_written: false,
+            in_migration: session != ADMIN && self.switches.migrating && !missing,
         });
-        now
+        Ok(now)
+    }
+
+    fn lacks(&mut self, db: usize, now: Now, key: &[u8]) -> bool {
+        let keyspace = &mut self.databases[db];
+        keyspace.now_ms = now.millis();
+        !keyspace.contains(key)
     }
 
     pub(crate) fn end_script(&mut self) {

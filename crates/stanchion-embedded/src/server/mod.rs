@@ -48,6 +48,8 @@ pub(crate) struct ScriptRun {
     pub(crate) now: Now,
     /// True once it has called a write command: running out of memory no longer stops it.
     pub(crate) has_written: bool,
+    /// True while its slot is moving away: the server refuses a command with a missing key, which may be on the other node.
+    pub(crate) in_migration: bool,
 }
 
 /// The whole server except the Lua interpreter, which calls back into it.
