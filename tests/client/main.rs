@@ -41,5 +41,6 @@ mod time {
     mod pollers;
     mod presence;
     mod repeated;
+    mod restarts;
     mod shutdown;
 }

@@ -99,7 +99,7 @@ impl Handle {
             .seams()
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let releases = Arc::new(Releases::new(&config, &servers));
+        let releases = Arc::new(Releases::new(&config));
         let wire = Wire {
             id,
             realm: servers.realm(facts.get(), destination.database(), &id),
@@ -133,12 +133,12 @@ impl Handle {
             Arc::clone(&core.timetable),
             core.closed.clone(),
         ));
-        if core.servers.fails_over() {
-            let changes = core.servers.changes();
-            let (weak, releases) = (Arc::downgrade(&core.base()), Arc::clone(&core.releases));
-            let repeating = releases::run(weak, releases, changes, core.closed.clone());
-            core.runner.serve(repeating);
-        }
+        core.runner.serve(releases::run(
+            Arc::downgrade(&core.base()),
+            Arc::clone(&core.releases),
+            core.servers.changes(),
+            core.closed.clone(),
+        ));
         let weak = Arc::downgrade(&core);
         core.subscriptions
             .on_notice(Arc::new(move |channel, payload| {

@@ -98,7 +98,7 @@ impl Holds {
                 return;
             };
             self.runner
-                .serve(async move { watchdog::verify(&core, &hold).await });
+                .serve(async move { _ = watchdog::verify(&core, &hold).await });
         }
     }
 

@@ -17,6 +17,7 @@ use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::name::Name;
+use crate::wire::Retries;
 use stanchion_transport::{Failure, Item, Moment, Outage, Path, Placement, Reply};
 
 /// The most renewals in one script: large enough to amortise the call, small enough not to block the server (about 1 µs each).
@@ -165,18 +166,30 @@ pub(crate) async fn renew(
     together(&ask(core, Path::Direct, hold.sync.name(), &items).await)
 }
 
-/// Checks with the server whether it still has the hold, after a message that says otherwise.
-pub(crate) async fn verify(core: &Holds, hold: &Arc<HoldState>) {
+/// Checks with the server whether it still has the hold, after a message that says otherwise. Returns whether the answer is final: without one
+/// the next renewal decides.
+pub(crate) async fn verify(core: &Holds, hold: &Arc<HoldState>) -> bool {
     // The check is a renewal for the shortest lease, which lengthens nothing (R3), because the hold may be one that is not renewed.
     let items = hold.sync.renewals(&hold.owner, Lease::MIN);
     let items: Vec<&Item> = items.iter().collect();
     if items.is_empty() {
-        return;
+        return true;
     }
     let answers = ask(core, Path::Background, hold.sync.name(), &items).await;
-    // After any other answer the next renewal decides. A hold that was released during the request has ended and is not lost.
-    if together(&answers) == Ok(Some(false)) {
-        drop(hold.gone());
+    match together(&answers) {
+        // A hold that was released during the request has ended and is not lost.
+        Ok(Some(false)) => drop(hold.gone()),
+        Ok(Some(true)) | Err(Failure::Rejected(_)) => {}
+        Ok(None) | Err(_) => return false,
+    }
+    true
+}
+
+/// Checks the hold as [`verify`], until the answer is final or the hold has ended.
+pub(crate) async fn confirm(core: &Holds, hold: &Arc<HoldState>) {
+    let mut retries = Retries::default();
+    while hold.is_held() && !core.closed.is_cancelled() && !verify(core, hold).await {
+        core.recover(hold.valid_until(), &mut retries).await;
     }
 }
 

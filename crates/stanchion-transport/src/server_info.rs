@@ -197,6 +197,11 @@ impl ServerInfo {
     }
 }
 
+/// Returns the identity of the server's process in a reply to `INFO`.
+pub(crate) fn run_id(text: &str) -> Option<String> {
+    field(text, "run_id").map(str::to_owned)
+}
+
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         // The colon is part of the match. Otherwise `role` would match the first field with that prefix.

@@ -360,14 +360,6 @@ impl Servers {
         }
     }
 
-    /// Returns whether another server may replace a master.
-    pub fn fails_over(&self) -> bool {
-        match &self.kind {
-            Kind::One(node) => node.address.peer == Peer::Master,
-            Kind::Cluster(_) => true,
-        }
-    }
-
     /// Returns whether a connection to the master of `slot` is up.
     pub fn reaches(&self, slot: u16) -> bool {
         match &self.kind {
@@ -395,6 +387,11 @@ impl Servers {
             Kind::One(node) => node.dialer.stir.replaced(),
             Kind::Cluster(cluster) => cluster.master(slot),
         }
+    }
+
+    /// Returns the number of times that a server came back as another process. Its data may be older than its last replies.
+    pub fn restarts(&self) -> u64 {
+        self.stir().restarts()
     }
 
     /// Returns each server that owns keys, for plain commands.

@@ -72,7 +72,15 @@ impl<I: Scheduled> Timetable<I> {
 
     /// Inserts an item. Rings the bell if it is due before the moment until which the taking task sleeps.
     pub fn insert(&self, at: Moment, item: I) -> Slot {
+        self.replace(None, at, item)
+    }
+
+    /// As [`Timetable::insert`], and removes the item in `old`. In one step, so that [`Timetable::items`] always finds one of them.
+    pub fn replace(&self, old: Option<Slot>, at: Moment, item: I) -> Slot {
         let mut table = self.table();
+        if let Some(old) = old {
+            table.due.remove(&old);
+        }
         let slot = (at, table.next);
         table.next += 1;
         table.due.insert(slot, item);

@@ -8,12 +8,14 @@
 //! [`super::sweep`] undoes the requests that were not answered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::hand_off::hand_off;
-use super::sweep::{Leftover, finished, is_divided, persist_telling, served, tend_soon};
+use super::sweep::{Leftover, finished, is_divided, persist_telling, served, tend_after};
 use crate::description::{End, Tenure, code_of};
 use crate::error::{LeaseLost, LostReason, ReleaseError};
 use crate::hold::queue::Piggyback;
+use crate::hold::releases::Process;
 use crate::hold::state::HoldState;
 use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
@@ -92,20 +94,17 @@ pub(super) fn end(state: &Arc<HoldState>) -> Result<(), LeaseLost> {
     let ended = state.end();
     state.unschedule();
     let Err(reason) = ended else { return Ok(()) };
-    // After `Gone` the server has nothing left, with two exceptions. A hold of several entries may have lost only
-    // some of them. A new master that has lost the grant may still have the owner's place in the queue.
-    if reason != LostReason::Gone || state.sync.in_parts() || state.core.servers.fails_over() {
-        // The hold has expired by the client's clock, but perhaps not by the server's. An early removal helps the waiters.
-        Leftover::of(state).sweep(&state.core, &state.sync);
-    }
+    // The hold has expired by the client's clock, but perhaps not by the server's. An early removal helps the waiters. If the server no
+    // longer has the hold, it may have a part of it, or the owner's place in the queue: another master, or older data, has lost the grant.
+    Leftover::of(state).sweep(&state.core, &state.sync);
     Err(state.lease_lost(reason))
 }
 
-/// The moment before the first try of a release, and the master at that moment.
+/// The moment before the first try of a release, and the server's process at that moment.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     at: Moment,
-    master: u64,
+    to: Process,
 }
 
 impl Sent {
@@ -113,7 +112,7 @@ impl Sent {
         let core = &state.core;
         Self {
             at: core.clock.now(),
-            master: core.servers.master(core.slot_of(state.sync.name())),
+            to: Process::now(core, state.sync.name()),
         }
     }
 }
@@ -124,9 +123,10 @@ impl Sent {
 /// run, a sweep follows after the last such moment (P3, rule R2): only a release that is sent after that moment is final.
 pub(super) fn was_sent(state: &Arc<HoldState>, sent: Sent) {
     let core = &state.core;
-    // Recorded only now. If the release were still in flight, its repetition could run first, and the release would report a loss.
+    // Recorded only now. If the release were still in flight, its repetition could run first, and the release would report a loss. P1: after a
+    // hand-off, the new hold is live by now, so it is checked before this release is sent again.
     let (sync, owner, lease) = (&state.sync, &state.owner, state.longest_lease());
-    core.releases.note(core, sent.master, sync, owner, lease);
+    core.releases.note(core, sent.to, sync, owner, lease);
     if sent.at < state.unanswered_until() {
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
@@ -210,10 +210,8 @@ fn released(
         // P6: an earlier run has released the hold.
         Ok((Some(GONE), resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
         Ok((Some(GONE), ..)) => {
-            // A new master that has lost the grant may still have the owner's place in the queue.
-            if core.servers.fails_over() {
-                Leftover::of(state).sweep(core, &state.sync);
-            }
+            // Another master, or older data, that has lost the grant may still have the owner's place in the queue.
+            Leftover::of(state).sweep(core, &state.sync);
             (End::Unknown, Err(gone(state)))
         }
         Ok((Some(_), ..)) => (End::Released, Ok(())),
@@ -244,7 +242,7 @@ async fn divided(
     )
     .await;
     if alone.is_some() {
-        tend_soon(&state.core, &state.sync);
+        tend_after(&state.core, &state.sync, Duration::ZERO);
     }
     done
 }

@@ -520,6 +520,11 @@ impl HoldState {
         });
     }
 
+    /// Returns whether the server has granted for less than the lease, and no renewal has succeeded since.
+    pub(super) fn is_provisional(&self) -> bool {
+        self.provisional.load(Ordering::Acquire)
+    }
+
     /// Extends the hold after a successful renewal that was sent at `sent`.
     pub(crate) fn renewed(&self, sent: Moment) {
         // P1: by the usual lease, even if a longer first lease was requested. The holder may count on a shorter time
@@ -545,17 +550,13 @@ impl HoldState {
     /// Moves the hold to `at` in the timetable. Does nothing once the hold has ended.
     pub(crate) fn schedule(self: &Arc<Self>, at: Moment) {
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = slot.take() {
-            self.core.timetable.remove(old);
-        }
+        let (table, old) = (&self.core.timetable, slot.take());
         // The phase is read under the mutex of `slot`, and `unschedule` runs after the phase has changed. So either
         // `unschedule` finds this slot and removes it, or this function sees the changed phase.
         if self.phase.load(Ordering::Acquire) == HELD {
-            *slot = Some(
-                self.core
-                    .timetable
-                    .insert(at, Item::Hold(Arc::downgrade(self))),
-            );
+            *slot = Some(table.replace(old, at, Item::Hold(Arc::downgrade(self))));
+        } else if let Some(old) = old {
+            table.remove(old);
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::description::{Synchronizer, Tenure, code_of, rest_of};
 use crate::free_by::FreeBy;
 use crate::hold::holds::{Base, Holds};
+use crate::hold::releases::Process;
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::wire::Retries;
@@ -168,7 +169,10 @@ impl Debt {
     pub(crate) fn give_up(&self) -> impl Future<Output = bool> + Send + Unpin + use<> {
         let (done, told) = oneshot::channel();
         match self.take_leftover() {
-            Some(leftover) => leftover.sweep_and_tell(&self.core, &self.sync, Some(done)),
+            Some(leftover) => {
+                leftover.note(&self.core, &self.sync);
+                leftover.sweep_and_tell(&self.core, &self.sync, Some(done));
+            }
             None => done.send(()).unwrap_or_default(),
         }
         told.map(|told| told.is_ok())
@@ -207,11 +211,18 @@ impl Leftover {
 
     /// Removes the leftovers in the background: at once, and again when no request can run any more. A shutdown waits for this work.
     pub(crate) fn sweep(self, core: &Holds, sync: &Arc<dyn Synchronizer>) {
+        self.note(core, sync);
         self.sweep_and_tell(core, sync, None);
     }
 
-    /// As [`Leftover::sweep`]. Sends to `done` if the first release is confirmed and no earlier request can run any more.
-    fn sweep_and_tell(
+    /// Records the release that follows, which is sent again if the server loses it.
+    fn note(&self, core: &Holds, sync: &Arc<dyn Synchronizer>) {
+        let to = Process::now(core, sync.name());
+        core.releases.note(core, to, sync, &self.owner, self.lease);
+    }
+
+    /// As [`Leftover::sweep`], without a record. Sends to `done` if the first release is confirmed and no earlier request can run any more.
+    pub(super) fn sweep_and_tell(
         self,
         core: &Holds,
         sync: &Arc<dyn Synchronizer>,
@@ -223,9 +234,6 @@ impl Leftover {
         else {
             return;
         };
-        let master = core.servers.master(core.slot_of(sync.name()));
-        core.releases
-            .note(core, master, sync, &self.owner, self.lease);
         let work = sweep(client, Arc::clone(sync), call, self, done);
         core.runner.finish(work);
     }
@@ -367,10 +375,10 @@ fn is_unfinished(items: &[Reply]) -> bool {
     matches!(items, [Reply::Bulk(word), _, _] if word == b"tend")
 }
 
-/// Tends a line at once, or as soon as the server can be reached.
-pub(super) fn tend_soon(core: &Holds, sync: &Arc<dyn Synchronizer>) {
+/// Tends the queue of `sync` after `pause`, or as soon as the server can be reached then.
+pub(super) fn tend_after(core: &Holds, sync: &Arc<dyn Synchronizer>, pause: Duration) {
     if let Some(tend) = sync.server_queue().and_then(|queue| queue.tend(false)) {
-        tend_in(core, tend, Duration::ZERO);
+        tend_in(core, tend, pause);
     }
 }
 

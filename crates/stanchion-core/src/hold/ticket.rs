@@ -11,10 +11,10 @@ use stanchion_transport::Printable;
 use uuid::Uuid;
 
 use super::handle::Hold;
-use super::release::{Sent, end, was_sent};
+use super::release::end;
 use super::renew::in_time;
 use super::state::HoldState;
-use super::sweep::{Debt, Leftover};
+use super::sweep::{Debt, Leftover, tend_after};
 use crate::description::{End, Verdict};
 use crate::error::{AdoptError, InvalidTicket, LostReason, Rejection, RenewError};
 use crate::field::detach_field;
@@ -264,14 +264,15 @@ impl Detached {
         *count = 0;
         end(state)?;
         let core = &state.core;
-        let sent = Sent::now(state);
+        let sent = core.clock.now();
         let passed = Self::pass(state, lease.unwrap_or(state.terms.lease)).await;
         if passed.is_err() {
             // The sweep begins before the next waiter sends its request, because the hold may still exist.
             Leftover::of(state).sweep(core, &state.sync);
-        } else {
-            // R2: an earlier acquire of this owner may still run after the hold has ended.
-            was_sent(state, sent);
+        } else if sent < state.unanswered_until() {
+            // R2: an earlier acquire of this owner may still run after the hold has ended. P1: this release is not recorded. A server that
+            // loses the detach still has this owner, which then keeps the name until its lease ends.
+            Leftover::of(state).sweep_and_tell(core, &state.sync, None);
         }
         // The server keeps the hold. The waiters send a request now, and the refusal says when the lease ends.
         state.queue.freed(state, End::Unknown);
@@ -300,6 +301,10 @@ impl Detached {
                     Some(Verdict::Granted(_)) => {
                         // From here on the hold is a leftover, until the ticket is taken.
                         debt.unanswered(core.clock.now());
+                        if request.lease < state.longest_lease() {
+                            // P4: no message tells the waiters that the hold ends earlier than they know.
+                            tend_after(core, &state.sync, request.lease.length());
+                        }
                         let end = state.latest_end();
                         let ticket = HoldTicket {
                             kind: word(state.sync.kind().name()),

@@ -4,6 +4,8 @@
 //! reason. A longer outage is logged again with its reason, after 5 s and then every minute. The last link to reconnect logs
 //! the end and the length of the outage. If a server is lost again within 10 s of a message, that loss is not logged at
 //! once, so a flapping server does not fill the log.
+//!
+//! The record also has the server's run id, which shows a restart.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,6 +38,8 @@ struct State {
     told_at: Option<Moment>,
     /// The moment after which a failed attempt is logged.
     remind_at: Moment,
+    /// The server's process that a connection has reached last, and the number of masters that had been replaced by then.
+    process: Option<(String, u64)>,
 }
 
 impl Default for State {
@@ -46,6 +50,7 @@ impl Default for State {
             told: false,
             told_at: None,
             remind_at: Moment::ZERO,
+            process: None,
         }
     }
 }
@@ -106,6 +111,13 @@ impl Health {
         if let Some(after) = over {
             tracing::info!(server, after = %whole(after), "connected again");
         }
+    }
+
+    /// Records the process that a new connection has reached. Returns whether the server was restarted: the run id is another one, and the
+    /// sentinels have named no other master since.
+    pub(crate) fn reached(&self, run_id: String, replaced: u64) -> bool {
+        let before = self.state().process.replace((run_id.clone(), replaced));
+        before.is_some_and(|(id, then)| id != run_id && then == replaced)
     }
 
     /// Records that a link without a connection is no longer needed.

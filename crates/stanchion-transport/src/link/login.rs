@@ -13,13 +13,14 @@ use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use crate::Failure;
 use crate::error::{ConnectError, ServerRejection};
 use crate::failure::by_code;
 use crate::link::opening::Opening;
 use crate::link::{Link, Live, plain};
 use crate::secret::{Credentials, Secret};
+use crate::server_info::run_id;
 use crate::url::Login;
+use crate::{Failure, Reply};
 
 /// The part of a login's length after which it is renewed; a random twentieth of the length or less is subtracted.
 // The last fifth is for attempts that fail: four pauses of a twentieth each. The random part spreads the calls to the
@@ -153,6 +154,23 @@ impl Link {
         let command = ["CLIENT", "SETNAME", name];
         let (_, answer) = tokio::join!(plain(live, &command), greeting);
         answer
+    }
+
+    /// Reads the identity of the server's process, and reports a restart. Runs before the first call on a connection, because its reply may be
+    /// that of older data.
+    pub(crate) async fn recognise(&self, live: &Live) {
+        // A sentinel has no locks.
+        if self.0.facts.is_none() {
+            return;
+        }
+        // Answered while the server loads its data. Without the right to `INFO` no restart is noticed.
+        let info = plain(live, &["INFO", "server"]).await;
+        let (plan, text) = (&self.0.plan, info.as_ref().ok().and_then(Reply::as_text));
+        if let Some(run_id) = text.and_then(run_id)
+            && plan.health.reached(run_id, plan.stir.replaced())
+        {
+            plan.stir.restarted();
+        }
     }
 
     /// Renews the login each time before it expires. Never returns.

@@ -94,6 +94,8 @@ pub(crate) struct Stir {
     hurry: Notify,
     /// The number of masters that were replaced, according to the sentinels. Stays 0 without sentinels.
     replaced: AtomicU64,
+    /// The number of times that a server came back as another process, perhaps with older data.
+    restarts: AtomicU64,
 }
 
 impl Stir {
@@ -125,6 +127,17 @@ impl Stir {
     /// Returns the number of masters that were replaced so far.
     pub(crate) fn replaced(&self) -> u64 {
         self.replaced.load(Ordering::Acquire)
+    }
+
+    /// Records that a server came back as another process.
+    pub(crate) fn restarted(&self) {
+        self.restarts.fetch_add(1, Ordering::AcqRel);
+        self.changed();
+    }
+
+    /// Returns the number of restarts so far.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Acquire)
     }
 
     pub(crate) fn changed(&self) {

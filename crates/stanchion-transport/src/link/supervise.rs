@@ -372,7 +372,8 @@ impl Link {
                 })?;
         }
         let asked = self.now();
-        match self.named(live, plain(live, self.greeting())).await {
+        let greeting = self.named(live, plain(live, self.greeting()));
+        match tokio::join!(self.recognise(live), greeting).1 {
             Ok(reply) => self.observe_time(&reply, asked.micros()),
             // A refusal fails the connect, because the scripts call `TIME`, too, with the rights of the same user.
             Err(Failure::Rejected(rejection)) => {
