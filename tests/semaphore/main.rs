@@ -27,6 +27,7 @@ mod time {
     mod direct;
     mod direct_of_ends;
     mod direct_of_line;
+    mod direct_of_refusals;
     mod direct_of_turns;
     mod leased;
     mod operations;

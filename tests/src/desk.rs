@@ -15,13 +15,21 @@ pub const B: &str = "bbbbbbbb-0000-8000-8000-000000000000:1";
 pub const C: &str = "cccccccc-0000-8000-8000-000000000000:1";
 
 /// Replaces `redis` for the script behind it. `@refused` and `@heard` are the fields of tables, `@full`: the server is at maxmemory, which
-/// refuses a command that may need memory, unless the script has called another write before.
-const PRELUDE: &str = "local redis = (function(real, refused, heard, full)
+/// refuses a command that may need memory, unless the script has called another write before. `@moves`: the slot is moving away, and the
+/// server refuses a command with a key that is missing.
+const PRELUDE: &str = "local redis = (function(real, refused, heard, full, moves)
   local grows = ' SET HSET HINCRBY ZADD INCRBY DECRBY RPUSH LINSERT '
   local shrinks = ' DEL UNLINK HDEL ZREM PEXPIRE LPOP LREM '
   local function run(how, command, ...)
     if refused[command] then return { err = 'NOPERM no right to ' .. command } end
     local word = ' ' .. command .. ' '
+    if moves and not string.find(' TIME PUBLISH SPUBLISH PUBSUB ', word, 1, true) then
+      for i = 1, string.find(' EXISTS DEL UNLINK ', word, 1, true) and select('#', ...) or 1 do
+        if real.call('EXISTS', (select(i, ...))) == 0 then
+          return { err = 'ERR Script attempted to access a non local key in a cluster node' }
+        end
+      end
+    end
     if full and string.find(grows, word, 1, true) then return { err = 'OOM command not allowed' } end
     if string.find(shrinks, word, 1, true) then full = false end
     if command == 'PUBLISH' or command == 'SPUBLISH' then
@@ -42,7 +50,7 @@ const PRELUDE: &str = "local redis = (function(real, refused, heard, full)
     return reply
   end
   return setmetatable({ call = call, pcall = function(...) return run(real.pcall, ...) end }, { __index = real })
-end)(redis, { @refused }, { @heard }, @full) ";
+end)(redis, { @refused }, { @heard }, @full, @moves) ";
 
 /// Returns all keys with their contents and TTLs, as text, without the messages.
 const DUMP: &str = "local out = {}
@@ -69,6 +77,7 @@ pub struct Desk {
     refused: Vec<&'static str>,
     heard: BTreeMap<String, usize>,
     is_full: bool,
+    moves: bool,
 }
 
 impl Default for Desk {
@@ -86,6 +95,7 @@ impl Desk {
             refused: Vec::new(),
             heard: BTreeMap::new(),
             is_full: false,
+            moves: false,
         }
     }
 
@@ -97,6 +107,12 @@ impl Desk {
     /// Sets whether the server is at maxmemory.
     pub fn fill(&mut self, is_full: bool) {
         self.is_full = is_full;
+    }
+
+    /// Moves the slot away: from now on the server refuses to access a key that is missing. Real servers start a script only if all its keys
+    /// exist.
+    pub fn migrate(&mut self) {
+        self.moves = true;
     }
 
     /// Sets the number of subscribers of a channel, for messages sent with `PUBLISH`.
@@ -121,7 +137,8 @@ impl Desk {
         let prelude = prelude
             .replace("@refused", &refused)
             .replace("@heard", &heard)
-            .replace("@full", &self.is_full.to_string());
+            .replace("@full", &self.is_full.to_string())
+            .replace("@moves", &self.moves.to_string());
         let script = format!("{prelude}\n{script}");
         let count = keys.len().to_string();
         let mut command = vec!["EVAL", &script, &count];

@@ -14,6 +14,7 @@ mod family;
 mod figures;
 mod idle;
 mod lost_writes;
+mod moving;
 mod rights;
 mod sentinel;
 mod support;

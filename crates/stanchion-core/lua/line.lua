@@ -162,8 +162,9 @@ local function serve(us, me, lease)
     -- Minting comes first, because it may fail.
     local minted = not asks and mints(head)
     local token = minted and mint(us) or 0
-    call('ZREM', line, head)
+    -- The entry leaves the queue after its owner holds, so that an error keeps its place.
     if asks then
+      call('ZREM', line, head)
       local told = tell(head, 'P', 0)
       if told > 0 then
         local next = first()
@@ -172,11 +173,13 @@ local function serve(us, me, lease)
       if told ~= 0 then return told end
     elseif head == me then
       enter(head, us, lease)
+      call('ZREM', line, head)
       own = token
     else
       -- L13: a short grant, because the process may have just died, and must not cost a lease. L11: dated by the server's clock, because
       -- a paused process may read the message late.
       enter(head, us, granted_ms)
+      call('ZREM', line, head)
       local told = tell_granted(head, us, token, minted and fence or '-')
       if told > 0 then
         heard, granted = heard + told, owner_of(head)

@@ -17,6 +17,8 @@ local call = redis.call
 local lock, fence, line, wake = unpack(KEYS)
 local base, publish = ARGV[1], ARGV[2]
 -- @line.lua
+-- R8: first, a write that passes at maxmemory.
+call('ZREM', line, '')
 local us = clock()
 heard_by(ARGV[3], us)
 if call('EXISTS', lock) == 1 or call('EXISTS', line) == 0 then return -1 end

@@ -47,10 +47,12 @@ if had and fields > 1 then
   call('ZREM', readers, owner)
   if call('HGET', lock, 'mode') ~= 'write' then
     -- @dead.lua
-    local time, longest, all = call('TIME')
-    fields, longest, all = bury(time[1] * 1000 + math.floor(time[2] / 1000), fields)
+    local time = call('TIME')
+    local done, left, longest, all = pcall(bury, time[1] * 1000 + math.floor(time[2] / 1000), fields)
+    -- R15: errors do not undo the release. In a migrating slot some hold keys may be on the other node.
+    fields = done and left or call('HLEN', lock)
     -- As in Redisson, the lock lasts as long as its longest hold. Only here may a TTL shrink, because all holds are known.
-    if fields > 1 and all then call('PEXPIRE', lock, longest) end
+    if done and fields > 1 and all then call('PEXPIRE', lock, longest) end
   end
 end
 local free = fields <= 1
@@ -74,7 +76,9 @@ if free and (had or stood) then
   local told, _, more = pass(us)
   return unless_unfinished(told, more)
 end
--- L4: the new head must poll.
-if head then tell_next(call('PTTL', lock)) end
-if stood and not first() then forget() end
+pcall(function()
+  -- L4: the new head must poll.
+  if head then tell_next(call('PTTL', lock)) end
+  if stood and not first() then forget() end
+end)
 return (had or stood) and 0 or -2

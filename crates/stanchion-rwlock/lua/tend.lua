@@ -20,6 +20,8 @@ local lock, fence, line, wake, readers = unpack(KEYS)
 local base, publish, announces, prefix = ARGV[1], ARGV[2], '0', ARGV[4]
 local mode = call('HGET', lock, 'mode')
 -- @line.lua
+-- R8: first, a write that passes at maxmemory.
+call('ZREM', line, '')
 local us = clock()
 heard_by(ARGV[3], us)
 local _, _, more = serve(us)

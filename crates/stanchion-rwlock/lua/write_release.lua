@@ -58,9 +58,13 @@ if not mode then
   local told, _, more = pass(us)
   return unless_unfinished(told, more)
 end
--- L4: the new head must poll.
-if head then tell_next(call('PTTL', lock)) end
 local heard = had and redis.pcall(publish, base, '01') or 0
--- Readers may join: the writer holds them off no more.
-local told, _, more = serve(us)
+-- R15: errors do not undo the release.
+local served, told, _, more = pcall(function()
+  -- L4: the new head must poll.
+  if head then tell_next(call('PTTL', lock)) end
+  -- Readers may join: the writer holds them off no more.
+  return serve(us)
+end)
+if not served then return -1 end
 return unless_unfinished(told + (type(heard) == 'number' and heard or 0), more)

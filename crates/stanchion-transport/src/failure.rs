@@ -106,8 +106,12 @@ fn without_place(detail: &str) -> &str {
     }
 }
 
-/// Returns the failure for an error reply. No error reply is ambiguous: stanchion's scripts raise errors before their first
-/// write.
+/// The error of a script that accesses a key which is not on this node. Stanchion's scripts name all keys of one slot, so the slot is moving,
+/// and the script itself has removed the key: the server looks for it on the other node.
+const MOVED_AWAY: &str = "Script attempted to access a non local key";
+
+/// Returns the failure for an error reply. Only one error reply is ambiguous: stanchion's scripts raise all others before their first
+/// write, or undo what they have written (R15).
 pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
     let detail = without_place(detail);
     // Includes the code: users search for it, and `cluster::Redirect` parses it.
@@ -126,6 +130,11 @@ pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
                 detail: detail.into(),
             })
         }
+        // P8: the script has run in part. A second run completes it, after the slot has moved.
+        "ERR" if detail.starts_with(MOVED_AWAY) => Failure::Unanswered(Outage::Refused {
+            code: code.into(),
+            detail: detail.into(),
+        }),
         // Final, although memory may become free: an acquire that waits for memory would not report why it waits. Renewals
         // and releases begin with commands that the server permits at the limit.
         "OOM" => Failure::Rejected(ServerRejection::OutOfMemory { detail: text }),
@@ -190,6 +199,12 @@ mod tests {
             by_code("ERR", "x"),
             Failure::Rejected(ServerRejection::Other { .. })
         ));
+    }
+
+    #[test]
+    fn an_error_after_a_write_is_ambiguous() {
+        let detail = "Script attempted to access a non local key in a cluster node";
+        assert!(matches!(by_code("ERR", detail), Failure::Unanswered(_)));
     }
 
     #[test]

@@ -270,6 +270,34 @@ async fn dead_processes_are_skipped_sixteen_in_one_run() {
     assert_eq!(desk.command(&["EXISTS", "job", "line", "wake"]), "0");
 }
 
+/// R15. A moving slot refuses to read a key that the script has removed, and to write it again.
+#[tokio::test(start_paused = true)]
+async fn a_release_in_a_moving_slot_is_done_and_notifies_the_head() {
+    for places in ["0", "1"] {
+        let mut desk = waiting(&[B, C], &[B, C]);
+        notes(&desk, &["turn", "1"]);
+        desk.command(&["SET", "fence", "7"]);
+        desk.migrate();
+        assert_eq!(release(&desk, A, places), "-1");
+        assert_eq!(desk.messages(), ["base 0".into(), message(B, "P", "0")]);
+        assert_eq!(
+            (holders(&desk), queued(&desk)),
+            ("{}".into(), format!("[{B} {C}]"))
+        );
+    }
+}
+
+/// R8.
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_granted_to_the_queue_at_maxmemory() {
+    let mut desk = Desk::new();
+    queue(&desk, &[B]);
+    subscribed(&mut desk, &[B]);
+    desk.fill(true);
+    assert_eq!(tend(&desk, ""), "-1");
+    assert!(holds(&desk, B));
+}
+
 /// L14.
 #[tokio::test(start_paused = true)]
 async fn without_the_right_to_publish_no_entry_is_granted() {

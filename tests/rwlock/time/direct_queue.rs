@@ -357,3 +357,44 @@ async fn a_release_that_the_relay_reports_proves_that_it_receives_them() {
         );
     }
 }
+
+/// R15. A moving slot refuses to read a key that the script has removed, and to write it again.
+#[tokio::test(start_paused = true)]
+async fn a_release_in_a_moving_slot_is_done_and_notifies_the_head() {
+    for (writes, quits) in [(true, "0"), (true, "1"), (false, "0"), (false, "1")] {
+        let (mut desk, payload) = match writes {
+            true => (written_by(A, 9_000), "base 1"),
+            false => (read_by(&[(A, 9_000)]), "base 0"),
+        };
+        desk.command(&["SET", "fence", "7"]);
+        desk.command(&["ZADD", READERS, "1", E]);
+        queue(&desk, &[B, C]);
+        notes(&desk, &["turn", "1"]);
+        subscribed(&mut desk, &[B, C]);
+        desk.migrate();
+        let reply = match writes {
+            true => write_release(&desk, A, "1", quits),
+            false => read_release(&desk, A, "1", quits),
+        };
+        assert_eq!(reply, "-1", "{writes} {quits}");
+        assert_eq!(desk.messages(), [payload.into(), message(B, "P", "0")]);
+        assert_eq!(
+            (holders(&desk), queued(&desk)),
+            ("{}".into(), format!("[{B} {C}]"))
+        );
+    }
+}
+
+/// R8.
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_granted_to_the_queue_at_maxmemory() {
+    for reads in [false, true] {
+        let mut desk = Desk::new();
+        let entry = if reads { format!("{B}r") } else { B.to_owned() };
+        queue(&desk, &[&entry]);
+        subscribed(&mut desk, &[B]);
+        desk.fill(true);
+        assert_eq!(tend(&desk, ""), "-1");
+        assert_eq!(desk.messages(), [granted(&desk, B, !reads)]);
+    }
+}

@@ -16,7 +16,7 @@ pub(super) fn acquire(desk: &Desk, owner: &str, wanted: &str, ask: &str) -> Stri
     plain_acquire_of(desk, owner, wanted, ask, LIFE, "")
 }
 
-fn take(desk: &Desk, owner: &str, ids: &[&str], ask: &str) -> String {
+pub(super) fn take(desk: &Desk, owner: &str, ids: &[&str], ask: &str) -> String {
     leased_acquire_of(desk, owner, ids, ask, LIFE, "")
 }
 
@@ -164,10 +164,11 @@ async fn a_grant_without_a_right_leaves_the_permit_free() {
     let mut desk = waiting(plain(0), &[B, C]);
     desk.refuse(&["DECRBY"]);
     assert_eq!(release(&desk, A), "-1");
-    // The others find the error with their own requests.
-    assert_eq!(desk.messages(), ["base 1".into(), message(C, "P", "0")]);
+    // The head keeps its place, and finds the error with its own request.
+    assert_eq!(desk.messages(), ["base 1".into(), message(B, "P", "0")]);
     assert_eq!(desk.command(&["EXISTS", "held", "granted"]), "0");
     assert_eq!(free(&desk), "1");
+    assert_eq!(queued(&desk), format!("[{B}=1 {C}=1]"));
 }
 
 /// A grant of plain permits that is not confirmed ends, and its process is notified: the first message may be lost.

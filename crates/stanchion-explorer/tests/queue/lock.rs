@@ -276,7 +276,10 @@ fn planted_errors_are_found() {
         (
             "a granted head stays in the queue",
             KILL,
-            &[("call('ZREM', line, head)\n    if asks", "if asks")],
+            &[(
+                "enter(head, us, granted_ms)\n      call('ZREM', line, head)",
+                "enter(head, us, granted_ms)",
+            )],
         ),
         (
             "the new head gets no message N",

@@ -288,7 +288,7 @@ fn planted_errors_are_found() {
             "permits granted by message are not listed as not confirmed",
             (KILL, 0),
             (
-                "    if ms then call('ZADD', granted, string.format('%.0f', math.floor(us / 1000) + ms), owner) end\n",
+                "    if ms then call('ZADD', granted, ends, owner) else call('ZREM', granted, owner) end\n",
                 "",
             ),
         ),
@@ -303,10 +303,7 @@ fn planted_errors_are_found() {
         (
             "a grant that was not confirmed is returned, and stays listed",
             (MESSAGE, 1),
-            (
-                "        call('HDEL', it.held, owner)\n        give_back(count)",
-                "        give_back(count)",
-            ),
+            ("      call('HDEL', it.held, owner)\n    else", "    else"),
         ),
         (
             "a release ends after one grant",
@@ -337,7 +334,10 @@ fn planted_errors_are_found() {
         (
             "a lease that has ended is counted twice",
             (MESSAGE, 1),
-            ("give_back(#ended)", "give_back(2 * #ended)"),
+            (
+                "give_back(nil, #ended, ended)",
+                "give_back(nil, 2 * #ended, ended)",
+            ),
         ),
         (
             "a request takes permits that are not free",

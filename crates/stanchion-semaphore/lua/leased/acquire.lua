@@ -77,7 +77,6 @@ if held == wanted then
 end
 if held > 0 then
   -- An earlier run took the permits, and some of their leases have been reaped since: start over.
-  call('ZREM', it.held, unpack(ids))
-  give_back(held)
+  give_back(nil, held, ids)
 end
 return request(entry, wanted, now, ask, arrived, hears == '1', ARGV[9] + 0, ARGV[3] + 0, ids, ARGV[6])

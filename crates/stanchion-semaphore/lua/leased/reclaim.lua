@@ -18,7 +18,12 @@ local answer = before(KEYS[3], ARGV[2])
 if answer then return answer end
 free_in(KEYS[1])
 if redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then return done(KEYS[3], ARGV[2], 0) end
-local free = redis.call('INCRBY', KEYS[1], '1')
+local free = redis.pcall('INCRBY', KEYS[1], '1')
+if type(free) ~= 'number' then
+  -- R15: as in leased/release.
+  redis.pcall('ZADD', KEYS[2], '0', ARGV[1])
+  return free
+end
 answer = done(KEYS[3], ARGV[2], 1)
 redis.pcall(ARGV[4], ARGV[3] .. ':held', 'gone')
 return announced(answer, free, KEYS[4], ARGV[3], ARGV[4])

@@ -26,7 +26,14 @@ for at = 1, #ARGV[2], 16 do ids[#ids + 1] = string.sub(ARGV[2], at, at + 15) end
 local free = free_in(KEYS[1])
 -- ZREM tests and decides, and passes at maxmemory (R8).
 local removed = call('ZREM', KEYS[2], unpack(ids))
-if removed > 0 then free = call('INCRBY', KEYS[1], removed) end
+if removed > 0 then
+  free = redis.pcall('INCRBY', KEYS[1], removed)
+  if type(free) ~= 'number' then
+    -- R15: no permit is lost. Leases that have ended are reaped by a request with the right to return them.
+    for i = 1, removed do redis.pcall('ZADD', KEYS[2], '0', ids[i]) end
+    return free
+  end
+end
 -- The common case, without functions: no process waits.
 if KEYS[3] == KEYS[1] or call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then
   local told = 0

@@ -38,7 +38,14 @@ if total then
   for _, permits in ipairs(redis.call('HVALS', KEYS[2])) do sum = sum + permits end
   given = math.max(0, math.min(given, total - sum))
 end
-if given > 0 then free = redis.call('INCRBY', KEYS[1], given) end
+if given > 0 then
+  free = redis.pcall('INCRBY', KEYS[1], given)
+  if type(free) ~= 'number' then
+    -- R15: no permit is lost.
+    redis.pcall('HSET', KEYS[2], ARGV[1], held)
+    return free
+  end
+end
 if idle then used(it, idle, free, 0) end
 answer = done(KEYS[3], ARGV[2], given)
 if given <= 0 then return answer end

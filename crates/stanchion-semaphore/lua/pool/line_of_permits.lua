@@ -41,7 +41,7 @@ local function lease_of(ids, ends)
     scored[#scored + 1] = id
   end
   call('ZADD', it.held, unpack(scored))
-  -- The key is a new one if there was no other holder.
+  -- The key is new if there was no other holder.
   local ttl = call('PTTL', it.free)
   if ttl > 0 then call('PEXPIRE', it.held, ttl) end
 end
@@ -57,42 +57,63 @@ end
 -- Takes the permits that `entry` wants, for `ms`; without `ms`, plain permits until they are released.
 local function enter(entry, us, ms, ids)
   local owner, count = owner_of(entry), wants(entry)
-  if it.plain then
-    if idle then holds(it, idle) end
+  ids = it.plain or ids or ids_of(owner, count)
+  if idle and it.plain then holds(it, idle) elseif idle then used(it, idle, free, idle.ms + ms) end
+  local ends, taken = ms and string.format('%.0f', math.floor(us / 1000) + ms), false
+  local done, failed = pcall(function()
+    -- First: without it, an owner without permits would stay, and returning them would create permits.
+    free, taken = call('DECRBY', it.free, count), true
+    if not it.plain then return lease_of(ids, ends) end
     call('HSET', it.held, owner, count)
-    if ms then call('ZADD', granted, string.format('%.0f', math.floor(us / 1000) + ms), owner) end
-    -- Without the right to run DECRBY, the TTL of years that `holds` has set must not stay.
-    local done, left = pcall(call, 'DECRBY', it.free, count)
-    if not done then
-      call('HDEL', it.held, owner)
-      call('ZREM', granted, owner)
-      if idle then used(it, idle, free, 0) end
-      error(left, 0)
+    -- An earlier grant of this owner, with a ledger that was deleted since, must not take these permits back.
+    if ms then call('ZADD', granted, ends, owner) else call('ZREM', granted, owner) end
+  end)
+  if not done then
+    -- R15: a refused write leaves nothing, and not the TTL of years that `holds` has set.
+    if it.plain then
+      redis.pcall('HDEL', it.held, owner)
+      redis.pcall('ZREM', granted, owner)
+    else
+      redis.pcall('ZREM', it.held, unpack(ids))
     end
-    free = left
-  else
-    if idle then used(it, idle, free, idle.ms + ms) end
-    lease_of(ids or ids_of(owner, count), string.format('%.0f', math.floor(us / 1000) + ms))
-    free = call('DECRBY', it.free, count)
+    if taken then free = call('INCRBY', it.free, count) end
+    if idle and it.plain then used(it, idle, free, 0) end
+    error(failed, 0)
   end
   leaves_queue(owner)
 end
 
-local function give_back(count)
-  free = call('INCRBY', it.free, count)
+-- Returns `count` permits of `owner`, or the leased permits `ids`.
+local function give_back(owner, count, ids)
+  local removed = false
+  local done, left = pcall(function()
+    if it.plain then
+      call('ZREM', granted, owner)
+      call('HDEL', it.held, owner)
+    else
+      call('ZREM', it.held, unpack(ids))
+    end
+    removed = true
+    return call('INCRBY', it.free, count)
+  end)
+  if not done then
+    -- R15: no permit is lost. The time of these has ended, so that a request with more rights returns them.
+    if it.plain then
+      if removed then redis.pcall('HSET', it.held, owner, count) end
+      redis.pcall('ZADD', granted, '0', owner)
+    elseif removed then
+      for i = 1, count do redis.pcall('ZADD', it.held, '0', ids[i]) end
+    end
+    error(left, 0)
+  end
+  free = left
   -- The TTL of years ends with the last plain permit, also if its grant is undone.
   if idle and it.plain then used(it, idle, free, 0) end
 end
 
 local function leave(entry)
   local owner, count = owner_of(entry), wants(entry)
-  if it.plain then
-    call('HDEL', it.held, owner)
-    call('ZREM', granted, owner)
-  else
-    call('ZREM', it.held, unpack(ids_of(owner, count)))
-  end
-  give_back(count)
+  give_back(owner, count, it.plain or ids_of(owner, count))
 end
 
 -- Gives back at most `most` grants of plain permits that were not confirmed in time, or leases that have ended.
@@ -101,18 +122,17 @@ local function reclaim(us, most)
   if #ended == 0 then return end
   if it.plain then
     for _, owner in ipairs(ended) do
-      call('ZREM', granted, owner)
       local count = call('HGET', it.held, owner)
       if count then
-        call('HDEL', it.held, owner)
-        give_back(count)
+        give_back(owner, count)
         -- The message of the grant may be lost.
         tell(owner, 'P', 0)
+      else
+        call('ZREM', granted, owner)
       end
     end
   else
-    call('ZREM', it.held, unpack(ended))
-    give_back(#ended)
+    give_back(nil, #ended, ended)
   end
 end
 

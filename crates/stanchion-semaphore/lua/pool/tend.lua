@@ -21,6 +21,8 @@ local free, exists = free_in(KEYS[1])
 local line, wake, granted, base, publish = KEYS[3], KEYS[4], KEYS[5], ARGV[1], ARGV[2]
 local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = granted ~= KEYS[1] }
 -- @line.lua
+-- R8: first, a write that passes at maxmemory.
+call('ZREM', line, '')
 -- A plain semaphore that does not exist has no holders.
 if it.plain and not exists then call('DEL', it.held, granted) end
 local us = clock()
