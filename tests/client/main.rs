@@ -36,6 +36,7 @@ mod time {
     mod any;
     mod connections;
     mod identity;
+    mod leaving;
     mod migration;
     mod observer;
     mod options;

@@ -16,7 +16,7 @@ use crate::hold::ended::Ended;
 use crate::hold::guarded::Guarded;
 use crate::hold::holds::Base;
 use crate::hold::queue::HoldQueue;
-use crate::hold::renew::{in_time, reenter, renew};
+use crate::hold::renew::{in_time, keep, reenter, renew};
 use crate::hold::request::ReleaseRequest;
 use crate::hold::spent::Spent;
 use crate::hold::state::{Grant, HoldState};
@@ -232,6 +232,11 @@ impl Hold {
         let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
         if last && state.end().is_ok() {
             state.unschedule();
+            if state.is_provisional() {
+                // A shutdown waits for this renewal.
+                let runner = Arc::clone(&state.core.runner);
+                runner.finish(keep(Arc::clone(&state)));
+            }
             // The server keeps the hold. The waiters send a request now, and the refusal says when the lease ends.
             state.queue.freed(&state, End::Unknown);
         }

@@ -83,14 +83,22 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
         }
         // P5: read before the request. A slow answer must not lengthen the time that the holder counts on.
         let sent = state.core.clock.now();
-        let asked = match lease {
-            None => state.lease_to_ask(sent),
-            Some(lease) => state.asked(lease, sent),
+        // A grant by message is for less than the acquire has requested. The first renewal makes up for that.
+        let (asked, lease) = match lease {
+            Some(lease) if state.is_provisional() => {
+                let lease = lease.max(state.terms.lease);
+                (
+                    state.asked(lease, sent).max(state.lease_to_ask(sent)),
+                    lease,
+                )
+            }
+            Some(lease) => (state.asked(lease, sent), lease),
+            None => (state.lease_to_ask(sent), state.terms.lease),
         };
         state.asks_for(asked);
         match watchdog::renew(&state.core, &state, asked).await {
             Ok(Some(true)) => {
-                state.renewed_for(lease.unwrap_or(state.terms.lease), sent);
+                state.renewed_for(lease, sent);
                 return Ok(());
             }
             Ok(Some(false)) => return Err(state.gone().into()),
@@ -110,6 +118,19 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
         }
         let until = state.valid_until();
         state.core.recover(until, &mut retries).await;
+    }
+}
+
+/// Renews a hold that was left before its first renewal, so that the server keeps it for the lease that the acquire has requested. Continues
+/// until the server has answered or the hold has expired.
+pub(crate) async fn keep(state: Arc<HoldState>) {
+    let (core, mut retries) = (&state.core, Retries::default());
+    while core.clock.now() < state.valid_until() && !core.closed.is_cancelled() {
+        let asked = state.lease_to_ask(core.clock.now());
+        match watchdog::renew(core, &state, asked).await {
+            Ok(Some(_)) | Err(Failure::Rejected(_)) => return,
+            Ok(None) | Err(_) => core.recover(state.valid_until(), &mut retries).await,
+        }
     }
 }
 
@@ -159,7 +180,7 @@ async fn reenter_persistently(
         let sent = core.clock.now();
         // Each try has a `not_after` of its own, and all of them set the same count (R4).
         let limit = core.limit(state.sync.name(), sent);
-        let request = limit.request(&state.owner, state.asked(state.terms.lease, sent));
+        let request = limit.request(&state.owner, state.lease_to_ask(sent));
         let Some(call) = state.sync.reenter(&request, *count) else {
             return Err(RenewError::Rejected {
                 name: state.sync.name().clone(),
