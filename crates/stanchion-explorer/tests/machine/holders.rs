@@ -98,6 +98,18 @@ fn a_wake_up_during_a_request_that_is_granted_was_for_this_grant() {
     }
 }
 
+/// Invariant 2: the server has removed the entry of the request with the wake-up. A try that takes the name next is not its answer.
+#[test]
+fn a_wake_up_during_a_request_is_kept_if_a_try_of_this_process_acquires() {
+    let (mut desk, [a]) = Desk::of([LOCK]);
+    desk.turn(a);
+    desk.hear(Heard::Try("0", Duration::ZERO));
+    let hold = desk.hold(LOCK, 9, 90_000);
+    desk.queue.acquired_without_place(&hold);
+    desk.stand(a, LOCK, 90_000, false, false);
+    assert_eq!(desk.turn(a), "Told");
+}
+
 #[test]
 fn a_grant_excludes_requests_by_its_hold() {
     for by_message in [true, false] {

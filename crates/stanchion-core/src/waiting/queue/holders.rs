@@ -40,13 +40,8 @@ impl<P: Parts> Queue<P> {
     pub(super) fn granted(&mut self, sharing: Sharing, asked_before: u64) {
         self.answered();
         match sharing {
-            // The others are called when the hold ends.
-            Sharing::Exclusive => {
-                // A wake-up during the attempt announced this grant. The server has selected this process, so it has its
-                // whole turn of hand-offs again.
-                self.due = None;
-                self.handed = 0;
-            }
+            // The others are called when the hold ends. The server has selected this process, so it has its whole turn of hand-offs again.
+            Sharing::Exclusive => self.handed = 0,
             Sharing::Together => {
                 // Parked waiters that may share get their turn now. Those with a request in flight may be refused by a reply that is older
                 // than this grant: the refusal retries (invariant 2).

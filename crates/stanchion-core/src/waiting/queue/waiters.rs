@@ -208,7 +208,10 @@ impl<P: Parts> Queue<P> {
         }
         let asked_before = self.waiters.get(&place).map_or(0, |it| it.asked_before);
         self.remove(place);
-        // A wake-up during the attempt was for this hold. If others may hold concurrently, `granted` keeps the wake-up.
+        // A wake-up during the attempt announced this grant. If others may hold concurrently, `granted` keeps the wake-up.
+        if sharing == Sharing::Exclusive {
+            self.due = None;
+        }
         match next.filter(|_| !self.waiters.is_empty()) {
             Some(next) => {
                 self.answered();
