@@ -100,10 +100,9 @@ fn an_early_timer_has_the_tick_of_its_due_time() {
         ("* * * * *", 6_000),
     ] {
         let schedule = cron(expression, "UTC");
-        let next = schedule
-            .next(utc("2026-05-02T09:03:07Z") as i64 / 1_000)
-            .unwrap() as u64
-            * 1_000;
+        let moment = utc("2026-05-02T09:03:07Z") / 1_000;
+        let next = schedule.next(moment.try_into().unwrap()).unwrap();
+        let next = u64::try_from(next).unwrap() * 1_000;
         assert_eq!(schedule.of(next - early).unwrap(), next, "{expression}");
         let last = schedule.of(next - early - 1).unwrap();
         assert!(last < next - early, "{expression}: {}", shown(last));
