@@ -140,7 +140,7 @@ fn application(work: &WorkArgs) -> String {
         return label.clone();
     }
     let program = work.command.first().map(Path::new);
-    let program = program.map_or(Some("run".as_ref()), Path::file_name);
+    let program = program.map_or_else(|| Some("run".as_ref()), Path::file_name);
     program.unwrap_or_default().to_string_lossy().into_owned()
 }
 

@@ -246,7 +246,6 @@ impl Warden {
     }
 
     /// Watches until everything has ended. Returns the hold if `run` has ended before, and so cannot release it.
-
     async fn watch(
         mut self,
         orders: &mut Lines<BufReader<pipe::Receiver>>,
