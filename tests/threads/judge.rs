@@ -195,7 +195,7 @@ impl Place {
         }
         state.reported = true;
         let waiting: Vec<_> = state.waiting.iter().map(|(id, it)| (id, it.need)).collect();
-        self.judge.stalled(format!(
+        self.judge.found(format!(
             "P4: {} could serve waiter {id} for {} ms and did not\n  waiting {waiting:?}\n  inside {:?}\n  {}",
             self.name,
             self.limit * 10,
@@ -306,8 +306,6 @@ pub(crate) struct Judge {
     places: Mutex<Vec<Arc<Place>>>,
     hearts: Mutex<Vec<Heart>>,
     findings: Mutex<Vec<String>>,
-    /// The first stall of each place.
-    stalls: Mutex<Vec<String>>,
     pub(crate) entries: AtomicU64,
     pub(crate) checks: AtomicU64,
     pub(crate) skipped: AtomicU64,
@@ -327,7 +325,6 @@ impl Judge {
             places: Mutex::default(),
             hearts: Mutex::default(),
             findings: Mutex::default(),
-            stalls: Mutex::default(),
             entries: AtomicU64::new(0),
             checks: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
@@ -356,25 +353,6 @@ impl Judge {
         let mut findings = self.findings.lock().unwrap();
         if findings.len() < 20 {
             findings.push(text);
-        }
-    }
-
-    fn stalled(&self, text: String) {
-        self.stalls.lock().unwrap().push(text);
-    }
-
-    /// Makes the stalls a finding if there are more than `permitted`.
-    pub(crate) fn judge_stalls(&self, permitted: u64) {
-        let places = self.places.lock().unwrap();
-        let stalls: u64 = places
-            .iter()
-            .map(|it| it.state.lock().unwrap().stalls)
-            .sum();
-        if stalls > permitted {
-            let texts = self.stalls.lock().unwrap().join("\n\n");
-            self.found(format!(
-                "{stalls} stalls, {permitted} are permitted\n\n{texts}"
-            ));
         }
     }
 
@@ -456,7 +434,6 @@ impl Judge {
         let judge = Arc::clone(self);
         thread::spawn(move || {
             if end.recv_timeout(LONGEST_END) == Err(mpsc::RecvTimeoutError::Timeout) {
-                judge.judge_stalls(0);
                 let (table, findings) = (judge.table(), judge.findings().join("\n\n"));
                 // Not `eprintln`, whose text the test harness keeps until the end of the test.
                 let text = format!("seed {seed}: the run does not end\n{table}\n{findings}\n");

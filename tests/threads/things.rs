@@ -373,11 +373,10 @@ impl Thing {
                 (Need::Permits(permits), how, granted)
             }
             What::Multi => {
-                let (a, b) = (
-                    Lock::new(client, "{multi}a").unwrap(),
-                    Lock::new(client, "{multi}b").unwrap(),
-                );
-                let both = MultiLock::new([&a as &dyn Lockable, &b]).unwrap();
+                // Different names with one in common: callers exclude each other, and wait in two local queues of each process.
+                let other = ["{multi}a", "{multi}c"][random.usize(0..2)];
+                let [b, other] = ["{multi}b", other].map(|it| Lock::new(client, it).unwrap());
+                let both = MultiLock::new([&b as &dyn Lockable, &other]).unwrap();
                 (Need::Alone, how, general(&both))
             }
             What::Office => {

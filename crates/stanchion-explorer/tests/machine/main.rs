@@ -5,6 +5,7 @@
 mod desk;
 mod entry;
 mod holders;
+mod stale;
 mod waiters;
 
 use desk::{Desk, Wish};

@@ -5,7 +5,9 @@
 //! has a queue for each name of its kind; the event under way is about one of them (`Client::at`).
 //!
 //! `process` has the inputs, `waits` the loop of an acquire, `holds` the life of a hold, `line` the local queues by name, `model` the types
-//! that a queue stores, `kind` what the kinds of synchronizers add, and `redisson` another client in the place of a process.
+//! that a queue stores, `kind` what the kinds of synchronizers add, `wants` what its tasks want, and `redisson` another client in the place of a process.
+//!
+//! Long: the state of a client, and the dispatch of its events.
 
 mod holds;
 mod kind;
@@ -14,6 +16,7 @@ mod model;
 mod process;
 mod redisson;
 mod waits;
+mod wants;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -231,43 +234,6 @@ impl<K: Kind> Client<K> {
     /// The user does so many acquires at the same time.
     pub(crate) fn with_tasks(self, tasks: usize) -> Self {
         Self { tasks, ..self }
-    }
-
-    /// The tasks of this process acquire these, in this order, each in its own time. The client is subscribed to all names already.
-    pub(crate) fn with_tasks_for(self, others: &[K]) -> Self {
-        let mut client = self.with_tasks(others.len());
-        client.acquires = u8::try_from(others.len()).unwrap_or(u8::MAX);
-        client.others = others.to_vec();
-        for line in &mut client.lines {
-            line.subscribed = Subscribed::Confirmed;
-        }
-        client
-    }
-
-    /// What `owner` acquires or holds.
-    fn kind_of(&self, owner: u64) -> K {
-        self.wants.get(&owner).copied().unwrap_or(self.kind)
-    }
-
-    /// Records what `owner` acquires.
-    fn set_kind(&mut self, owner: u64, kind: K) {
-        if kind != self.kind {
-            self.wants.insert(owner, kind);
-        } else {
-            self.wants.remove(&owner);
-        }
-    }
-
-    /// What the waiters wait for.
-    pub(crate) fn awaited(&self) -> impl Iterator<Item = K> {
-        self.waiters.iter().map(|it| it.kind)
-    }
-
-    /// What the user holds, each with its owner.
-    pub(crate) fn holdings(&self, now: Micros) -> impl Iterator<Item = (K, String)> {
-        let held = move |hold: &&Hold| hold.claimed && now < hold.valid_until;
-        let holds = self.holds.iter().filter(held);
-        holds.map(|it| (self.kind_of(it.owner), self.wire(it.owner)))
     }
 
     /// A client of Redisson's.
