@@ -35,8 +35,10 @@ mod interop {
 mod time {
     mod any;
     mod connections;
+    mod far;
     mod identity;
     mod leaving;
+    mod lost_queues;
     mod migration;
     mod observer;
     mod options;
@@ -44,5 +46,6 @@ mod time {
     mod presence;
     mod repeated;
     mod restarts;
+    mod short_leases;
     mod shutdown;
 }

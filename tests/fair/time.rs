@@ -16,6 +16,7 @@ use stanchion_tests::fair::{QUEUE, TIMEOUTS, WAITERS, queued, waiting};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+mod called;
 mod direct;
 mod direct_of_ends;
 mod direct_of_queue;

@@ -27,6 +27,7 @@ pub mod interop;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod java;
 mod listener;
+pub mod outside;
 pub mod permits;
 pub mod rights;
 pub mod scripts;

@@ -168,11 +168,16 @@ impl Holds {
     }
 }
 
-/// The number of subscribed channels of names with this prefix.
+/// The number of subscribed channels of names with this prefix, without those of all processes of a queue.
 fn channels<'a>(servers: impl Iterator<Item = &'a RedisServer>, prefix: &str) -> usize {
     let pattern = format!("*{}*", prefix.trim_end_matches(':'));
-    let count =
-        |server: &RedisServer, kind: &str| server.cli(&["PUBSUB", kind, &pattern]).as_array().len();
+    let count = |server: &RedisServer, kind: &str| {
+        let names = server.cli(&["PUBSUB", kind, &pattern]).as_texts();
+        names
+            .iter()
+            .filter(|name| !name.ends_with(":stanchion"))
+            .count()
+    };
     let both = |server| count(server, "CHANNELS") + count(server, "SHARDCHANNELS");
     servers.map(both).sum()
 }

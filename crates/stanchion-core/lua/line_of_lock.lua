@@ -4,8 +4,8 @@ local granted_ms, shares, confirms = 1500, false, false
 -- Redisson's payload of a release.
 local function released() return '0' end
 local candidate = first
--- The queue is served only while the lock is free, one entry at a time.
-local function fits() return true end
+-- The queue is served only while the lock is free, one entry at a time, and not in a turn of Redisson's clients.
+local function fits() return left_ms == 0 end
 local function mints() return fence ~= lock end
 local function leave(entry) call('HDEL', lock, owner_of(entry)) end
 

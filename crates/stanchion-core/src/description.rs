@@ -44,6 +44,9 @@ pub struct Request<'a> {
     pub within: Option<&'a WireOwner>,
     /// The owner of the detached hold that this request takes over. Such a request acquires nothing else: see [`HoldTicket`](crate::HoldTicket).
     pub from: Option<&'a WireOwner>,
+    /// For a hand-off: true if each waiter of this process may have had a hold in this turn. Clients outside the queue of processes are then next,
+    /// if they wait.
+    pub yields: bool,
 }
 
 impl Request<'_> {

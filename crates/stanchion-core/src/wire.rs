@@ -43,6 +43,7 @@ impl Limit {
             approach: Approach::default(),
             within: None,
             from: None,
+            yields: false,
         }
     }
 }

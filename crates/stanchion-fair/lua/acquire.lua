@@ -14,15 +14,15 @@
 -- ARGV[5]  lease     milliseconds
 -- ARGV[6]  not_after server time in microseconds; later the script refuses
 -- ARGV[7]  arrived   of its place in the queue; 0 joins the queue, empty only tries
--- ARGV[8]  hears     1: the client is subscribed to its channel
+-- ARGV[8]  hears     1: the client is subscribed to its channel; 2: and its poll is due; 0: it is not
 --
 -- Returns  > 0 the token, 0 acquired without a token, -1 late; busy: see `busy`
 -- Replay   grants again with a new, larger token; keeps the one place (P6)
--- Wakes    as a release does, when it finds the lock free
+-- Wakes    as a release does, when it finds the lock free; all subscribed processes after the loss of the queue
 -- Cost     O(log n) for n waiters; for a place that was removed before one LINSERT
 local call = redis.call
--- The common case, without functions: no holder and no queue.
-if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
+-- The common case, without functions: no holder and no queue. P4: a due poll expects a queue.
+if call('EXISTS', KEYS[1], KEYS[2]) == 0 and ARGV[8] ~= '2' then
   -- P3: a request that outlived its caller takes nothing.
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]

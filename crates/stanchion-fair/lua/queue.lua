@@ -106,33 +106,33 @@ local function watch(ms)
   tell(last, 'N', ms + 50)
 end
 
--- A process did not use a grant by message: the message was lost, or the process is stopped or cut off. Others may be, too, so each of the
--- first ones is called, and only those that answer are granted the lock.
+-- Calls all processes: each sends a request, and takes its places again if they were removed. A process did not use a grant by message, so others
+-- may be stopped or cut off, too, and only those that answer are granted the lock; or the queue was lost, as after FLUSHALL (L15).
 local function call_all()
   note('called')
-  local called = {}
-  for _, owner in ipairs(call('LRANGE', queue, 0, sweep - 1)) do
-    local client = process(owner)
-    if is_ours(owner) and not called[client] then
-      called[client] = true
-      tell(owner, 'P', 0)
-    end
-  end
+  redis.pcall(publish, channel .. ':all:stanchion', '0')
+end
+
+-- Returns the ms of a grant by message, by the score in `timeouts`. Its fraction, if there is one, is a shorter lease in units of 2048 ms.
+local function term_of(score)
+  local fraction = (score or 0) % 1
+  return fraction > 0 and math.floor(fraction * 2048 + 0.5) or granted_ms
 end
 
 -- Grants to the head by message. Returns the number of receivers; nil if its process is dead, and the grant is undone.
 local function grant_by_message(head, token)
   local client = process(head)
+  local ms = term_of(call('ZSCORE', timeouts, head))
   call('LPOP', queue)
   call('ZREM', timeouts, head)
-  enter(head, granted_ms)
-  local rest = string.format('%.0f %.0f %d %s', token, us, granted_ms, fence ~= lock and fence or '-')
+  enter(head, ms)
+  local rest = string.format('%.0f %.0f %d %s', token, us, ms, fence ~= lock and fence or '-')
   local told = 1
   if client == reader then own = 'G ' .. head .. ' ' .. rest else told = tell(head, 'G', rest) end
   -- A process without a subscription finds the grant with its next request.
   if told ~= 0 or is_recent(client) then
-    watch(granted_ms)
-    due = granted_ms + 50
+    watch(ms)
+    due = ms + 50
     return told
   end
   known[client] = false

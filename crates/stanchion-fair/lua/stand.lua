@@ -23,7 +23,13 @@ local function stand(owner, lease, not_after, arrived, hears)
   else
     -- R8: at maxmemory a waiter that is in the queue passes, a new waiter does not.
     if arrived ~= '0' then call('ZREM', waiters, '') end
-    if hears ~= '1' or called < math.huge then note(process(owner)) end
+    -- L15: a message precedes the removal of a place. Without one, a due poll finds that the queue was lost. After a lost grant the waiter is
+    -- still in `waiters`.
+    if hears == '2' and (tonumber(arrived) or 0) > 0 and not queued and called == math.huge and not call('ZSCORE', waiters, owner) then
+      call_all()
+      called = 0
+    end
+    if hears == '0' or called < math.huge then note(process(owner)) end
   end
 
   -- No waiter is ahead. Another owner may have released in this script.
@@ -61,7 +67,8 @@ local function stand(owner, lease, not_after, arrived, hears)
     place = (call('ZSCORE', waiters, owner) or place) + 0
   end
   -- F7: time for every Redisson waiter that may be ahead. Never added to another deadline, and set again by each request.
-  call('ZADD', timeouts, now + (others + 2) * wait, owner)
+  -- The fraction is a lease that is shorter than a grant by message: see `term_of`.
+  call('ZADD', timeouts, now + (others + 2) * wait + (lease < granted_ms and lease / 2048 or 0), owner)
 
   -- A new waiter changes nothing for the waiters ahead while the lock is held.
   if not holder or arrived ~= '0' then settle(owner, lease) end

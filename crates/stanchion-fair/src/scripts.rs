@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Arg, Call, Handle, Hint, Holders, Kind, Placed, Reply, Request, Script, ServerQueue, Sharing,
-    Synchronizer, Visible, adopt_field, whole_millis,
+    Arg, Call, Handle, Hint, Holders, Kind, Placed, Reason, Reply, Request, Script, ServerQueue,
+    Sharing, Synchronizer, Visible, adopt_field, whole_millis,
 };
 use stanchion_client::{
     Fencing, Lease, Name, NameState, QueryError, WireOwner, mint_function, minting, noticing,
@@ -192,7 +192,11 @@ impl Synchronizer for Description {
                 request.lease.millis().into(),
                 request.not_after.into(),
                 arrived,
-                u64::from(approach.hears).into(),
+                match approach.reason {
+                    Reason::Look if approach.hears => 2,
+                    _ => u64::from(approach.hears),
+                }
+                .into(),
             ],
         )
     }

@@ -90,8 +90,8 @@ impl Description {
         )
     }
 
-    /// The script that ends the hold of `from` for `to`, or for the head of the line unless it may `keep` the hold.
-    fn pass(&self, from: &WireOwner, to: &Request<'_>, keep: bool) -> Call {
+    /// The script that ends the hold of `from` for `to`, or for the head of the line. `keep`: see the script.
+    fn pass(&self, from: &WireOwner, to: &Request<'_>, keep: u64) -> Call {
         let [base, publish] = self.common();
         HAND_OFF.call(
             self.keys(),
@@ -102,7 +102,7 @@ impl Description {
                 to.owner.as_str().into(),
                 to.lease.millis().into(),
                 to.not_after.into(),
-                u64::from(keep).into(),
+                keep.into(),
             ],
         )
     }
@@ -223,7 +223,7 @@ impl Synchronizer for Description {
 
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
-        self.pass(from, to, true)
+        self.pass(from, to, if to.yields { 2 } else { 1 })
     }
 }
 
@@ -239,6 +239,6 @@ impl ServerQueue for Description {
     }
 
     fn pass_on(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
-        Some(self.pass(from, to, false))
+        Some(self.pass(from, to, 0))
     }
 }

@@ -17,14 +17,16 @@
 --          reserved, and this owner holds none; with an entry in its queue more elements, see `stand` in line.lua
 -- Replay   grants again with a new, larger token: counts are set, never incremented (P6)
 -- Wakes    for each lock that it takes as a waiter, the next in its queue, to poll when the lease ends; up to 64 of the queue in which it
---          found a silent holder; for locks that it cannot keep, or was notified to try and leaves: as a release does (R12)
+--          found a silent holder; all subscribed processes after the loss of the queues; for locks that it cannot keep, or was notified
+--          to try and leaves: as a release does (R12)
 -- Cost     O(locks), each with O(log n) for n processes in its queue
 -- @joint.lua
 local ask, arrived, hears, poll = string.match(ARGV[6], '^(%l+) ?(%d*) ?(%d*) ?(%??)$')
 local entry = ARGV[1] .. '+' .. poll
 
--- The common case, without the functions for queues: no holder and no queue.
-if locks <= 1000 and call('EXISTS', unpack(KEYS, 1, 2 * locks)) == 0 then
+-- The common case, without the functions for queues: no holder, no queue, and no turn of Redisson's clients.
+-- P4: a due poll expects a queue.
+if locks <= 1000 and ask ~= 'look' and call('EXISTS', unpack(KEYS, 1, 3 * locks)) == 0 then
   local time = call('TIME')
   us = time[1] * 1000000 + time[2]
   -- P3: a request that outlived its caller takes nothing.
@@ -41,6 +43,7 @@ local function free()
   more = left or more
 end
 
+us = clock()
 -- All types are read first, so WRONGTYPE comes before any write and foreign keys stay untouched (R16).
 local mine, busy = {}, nil
 for i = 1, locks do
@@ -54,14 +57,27 @@ for i = 1, locks do
     elseif not busy then
       busy = i
     end
-  -- L6: a new waiter does not overtake a queue, nor does an `ask` of a client that polls, except the head.
-  elseif not busy and (ask == 'new' or ask == 'ask' and poll ~= '') then
+  elseif not busy and ask ~= 'try' then
+    -- L6: a new waiter does not overtake a queue, nor does an `ask` of a client that polls, except the head. L5: no waiter takes a lock in a
+    -- turn of Redisson's clients.
     local head = call('ZRANGE', KEYS[locks + i], 0, 0)[1]
-    if head and (ask == 'new' or head ~= entry) then busy = i end
+    local turn = call('HGET', KEYS[2 * locks + i], 'until')
+    if turn and us < turn + 0 or head and (ask == 'new' or ask == 'ask' and poll ~= '' and head ~= entry) then busy = i end
   end
 end
 
-us = clock()
+-- P4: no queue has the entry.
+local lost = true
+for i = 1, locks do
+  at(i)
+  lost = lost and is_lost(entry, ask, arrived)
+end
+local function call_lost()
+  for i = 1, lost and locks or 0 do
+    at(i)
+    call_all(us)
+  end
+end
 if busy then
   for _, i in ipairs(mine) do
     at(i)
@@ -87,6 +103,7 @@ if busy then
   at(busy)
   if arrived == '' then arrived = string.format('%.0f', us) end
   local stood = stand(entry, us, ttls[busy], arrived, ttls[busy] == -2, hears == '1', ask)
+  call_lost()
   if type(stood) == 'number' then
     stood = { stood, us, busy }
   elseif stood.err then
@@ -101,7 +118,7 @@ end
 if us > ARGV[3] + 0 then return -1 end
 local done, result = pcall(take)
 if done then
-  if ask ~= 'try' and ask ~= 'new' then
+  if ask ~= 'try' then
     -- The locks are taken: errors do not undo that.
     pcall(function()
       for i = 1, locks do
@@ -110,6 +127,7 @@ if done then
         local stood = call('ZSCORE', line, entry)
         if ttls[i] == -2 then took(entry, us, stood and ask or 'ask', ARGV[2] + 0) else remove(entry) end
       end
+      call_lost()
     end)
   end
   return result

@@ -32,12 +32,14 @@ local function add(heard)
   if type(heard) == 'number' and heard >= 0 then told = told + heard else unheard = true end
 end
 -- The common case, without the functions for queues: no process waits.
+local alone = false
 if locks <= 1000 and call('EXISTS', unpack(KEYS, locks + 1, 3 * locks)) == 0 then
   for i = 1, locks do
     if found[i] then add(redis.pcall(publish, ARGV[4 + i], '0')) end
   end
   if missing then return -2 end
-  return unheard and -1 or told
+  if unheard or told == 0 then return unheard and -1 or told end
+  alone = true
 end
 
 local lock, fence, line, wake, base
@@ -50,6 +52,11 @@ end
 -- @line.lua
 
 local us, more = clock(), nil
+for i = 1, alone and locks or 0 do
+  at(i)
+  begin_alone(us, told)
+end
+if alone then return told end
 local function free()
   local heard, _, left = pass(us)
   more = left or more

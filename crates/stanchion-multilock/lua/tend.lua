@@ -31,6 +31,7 @@ for i = 1, locks do
   at(i)
   -- A foreign key in the place of a lock does not stop the others.
   if call('EXISTS', lock) == 0 and call('EXISTS', line) == 1 then
+    read_turn(us)
     local done, _, _, left = pcall(serve, us)
     more = done and left or more
   end

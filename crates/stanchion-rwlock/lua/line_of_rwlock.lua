@@ -12,7 +12,8 @@ local function released() return announces end
 local function reads(entry) return string.find(entry, '[rR]') end
 local function overtakes(entry) return string.find(entry, 'r', 1, true) end
 local function mints(entry) return fence ~= lock and not reads(entry) end
-local function fits(entry) return not mode or mode == 'read' and reads(entry) end
+-- A free lock is not served in a turn of Redisson's clients.
+local function fits(entry) return not mode and left_ms == 0 or mode == 'read' and reads(entry) end
 local function hold_key(owner) return prefix .. owner .. ':rwlock_timeout:1' end
 
 local function leave(entry)

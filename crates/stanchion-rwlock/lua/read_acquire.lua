@@ -21,7 +21,7 @@
 --          line.lua
 -- Replay   grants again; the count and the entry stay (P6)
 -- Wakes    when it takes a free lock, or joins readers at its poll: other readers in the queue, 16 at most; and the next in the queue, to
---          poll when a lease ends
+--          poll when a lease ends; all subscribed processes after the loss of the queue
 -- Cost     O(log n) for n readers and processes in the queue, and at most 8 dead readers
 local call = redis.call
 local lock, line, wake, readers, hold = unpack(KEYS)
@@ -49,8 +49,11 @@ local head = newcomer and call('ZRANGE', line, 0, 0, 'WITHSCORES') or {}
 local waits = head[1] ~= nil
 -- L6: a new reader does not overtake a queue, nor does an `ask` of a client that polls, except the head. Where writers have no preference, a reader
 -- joins readers that hold. A reader that waited behind another one of its process joins them, too, if it came before the head of the queue.
+-- L5: no waiter takes a free lock in a turn of Redisson's clients.
+local turn = not mode and not tries and call('HGET', wake, 'until')
+local in_turn = turn and us < turn + 0
 local window = ask == 'new' or ask == 'ask' and poll ~= '' and head[1] ~= entry
-local free = newcomer and mode ~= 'write' and (not waits or not mode and not window)
+local free = newcomer and mode ~= 'write' and not in_turn and (not waits or not mode and not window)
 if mode == 'read' and waits then free = ARGV[7] == 'r' or ARGV[10] + 0 < head[2] + 0 end
 
 -- @dead.lua
@@ -80,7 +83,7 @@ if not newcomer or free then
     end
   end
   call('PEXPIRE', readers, math.max(lease, ttl))
-  if not waits and not (held and (ask == 'ask' or ask == 'look')) then return 0 end
+  if not waits and not turn and ask ~= 'look' and not (held and ask == 'ask') then return 0 end
 end
 
 local publish, base, announces, fence = ARGV[5], ARGV[6], '0', lock
@@ -90,21 +93,24 @@ if not newcomer then
   remove(entry)
   return 0
 end
+local lost = is_lost(entry, ask, arrived)
 if free then
   local more
   -- A poll may find readers that no message announced: others in the queue may join them, too.
   if not mode or ask == 'look' then
     mode = 'read'
     local _
-    _, _, more = took(entry, us, ask, lease)
+    _, _, more = took(entry, us, lost and 'ask' or ask, lease)
   else
     remove(entry)
   end
+  if lost then call_all(us) end
   return unless_unfinished(0, more)
 end
 if tries then return -4 - ttl end
 if arrived == '' then arrived = string.format('%.0f', us) end
-local stood = stand(entry, us, mode and ttl or -2, arrived, not mode, hears == '1', ask)
+local stood = stand(entry, us, mode and ttl or -2, arrived, not mode, hears == '1', ask, lease)
+if lost then call_all(us) end
 if mode ~= 'read' or type(stood) ~= 'table' or stood.err then return stood end
 -- This reader may be the next that joins the readers.
 local _, own, more = serve(us, entry, lease)

@@ -59,14 +59,17 @@ local free = fields <= 1
 if had and free then call('DEL', lock, readers) end
 if not free and not quits then return 0 end
 -- The common case: no process waits.
+local alone
 if not quits and call('EXISTS', line, wake) == 0 then
-  local told = redis.pcall(publish, base, '0')
-  return type(told) == 'number' and told or -1
+  alone = redis.pcall(publish, base, '0')
+  if type(alone) ~= 'number' then return -1 end
+  if alone == 0 then return alone end
 end
 
 local mode, announces = nil, '0'
 -- @line.lua
 local us = clock()
+if alone then return begin_alone(us, alone) end
 local stood, head = false, false
 if quits then
   stood, head = quit(owner .. 'r')

@@ -17,12 +17,13 @@
 -- Returns  > 0 the token, 0 acquired without a token, -1 late, -4 - ms busy: poll after ms (-3: the holder has no TTL), with a queue
 --          entry an array: see `stand` in line.lua
 -- Replay   grants again with a new, larger token; the count and the entry stay (P6)
--- Wakes    the next in the queue, to poll when the lease ends; up to 64 of the queue after a silent holder
+-- Wakes    the next in the queue, to poll when the lease ends; up to 64 of the queue after a silent holder; all subscribed processes after the
+--          loss of the queue
 -- Cost     O(log n) for n processes in the queue; with readers as for their release
 local call, fence = redis.call, KEYS[2]
 local field = ARGV[1] .. ':write'
--- The common case, without functions: no holder and no queue.
-if call('EXISTS', KEYS[1], KEYS[3]) == 0 then
+-- The common case, without functions: no holder, no queue, and no turn of Redisson's clients. P4: a due poll expects a queue.
+if call('EXISTS', KEYS[1], KEYS[3], KEYS[4]) == 0 and string.sub(ARGV[4], 1, 4) ~= 'look' then
   -- P3: a request that outlived its caller takes nothing.
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]
@@ -73,9 +74,15 @@ if mode == 'read' and not held then
   end
 end
 
--- L6: a new waiter does not overtake a queue, nor does an `ask` of a client that polls, except the head: `window` reserves the lock.
+-- L6: a new waiter does not overtake a queue, nor does an `ask` of a client that polls, except the head: `window` reserves the lock. L5: no
+-- waiter takes it in a turn of Redisson's clients.
 local head = first()
-local window = ttl == -2 and head and (ask == 'new' or ask == 'ask' and poll ~= '' and head ~= entry)
+if ttl == -2 and ask ~= 'try' then
+  local foreign_notes = read_turn(us)
+  if foreign_notes then return foreign_notes end
+end
+local lost = is_lost(entry, ask, arrived)
+local window = ttl == -2 and (left_ms > 0 or head and (ask == 'new' or ask == 'ask' and poll ~= '' and head ~= entry))
 if held or ttl == -2 and not window then
   local token = mint(us)
   -- R4: a replay keeps the count that re-entries have set.
@@ -89,14 +96,16 @@ if held or ttl == -2 and not window then
     end
   end
   mode, shares = 'write', false
-  if head and ask ~= 'try' then
-    if ttl == -2 then took(entry, us, ask, lease) else remove(entry) end
+  if ask ~= 'try' then
+    if ttl == -2 then took(entry, us, lost and 'ask' or ask, lease) else remove(entry) end
   end
+  if lost then call_all(us) end
   return token
 end
 if ask == 'try' then return -4 - ttl end
 if arrived == '' then arrived = string.format('%.0f', us) end
-local stood = stand(entry, us, ttl, arrived, window, hears == '1', ask)
+local stood = stand(entry, us, ttl, arrived, window, hears == '1', ask, lease)
+if lost then call_all(us) end
 if mode ~= 'read' then return stood end
 -- Readers in the queue may be served before this writer.
 local _, _, more = serve(us, entry)

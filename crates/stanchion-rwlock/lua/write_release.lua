@@ -40,9 +40,11 @@ elseif had then
   call('HSET', KEYS[1], 'mode', 'read')
 end
 -- The common case: no process waits.
+local alone
 if not quits and call('EXISTS', KEYS[3], KEYS[4]) == 0 then
-  local told = redis.pcall(ARGV[2], ARGV[1], '1')
-  return type(told) == 'number' and told or -1
+  alone = redis.pcall(ARGV[2], ARGV[1], '1')
+  if type(alone) ~= 'number' then return -1 end
+  if alone == 0 or fields > 1 then return alone end
 end
 
 local lock, fence, line, wake, readers = unpack(KEYS)
@@ -51,6 +53,7 @@ local mode
 if fields > 1 then mode = call('HGET', lock, 'mode') end
 -- @line.lua
 local us = clock()
+if alone then return begin_alone(us, alone) end
 local stood, head = false, false
 if quits then stood, head = quit(ARGV[3]) end
 if not had and not stood then return -2 end

@@ -61,6 +61,8 @@ pub type OnNotice = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 /// changes since the last.
 struct Topics<E> {
     by_channel: BTreeMap<Channel, Topic<E>>,
+    /// The channels of the topics that have a second one, by that. A message on either is for the same listeners.
+    by_second: BTreeMap<Channel, Channel>,
     /// The channels to subscribe to now, in the state [`State::Wanted`].
     wanted: VecDeque<Channel>,
     /// The topics that have been idle, each once, by their earliest end.
@@ -74,6 +76,7 @@ impl<E> Default for Topics<E> {
     fn default() -> Self {
         Self {
             by_channel: BTreeMap::new(),
+            by_second: BTreeMap::new(),
             wanted: VecDeque::new(),
             lingering: BinaryHeap::new(),
             ending: BTreeSet::new(),
@@ -82,8 +85,8 @@ impl<E> Default for Topics<E> {
 }
 
 struct Topic<E> {
-    /// The second channel of a relay: see [`mark_of`].
-    mark: Option<Channel>,
+    /// The second channel, subscribed to after the first.
+    second: Option<Channel>,
     /// The queues and single waiters that ever listened. They leave with the topic.
     listeners: Vec<Listener<E>>,
     slot: u16,
@@ -158,11 +161,6 @@ const AT_ONCE: usize = 64;
 /// the queue sends a request after the confirmation.
 const MOST_EARLY: usize = 64;
 
-/// The second channel of a relay that is subscribed to `channel`, one of Redisson's. Redisson's clients subscribe to the first only (L7).
-fn mark_of(channel: &[u8]) -> Channel {
-    [channel, b":stanchion"].concat().into()
-}
-
 impl<E: Clone + PartialEq> Topic<E> {
     /// Adds `queue` as a listener. Returns whether the subscription is confirmed, and whether `queue` has received every message
     /// since the last request of a waiter.
@@ -229,14 +227,14 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes `queue` to `channel` for `receiver`, unless it is subscribed. `marked`: the client is the relay of this channel, which has a second
-    /// channel that says so. Returns whether the server has confirmed. Not to be called under a queue's mutex: it may lock that of `queue`.
+    /// Subscribes `queue` to `channel` for `receiver`, unless it is subscribed, and to the channel `second`, which belongs to this `channel` only. Returns
+    /// whether the server has confirmed the first. Not to be called under a queue's mutex: it may lock that of `queue`.
     pub fn want(
         &self,
         queue: &Arc<impl Listen<E> + 'static>,
         receiver: &E,
         channel: &[u8],
-        marked: bool,
+        second: Option<&[u8]>,
     ) -> bool {
         if self.wake == Wake::Poll {
             return false;
@@ -256,10 +254,15 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
             return confirmed;
         }
         let name: Channel = channel.into();
+        let second: Option<Channel> = second.map(Into::into);
+        if let Some(second) = &second {
+            let (second, name) = (Arc::clone(second), Arc::clone(&name));
+            topics.by_second.insert(second, name);
+        }
         topics.by_channel.insert(
             Arc::clone(&name),
             Topic {
-                mark: marked.then(|| mark_of(channel)),
+                second,
                 listeners: vec![Listener::new(queue, receiver)],
                 slot: slot_of(channel),
                 notices: false,
@@ -307,7 +310,7 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
         topics.by_channel.insert(
             Arc::clone(&name),
             Topic {
-                mark: None,
+                second: None,
                 listeners: Vec::new(),
                 slot: slot_of(channel),
                 notices: true,
@@ -393,6 +396,8 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
 
     fn message(&self, on: ConnectionId, channel: &[u8], payload: &[u8]) {
         let mut topics = self.topics();
+        let first = topics.by_second.get(channel).map(Arc::clone);
+        let channel = first.as_deref().unwrap_or(channel);
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
         };
@@ -559,21 +564,21 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
                 // Before it is sent: an answer that comes after the connection was replaced is then recognised as old.
                 topic.state = State::Asked(connection);
                 topic.connection = Some(connection);
-                asked.push((channel, topic.mark.clone(), link, connection));
+                asked.push((channel, topic.second.clone(), link, connection));
             }
         }
         let is_all = topics.wanted.is_empty();
         drop(guard);
-        for (channel, mark, link, connection) in asked {
+        for (channel, second, link, connection) in asked {
             let (this, servers) = (Arc::clone(self), Arc::clone(servers));
             // A task for each, so that a server that is slow to confirm one delays no other.
             tokio::spawn(async move {
                 let outcome = link.subscribe(&channel, Subscribe::Start, kind).await;
                 this.answered(&channel, connection, outcome.is_ok());
                 if outcome.is_ok()
-                    && let Some(mark) = mark
+                    && let Some(second) = second
                 {
-                    this.mark(&channel, &mark, &link, kind).await;
+                    this.subscribe_second(&channel, &second, &link, kind).await;
                 }
                 if let Err(failure) = outcome {
                     if this.is_refused(&channel, &failure) {
@@ -591,12 +596,12 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
         is_all
     }
 
-    /// Marks this client, the relay on `channel`, as none of Redisson's, by a second subscription. If refused, it counts as one.
-    async fn mark(&self, channel: &[u8], mark: &[u8], link: &Link, kind: Messages) {
-        drop(link.subscribe(mark, Subscribe::Start, kind).await);
-        // A mark without the first subscription would hide a client of Redisson's from the count, and starve that client.
+    /// Subscribes to the second channel of a topic. If refused, a relay counts as a client of Redisson's, and other messages on it are missed.
+    async fn subscribe_second(&self, channel: &[u8], second: &[u8], link: &Link, kind: Messages) {
+        drop(link.subscribe(second, Subscribe::Start, kind).await);
+        // L7: a relay's second channel without the first would hide a client of Redisson's from the count, and starve that client.
         if !self.hears(channel) {
-            drop(link.subscribe(mark, Subscribe::Stop, kind).await);
+            drop(link.subscribe(second, Subscribe::Stop, kind).await);
         }
     }
 
@@ -670,13 +675,16 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
                 topics.ending.insert(Arc::clone(&channel));
                 over.push((
                     Arc::clone(&channel),
-                    topic.mark.clone(),
+                    topic.second.clone(),
                     topic.slot,
                     connection,
                 ));
             }
             // A waiter that comes now begins a new topic, which subscribes when this has ended.
             let topic = topics.by_channel.remove(&channel);
+            if let Some(second) = topic.as_ref().and_then(|topic| topic.second.as_ref()) {
+                topics.by_second.remove(second);
+            }
             idle.extend(topic.iter().flat_map(Topic::audience));
         }
         let next = topics.lingering.peek();
@@ -685,7 +693,7 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
         for (queue, receiver) in idle {
             queue.unkept(&receiver);
         }
-        for (channel, mark, slot, connection) in over {
+        for (channel, second, slot, connection) in over {
             // A subscription on a lost connection has ended with it.
             let link = servers.subscriber(slot);
             let Some(link) = link.filter(|link| link.connection_id() == Some(connection)) else {
@@ -694,8 +702,8 @@ impl<E: Clone + PartialEq + Send + Sync + 'static> Subscriptions<E> {
             };
             let this = Arc::clone(self);
             tokio::spawn(async move {
-                if let Some(mark) = mark {
-                    drop(link.subscribe(&mark, Subscribe::Stop, kind).await);
+                if let Some(second) = second {
+                    drop(link.subscribe(&second, Subscribe::Stop, kind).await);
                 }
                 // If this fails, messages without a listener arrive until the connection ends.
                 drop(link.subscribe(&channel, Subscribe::Stop, kind).await);

@@ -83,6 +83,8 @@ async fn traced(fleet: &Fleet, work: impl AsyncFnOnce() -> Vec<String>) -> Trace
             first.eq_ignore_ascii_case(&word).then(|| masked(rest))
         };
         let mut found: Vec<String> = lines.iter().filter_map(arguments).collect();
+        // The channel of all processes of a queue has no counterpart.
+        found.retain(|text| !text.contains(":all:stanchion"));
         found.sort();
         found.dedup();
         found

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
+use stanchion_testkit::Proxy;
 use stanchion_tests::interop::*;
 use stanchion_tests::java::{Jvm, Kind};
 
@@ -209,44 +211,73 @@ async fn a_poll_finds_the_release_of_a_spin_lock() {
     fleet.at_rest().await;
 }
 
-/// Four processes of each library acquire one lock in a loop. Each library must get at least a fifth of the grants.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neither_library_starves_the_other() {
-    let Some(jvm) = Jvm::shared() else { return };
-    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
-        return;
-    };
-    let ended = tokio::time::Instant::now() + ms(4000);
-    let grants: [Arc<AtomicU32>; 2] = Default::default();
+/// Four processes of each library acquire one lock in a loop, until `total` grants. Redisson's are `away` from the server. Returns the grants of
+/// Redisson's and of ours, without the first fifth.
+async fn shares(away: Duration, total: u32) -> Option<(u32, u32)> {
+    let jvm = Jvm::shared()?;
+    let fleet = Fleet::start_in(jvm.clone()).await?;
+    let proxy = Proxy::start(fleet.server.addr());
+    let grants: [Arc<AtomicU32>; 3] = Default::default();
     let mut tasks = Vec::new();
     for i in 0..4 {
-        let instance = connect(&jvm, &fleet.server, json!({})).await;
-        let count = Arc::clone(&grants[0]);
+        let instance = connect(&jvm, &fleet.server, json!({"addresses": [proxy.url()]})).await;
+        let counts = grants.clone();
         tasks.push(tokio::spawn(async move {
             let java = instance.object(&format!("java-{i}"), Kind::Lock, "orders");
-            while tokio::time::Instant::now() < ended {
+            while let Some(is_counted) = next(&counts[0], total) {
                 java_granted(java.start("lock", json!({})), LONG).await;
-                count.fetch_add(1, Ordering::Relaxed);
+                counts[1].fetch_add(is_counted, Ordering::Relaxed);
                 tokio::time::sleep(ms(1)).await;
                 java.done("unlock").await;
             }
         }));
         let ours = lock(&fleet.rust().await, "orders");
-        let count = Arc::clone(&grants[1]);
+        let counts = grants.clone();
         tasks.push(tokio::spawn(async move {
-            while tokio::time::Instant::now() < ended {
+            while let Some(is_counted) = next(&counts[0], total) {
                 let guard = within(LONG, ours.acquire()).await.unwrap();
-                count.fetch_add(1, Ordering::Relaxed);
+                counts[2].fetch_add(is_counted, Ordering::Relaxed);
                 tokio::time::sleep(ms(1)).await;
                 guard.release().await.unwrap();
             }
         }));
     }
+    proxy.delay(away);
     for task in tasks {
         task.await.unwrap();
     }
-    let [java, ours] = grants.map(|count| count.load(Ordering::Relaxed));
-    assert!(java * 4 >= ours, "{java} grants to Redisson, {ours} to us");
-    assert!(ours * 4 >= java, "{java} grants to Redisson, {ours} to us");
+    proxy.delay(Duration::ZERO);
     fleet.at_rest().await;
+    let [_, java, ours] = grants.map(|count| count.load(Ordering::Relaxed));
+    Some((java, ours))
+}
+
+/// Counts the next call of a process. Returns 1 if its grant is counted, 0 during the first fifth, and `None` after `total` calls.
+fn next(calls: &AtomicU32, total: u32) -> Option<u32> {
+    let call = calls.fetch_add(1, Ordering::Relaxed);
+    (call < total).then_some(u32::from(call >= total / 5))
+}
+
+/// Four processes of each library acquire one lock in a loop. Each library must get at least half of its share, which is a half.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_library_starves_the_other() {
+    let Some((java, ours)) = shares(Duration::ZERO, 1000).await else {
+        return;
+    };
+    assert!(java * 3 >= ours, "{java} grants to Redisson, {ours} to us");
+    assert!(ours * 3 >= java, "{java} grants to Redisson, {ours} to us");
+}
+
+/// A process of Redisson's that is 4 ms or 20 ms away, so that a request follows a message after 8 ms or 40 ms, gets at least half of its share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_far_process_of_redisson_gets_its_share() {
+    for (away, total) in [(4, 200), (20, 100)] {
+        let Some((java, ours)) = shares(ms(away), total).await else {
+            return;
+        };
+        assert!(
+            java * 3 >= ours,
+            "{away} ms: {java} grants to Redisson, {ours} to us"
+        );
+    }
 }

@@ -35,6 +35,13 @@ fn acquire_within(desk: &Desk, owner: &str, ask: &str, life: u64) -> String {
     desk.run((ACQUIRE, &KEYS, &args))
 }
 
+/// Sends an acquire for `lease` ms.
+pub(super) fn acquire_for(desk: &Desk, owner: &str, lease: &str, ask: &str) -> String {
+    let not_after = (desk.now() + IN_TIME).to_string();
+    let args = [owner, lease, &not_after, ask, "PUBLISH", "base"];
+    desk.run((ACQUIRE, &KEYS, &args))
+}
+
 pub(super) fn acquire(desk: &Desk, owner: &str, ask: &str) -> String {
     acquire_within(desk, owner, ask, IN_TIME)
 }
@@ -269,42 +276,49 @@ async fn a_hand_off_that_fails_leaves_the_old_owner() {
     }
 }
 
-/// The ninth hand-off in a row.
+/// The ninth hand-off in a row, and one after each waiter of the process has had a hold.
 #[tokio::test(start_paused = true)]
 async fn at_the_end_of_its_turn_a_process_keeps_the_lock_if_no_other_waits() {
     type Others<'a> = (&'a str, &'a dyn Fn(&mut Desk));
     let sharded = |desk: &mut Desk| desk.subscribe_sharded("base", 1);
-    let others: [Others<'_>; 4] = [
+    let others: [Others<'_>; 5] = [
         ("nobody", &|_| ()),
+        ("a relay", &|desk| {
+            desk.subscribe("base", 1);
+            desk.subscribe("base:stanchion", 1);
+        }),
+        ("another channel", &sharded),
         ("Redisson", &|desk| desk.subscribe("base", 1)),
         ("unknown", &|desk| desk.refuse(&["PUBSUB"])),
-        ("another channel", &sharded),
     ];
     for (who, set) in others {
-        let mut desk = held(A, 2, 9_000);
-        set(&mut desk);
-        assert!(is_token(&hand_off(&desk, false)), "{who}");
-        assert_eq!(
-            (holders(&desk), ttl(&desk)),
-            (format!("{{{A2} 1}}"), "30000".into())
-        );
-        // Redisson's clients get a turn after as many releases as processes wait for each of them.
-        let counted = desk.command(&["HGET", "wake", "turn"]);
-        let waits = matches!(who, "Redisson" | "unknown");
-        assert_eq!(counted, if waits { "1" } else { "nil" }, "{who}");
-        assert_eq!(
-            (queued(&desk), desk.messages()),
-            ("[]".into(), vec![]),
-            "{who}"
-        );
+        for keep in ["0", "2"] {
+            let mut desk = held(A, 2, 9_000);
+            set(&mut desk);
+            let not_after = (desk.now() + IN_TIME).to_string();
+            let args = ["base", "PUBLISH", A, A2, "30000", &not_after, keep];
+            let kept = is_token(&desk.run((HAND_OFF, &KEYS, &args)));
+            let waits = matches!(who, "Redisson" | "unknown");
+            assert_eq!(kept, !waits, "{who} {keep}");
+            let holder = if waits {
+                "{}".into()
+            } else {
+                format!("{{{A2} 1}}")
+            };
+            assert_eq!(holders(&desk), holder, "{who} {keep}");
+            if !waits {
+                assert_eq!(ttl(&desk), "30000");
+                assert_eq!((queued(&desk), desk.messages()), ("[]".into(), vec![]));
+            }
+        }
     }
     // With `SPUBLISH` subscribers of both kinds of channels are counted accordingly.
     let mut desk = held(A, 2, 9_000);
     sharded(&mut desk);
     let not_after = (desk.now() + IN_TIME).to_string();
     let args = ["base", "SPUBLISH", A, A2, "30000", &not_after, "0"];
-    assert!(is_token(&desk.run((HAND_OFF, &KEYS, &args))));
-    assert_eq!(desk.command(&["HGET", "wake", "turn"]), "1");
+    assert!(!is_token(&desk.run((HAND_OFF, &KEYS, &args))));
+    assert_eq!(holders(&desk), "{}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,7 +370,7 @@ async fn at_the_end_of_its_turn_a_process_leaves_the_lock_to_redisson() {
     desk.subscribe(&at_a(), 1);
     desk.command(&["HSET", "wake", "turn", "1"]);
     let now = desk.now();
-    assert_eq!(hand_off(&desk, false), format!("[-8 {now} {now} 0 0 1]"));
+    assert_eq!(hand_off(&desk, false), format!("[-6 {now} {now} 1 0 1]"));
     assert_eq!(
         (holders(&desk), queued(&desk)),
         ("{}".into(), format!("[{A2}]"))
@@ -400,13 +414,9 @@ async fn a_process_that_leaves_the_queue_of_a_held_lock_passes_its_watch_on() {
         desk.subscribe(&channel(B), 1);
         queue(&desk, &[&entry, B]);
         desk.command(&["HSET", "wake", A, "5"]);
-        let polls = entry.ends_with('?');
         assert_eq!(release(&desk, A, "1"), "0");
         assert_eq!(queued(&desk), format!("[{B}]"));
-        assert_eq!(
-            desk.command(&["EXISTS", "wake"]),
-            if polls { "0" } else { "1" }
-        );
+        assert_eq!(desk.command(&["EXISTS", "wake"]), "0");
         assert_eq!(desk.messages(), [format!("{} N {B} 900", channel(B))]);
     }
     // Not the head, not in the queue, or not asked to leave.
@@ -456,7 +466,7 @@ async fn the_relay_serves_the_queue_of_a_free_lock_only() {
     queue(&desk, &[B]);
     desk.command(&["HSET", "wake", "sentry", A, "unused", "3", "heard", "5"]);
     assert_eq!((tend(&desk), desk.messages()), ("-1".into(), vec![]));
-    assert_eq!(desk.command(&["HGET", "wake", "unused"]), "nil");
+    assert_eq!(desk.command(&["HGET", "wake", "unused"]), "3");
     assert_eq!(
         desk.command(&["HGET", "wake", "heard"]),
         desk.now().to_string()

@@ -6,7 +6,8 @@
 use stanchion_tests::desk::{A, B, C, Desk};
 
 use super::scripts::{
-    acquire, at_a, channel, end_turn, held, holders, is_token, queue, queued, release, tend,
+    acquire, acquire_for, at_a, channel, end_turn, held, holders, is_token, queue, queued, release,
+    tend,
 };
 
 const D: &str = "dddddddd-0000-8000-8000-000000000000:1";
@@ -370,7 +371,8 @@ async fn a_release_stands_if_no_entry_can_be_granted() {
     assert_eq!(release(&desk, A, "0"), "[tend 0 -1]");
 }
 
-/// One turn after as many releases as there are processes for each client of Redisson's, 16 at most.
+/// L5: one turn after as many releases as there are processes for each client of Redisson's, 16 at most. Each unused turn makes the next one twice
+/// as long, 128 ms at most.
 #[tokio::test(start_paused = true)]
 async fn redissons_clients_get_a_turn() {
     let outside = |desk: &mut Desk| {
@@ -380,22 +382,28 @@ async fn redissons_clients_get_a_turn() {
     let unknown = |desk: &mut Desk| desk.refuse(&["PUBSUB"]);
     let sets: [&dyn Fn(&mut Desk); 2] = [&outside, &unknown];
     for set in sets {
-        for (turn, unused, is_turn) in [
-            ("1", "0", false),
-            ("2", "0", true),
-            ("4", "1", false),
-            ("5", "1", true),
-            ("15", "9", true),
+        for (turn, unused, length) in [
+            ("1", "0", None),
+            ("2", "0", Some(2)),
+            ("1", "1", None),
+            ("2", "1", Some(4)),
+            ("2", "5", Some(64)),
+            ("2", "6", Some(128)),
+            ("2", "9", Some(128)),
+            ("2", "10", Some(128)),
         ] {
             let mut desk = waiting(&[B, C], &[B, C]);
             set(&mut desk);
             notes(&desk, &["turn", turn, "unused", unused]);
             desk.command(&["PEXPIRE", "wake", "59999"]);
             let reply = release(&desk, A, "0");
-            assert_eq!(holds(&desk, B), !is_turn, "{turn} {unused}");
+            assert_eq!(holds(&desk, B), length.is_none(), "{turn} {unused}");
             let told = desk.messages();
             assert_eq!(desk.command(&["PTTL", "wake"]), "60000");
-            if is_turn {
+            let until =
+                length.map_or_else(|| "nil".into(), |ms| (desk.now() + 1000 * ms).to_string());
+            assert_eq!(note(&desk, "until"), until);
+            if length.is_some() {
                 assert_eq!(told, ["base 00".to_owned(), message(B, "P", "2")]);
                 assert_eq!(note(&desk, "turn"), "0");
                 assert_eq!(reply, if told.is_empty() { "1" } else { reply.as_str() });
@@ -466,9 +474,13 @@ async fn a_request_that_takes_the_lock_informs_the_queue() {
     );
     assert_eq!(note(&desk, "unused"), "nil");
     // A turn that Redisson's clients did not take.
-    let desk = free(&[A, B], &["turn", "0"]);
-    acquire(&desk, A, "ask 1");
-    assert_eq!(note(&desk, "unused"), "1");
+    for (unused, next) in [("0", "1"), ("9", "10")] {
+        let desk = free(&[A, B], &["until", "5", "unused", unused]);
+        acquire(&desk, A, "ask 1");
+        assert_eq!(note(&desk, "unused"), next);
+        assert_eq!(note(&desk, "until"), "nil");
+        assert_eq!(note(&desk, "ended"), desk.now().to_string());
+    }
     // The poll found a silent holder.
     let polls = format!("{D}?");
     for (grantee, told) in [(C, true), (A, false)] {
@@ -494,7 +506,7 @@ async fn a_request_that_takes_the_lock_informs_the_queue() {
 async fn a_refusal_says_when_to_poll() {
     // The lease of the holder, the entries in front, the notes, the word, and: the ms until the poll, whether at random, and with `ask`.
     type Case<'a> = (i64, &'a [&'a str], &'a [&'a str], &'a str, i64, u8, u8);
-    let cases: [Case<'_>; 15] = [
+    let cases: [Case<'_>; 13] = [
         (900, &[], &[], "new", 900, 0, 0),
         (5_001, &[], &[], "new", 5_000, 0, 0),
         (-1, &[], &[], "new", 5_000, 0, 0),
@@ -509,8 +521,6 @@ async fn a_refusal_says_when_to_poll() {
         (-1, &[B], &["watcher", A], "look", 15_000, 1, 0),
         // The lock is free, and reserved for others.
         (-2, &[B], &["turn", "1"], "new", 50, 0, 1),
-        (-2, &[B], &["turn", "0"], "new", 29, 0, 1),
-        (-2, &[B, C], &["turn", "0"], "new", 22_500, 1, 0),
         (-2, &[B, C], &["turn", "1"], "new", 22_500, 1, 0),
     ];
     for (ttl, ahead, fields, word, look, spread, asks) in cases {
@@ -532,7 +542,8 @@ async fn a_refusal_says_when_to_poll() {
         let expected = format!("[{} {} 77 0 {spread} {asks}]", -4 - look, desk.now());
         let case = format!("{ttl} {ahead:?} {fields:?} {word}");
         assert_eq!(acquire(&desk, A, &format!("{word} 77")), expected, "{case}");
-        assert_eq!(desk.messages(), Vec::<String>::new());
+        // Its entry was not in the queue.
+        assert_eq!(desk.messages().len(), usize::from(word == "look"));
     }
     // 120 s at most.
     let many: Vec<String> = (0..16).map(|n| format!("{}{n}", &B[..37])).collect();
@@ -571,6 +582,176 @@ async fn a_refusal_removes_dead_entries_in_front() {
     assert_eq!(queued(&desk), format!("[{B} {A}]"));
 }
 
+/// L5: the lock is free in a turn of Redisson's clients. A refused process becomes the relay, because a release of theirs ends the turn.
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_redissons_clients_is_left_to_them() {
+    // The entries in front, the µs that are left, the word, and: the ms until the poll, whether at random, and with `ask`.
+    type Case<'a> = (&'a [&'a str], u64, &'a str, u64, u8, u8);
+    let cases: [Case<'_>; 7] = [
+        (&[A], 4_000, "new", 4, 0, 1),
+        (&[A], 3_001, "ask", 4, 0, 1),
+        (&[A], 3_000, "look", 3, 0, 1),
+        (&[A], 128_000, "ask", 128, 0, 1),
+        (&[B, A], 4_000, "ask", 29, 0, 1),
+        (&[B], 4_000, "new", 29, 0, 1),
+        (&[B, C], 4_000, "look", 22_500, 1, 0),
+    ];
+    for (ahead, left, word, look, spread, asks) in cases {
+        let mut desk = Desk::new();
+        queue(&desk, ahead);
+        subscribed(&mut desk, &[B, C]);
+        notes(
+            &desk,
+            &[
+                "until",
+                &(desk.now() + left).to_string(),
+                "called",
+                &desk.now().to_string(),
+            ],
+        );
+        let case = format!("{ahead:?} {left} {word}");
+        let expected = format!("[-{} {} 77 1 {spread} {asks}]", look + 4, desk.now());
+        let reply = acquire(&desk, A, &format!("{word} 77"));
+        assert_eq!(reply, expected, "{case}");
+        assert_eq!(holders(&desk), "{}", "{case}");
+        assert_eq!(desk.messages(), Vec::<String>::new(), "{case}");
+        // A request that does not wait takes the lock.
+        assert!(is_token(&acquire(&desk, D, "try")), "{case}");
+        // Its release continues the turn.
+        desk.subscribe("base", 1);
+        subscribed(&mut desk, &[A]);
+        assert_eq!(release(&desk, D, "0"), "1", "{case}");
+        assert_eq!(holders(&desk), "{}");
+        let told = desk.messages();
+        assert_eq!((told[0].as_str(), told.len()), ("base 00", 2), "{case}");
+    }
+    // The turn is over.
+    let desk = Desk::new();
+    queue(&desk, &[A]);
+    notes(&desk, &["until", &desk.now().to_string()]);
+    assert!(is_token(&acquire(&desk, A, "ask 1")));
+    // A release of Redisson's ends it, and the queue is served.
+    for (reporter, served) in [(A, true), ("", false)] {
+        let mut desk = Desk::new();
+        queue(&desk, &[B]);
+        subscribed(&mut desk, &[B]);
+        notes(&desk, &["until", &(desk.now() + 1).to_string()]);
+        tend(&desk, reporter.get(..36).unwrap_or_default());
+        assert_eq!(holds(&desk, B), served);
+    }
+}
+
+/// L5: after four unused turns of the greatest length, the next one follows after eight times that length.
+#[tokio::test(start_paused = true)]
+async fn turns_that_are_never_used_are_rare() {
+    for (unused, ago, is_turn) in [
+        ("9", 0, true),
+        ("10", 1_023_999, false),
+        ("10", 1_024_000, true),
+        ("99", 1_023_999, false),
+    ] {
+        let mut desk = waiting(&[B], &[B]);
+        desk.subscribe("base", 1);
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        let ended = (desk.now() - ago).to_string();
+        notes(&desk, &["turn", "5", "unused", unused, "ended", &ended]);
+        release(&desk, A, "0");
+        assert_eq!(holds(&desk, B), !is_turn, "{unused} {ago}");
+        assert_eq!(note(&desk, "turn"), if is_turn { "0" } else { "6" });
+    }
+}
+
+/// L5: a queue that is empty for a moment keeps the length of the turns while clients of Redisson's wait.
+#[tokio::test(start_paused = true)]
+async fn an_empty_queue_keeps_the_length_of_the_turns() {
+    for outside in [1, 0] {
+        let mut desk = held(A, 1, 9_000);
+        desk.subscribe("base", outside);
+        notes(&desk, &["unused", "4"]);
+        release(&desk, A, "0");
+        let kept = if outside == 1 { "4" } else { "nil" };
+        assert_eq!(note(&desk, "unused"), kept);
+        assert_eq!(desk.messages().len(), 1);
+    }
+}
+
+/// L15: a due poll whose entry has vanished calls all processes that are subscribed, once in 5 s.
+#[tokio::test(start_paused = true)]
+async fn a_poll_finds_that_the_queue_was_lost() {
+    let everyone = |desk: &mut Desk| {
+        subscribed(desk, &[A, B, C]);
+    };
+    let called = vec!["base:all:stanchion 0".to_owned()];
+    // The holder, the entries, the word and the arrival, and whether the processes are called.
+    type Case<'a> = (Option<&'a str>, &'a [&'a str], &'a str, bool);
+    let cases: [Case<'_>; 8] = [
+        (None, &[], "look 77", true),
+        (Some(D), &[], "look 77", true),
+        (Some(D), &[B], "look 77", true),
+        (Some(D), &[A], "look 1", false),
+        (Some(D), &[], "ask 77", false),
+        (Some(D), &[], "new 77", false),
+        (Some(D), &[], "look  0 ", false),
+        (None, &[], "ask 77", false),
+    ];
+    for (holder, entries, ask, calls) in cases {
+        let mut desk = Desk::new();
+        if let Some(holder) = holder {
+            desk = held(holder, 1, 9_000);
+        }
+        queue(&desk, entries);
+        everyone(&mut desk);
+        let reply = acquire(&desk, A, ask);
+        assert_eq!(is_token(&reply), holder.is_none(), "{ask}");
+        let expected = if calls { called.clone() } else { vec![] };
+        assert_eq!(desk.messages(), expected, "{holder:?} {entries:?} {ask}");
+    }
+    for (ago, calls) in [(4_999_999, false), (5_000_000, true)] {
+        let mut desk = held(D, 1, 9_000);
+        everyone(&mut desk);
+        tokio::time::advance(std::time::Duration::from_secs(6)).await;
+        desk.command(&["PEXPIRE", "job", "9000"]);
+        notes(&desk, &["called", &(desk.now() - ago).to_string()]);
+        acquire(&desk, A, "look 77");
+        assert_eq!(desk.messages().len(), usize::from(calls));
+    }
+    // Without the right to publish the request is answered as usual.
+    let mut desk = held(D, 1, 9_000);
+    everyone(&mut desk);
+    desk.refuse(&["PUBLISH"]);
+    assert!(acquire(&desk, A, "look 77").starts_with("[-5004 "));
+    assert_eq!(desk.messages(), Vec::<String>::new());
+}
+
+/// A lease that is shorter than a grant by message is in the notes until the grant, or until the entry is removed.
+#[tokio::test(start_paused = true)]
+async fn a_grant_by_message_lasts_no_longer_than_the_lease() {
+    let field = format!("{B}:lease");
+    for (lease, ms) in [
+        ("300", "300"),
+        ("1499", "1499"),
+        ("1500", "1500"),
+        ("30000", "1500"),
+    ] {
+        let mut desk = held(A, 1, 9_000);
+        subscribed(&mut desk, &[B]);
+        acquire_for(&desk, B, lease, "new 1");
+        let noted = if ms == "1500" { "nil" } else { ms };
+        assert_eq!(note(&desk, &field), noted);
+        release(&desk, A, "0");
+        assert!(holds(&desk, B));
+        assert_eq!(desk.command(&["PTTL", "job"]), ms);
+        assert_eq!(note(&desk, &field), "nil");
+        let told = desk.messages();
+        assert!(told[0].ends_with(&format!(" {ms} fence")), "{told:?}");
+    }
+    let desk = held(A, 1, 9_000);
+    queue(&desk, &[C]);
+    acquire_for(&desk, B, "300", "new 1");
+    release(&desk, B, "1");
+    assert_eq!(note(&desk, &field), "nil");
+}
+
 /// L9.
 #[tokio::test(start_paused = true)]
 async fn while_redisson_holds_one_process_becomes_the_relay() {
@@ -603,7 +784,7 @@ async fn while_redisson_holds_one_process_becomes_the_relay() {
             format!("[-1004 {} 7 {role} 1 0]", desk.now()),
             "{relay} {ago}"
         );
-        assert_eq!(note(&desk, "unused"), "nil");
+        assert_eq!(note(&desk, "unused"), "3");
         let is_relay = hears && role == 0;
         assert_eq!(note(&desk, "heard") == desk.now().to_string(), is_relay);
         if is_relay {
@@ -636,19 +817,23 @@ async fn while_redisson_holds_one_process_becomes_the_relay() {
     );
 }
 
-/// L9: only the relay's report is a proof.
+/// L9: only the relay's report is a proof. L5: each report of a release of Redisson's shows that its clients use their turns.
 #[tokio::test(start_paused = true)]
 async fn a_report_of_another_process_is_no_proof() {
-    for (sentry, reporter, counts) in [(A, A, true), (B, A, false), (A, "", false), ("", "", false)]
-    {
+    for (sentry, reporter, counts, unused) in [
+        (A, A, true, "6"),
+        (B, A, false, "6"),
+        (A, "", false, "9"),
+        ("", "", false, "9"),
+    ] {
         let desk = held(D, 1, 9_000);
         queue(&desk, &[C]);
-        notes(&desk, &["unused", "3", "heard", "5"]);
+        notes(&desk, &["unused", "9", "heard", "5"]);
         if !sentry.is_empty() {
             notes(&desk, &["sentry", sentry]);
         }
         tend(&desk, reporter.get(..36).unwrap_or_default());
-        assert_eq!(note(&desk, "unused"), if counts { "nil" } else { "3" });
+        assert_eq!(note(&desk, "unused"), unused);
         assert_eq!(note(&desk, "heard") != "5", counts);
     }
 }

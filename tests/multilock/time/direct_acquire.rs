@@ -237,7 +237,7 @@ async fn the_queues_of_taken_locks_are_told_when_the_lease_ends() {
 /// R12.
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_releases_what_its_owner_has() {
-    for ask in ["try", "new", "look 7"] {
+    for ask in ["try", "new", "ask 7"] {
         let mut desk = busy("b", B);
         hold(&desk, "a", A, 9_000);
         subscribed(&mut desk, &[("a", C)]);
@@ -266,8 +266,8 @@ async fn a_refused_request_releases_what_its_owner_has() {
     // P11: more dead processes are in the queue of that lock. A late request releases, too.
     for (ask, life, reply) in [
         ("try", IN_TIME, "[-904 "),
-        ("look 7", IN_TIME, "[-904 "),
-        ("look 7", LATE, "-1]"),
+        ("ask 7", IN_TIME, "[-904 "),
+        ("ask 7", LATE, "-1]"),
     ] {
         let desk = busy("b", B);
         hold(&desk, "a", A, 9_000);
@@ -283,7 +283,7 @@ async fn a_request_that_cannot_use_its_turn_passes_it_on() {
     for (ask, passes) in [
         ("ask 7", true),
         ("ask", true),
-        ("look 7", true),
+        ("ask 7", true),
         ("new 7", true),
         ("new", false),
         ("try", false),

@@ -344,13 +344,14 @@ async fn a_release_that_the_relay_reports_proves_that_it_receives_them() {
     for (sentry, proves) in [(&A[..36], true), (&B[..36], false), ("", false)] {
         let desk = written_by(C, 9_000);
         queue(&desk, &[A, B]);
-        notes(&desk, &["sentry", A, "heard", "1", "unused", "2"]);
+        notes(&desk, &["sentry", A, "heard", "1", "unused", "9"]);
         assert_eq!(tend(&desk, sentry), "-1");
-        let (heard, unused) = if proves {
-            (desk.now().to_string(), "nil")
+        let heard = if proves {
+            desk.now().to_string()
         } else {
-            ("1".into(), "2")
+            "1".into()
         };
+        let unused = if sentry.is_empty() { "9" } else { "6" };
         assert_eq!(
             (note(&desk, "heard"), note(&desk, "unused")),
             (heard, unused.into())

@@ -252,3 +252,49 @@ async fn a_process_has_one_entry_for_each_number_of_permits() {
         at_rest(&world, 4).await;
     }
 }
+
+/// P4: a request for one permit is served although more big requests rest in front of it than one run removes entries.
+#[tokio::test(start_paused = true)]
+async fn many_resting_requests_do_not_hide_a_small_one() {
+    for kind in KINDS {
+        for count in [17, 40] {
+            let world = World::engine();
+            let clients = world.fleet(count + 2).await;
+            kind.on(&clients[0]).init(4).await.unwrap();
+            let _long = kind.on(&clients[0]).acquire(1).await.unwrap();
+            let big: Vec<JoinHandle<()>> = clients[2..]
+                .iter()
+                .map(|client| {
+                    let seats = kind.on(client);
+                    tokio::spawn(async move { drop(seats.acquire(4).await) })
+                })
+                .collect();
+            // The first turn is over, and the big requests rest.
+            tokio::time::sleep(Duration::from_millis(3500)).await;
+            let mut held = Vec::new();
+            for _ in 0..3 {
+                held.push(kind.on(&clients[0]).acquire(1).await.unwrap());
+            }
+            for seat in held {
+                let small = kind.on(&clients[1]);
+                let small = tokio::spawn(async move { small.acquire(1).await.unwrap() });
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                assert!(!small.is_finished(), "{kind:?}, {count}");
+                let released = Instant::now();
+                seat.release().await.unwrap();
+                let seat = small.await.unwrap();
+                let waited = released.elapsed();
+                assert!(
+                    waited < Duration::from_millis(100),
+                    "{kind:?}, {count}: {waited:?}"
+                );
+                // A permit that is released while no small request waits is free for the next one.
+                seat.release().await.unwrap();
+                std::mem::forget(kind.on(&clients[0]).acquire(1).await.unwrap());
+            }
+            for task in big {
+                task.abort();
+            }
+        }
+    }
+}

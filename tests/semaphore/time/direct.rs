@@ -109,7 +109,7 @@ pub(super) fn plain_release_alone(desk: &Desk, owner: &str) -> String {
 
 pub(super) fn plain_hand_off(desk: &Desk, life: u64) -> String {
     let until = until(desk, life);
-    let args = [A2, &until, A, "1"];
+    let args = [A2, &until, A, "1", "", "PUBLISH"];
     desk.run((handing!("plain/hand_off.lua"), &PLAIN[..4], &args))
 }
 
@@ -141,7 +141,7 @@ pub(super) fn leased_release(desk: &Desk, owner: &str, ids: &[&str], quits: &str
 
 pub(super) fn leased_hand_off(desk: &Desk, to: &[&str], from: &[&str], life: u64) -> String {
     let until = until(desk, life);
-    let args = [&to.concat(), "9000", &until, &from.concat()];
+    let args = [&to.concat(), "9000", &until, &from.concat(), "", "PUBLISH"];
     desk.run((handing!("leased/hand_off.lua"), &LEASED, &args))
 }
 

@@ -288,7 +288,7 @@ async fn a_release_that_returns_nothing_changes_nothing() {
 async fn tend_of_the_relay_is_a_proof() {
     for (sentry, proves) in [(&B[..36], true), (&C[..36], false), ("", false)] {
         let desk = waiting(plain(0), &[B]);
-        notes(&desk, &["sentry", B, "heard", "5", "unused", "3"]);
+        notes(&desk, &["sentry", B, "heard", "5", "unused", "9"]);
         assert_eq!(plain_tend(&desk, sentry), "-1");
         let heard = if proves {
             desk.now().to_string()
@@ -296,7 +296,8 @@ async fn tend_of_the_relay_is_a_proof() {
             "5".into()
         };
         assert_eq!(note(&desk, "heard"), heard, "{sentry}");
-        assert_eq!(note(&desk, "unused"), if proves { "nil" } else { "3" });
+        let unused = if sentry.is_empty() { "9" } else { "6" };
+        assert_eq!(note(&desk, "unused"), unused);
     }
 }
 

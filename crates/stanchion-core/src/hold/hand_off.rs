@@ -146,7 +146,11 @@ pub(super) async fn hand_off(
     let passing = Passing::new(state, to, successor.terms, queue);
     // P2: the successor's token comes from the successor's counter.
     let script = |request: &Request<'_>| match successor.turn_is_over() {
-        false => Some(to.hand_off()?.hand_off(&state.owner, request)),
+        false => {
+            let yields = successor.yields;
+            let request = Request { yields, ..*request };
+            Some(to.hand_off()?.hand_off(&state.owner, &request))
+        }
         true => to.server_queue()?.pass_on(&state.owner, request),
     };
     let passed = passing.go(path, script).await;

@@ -28,6 +28,8 @@ pub(crate) struct Successor {
     pub(crate) terms: HoldTerms,
     /// The hand-offs in a row before this one.
     pub(crate) handed: u32,
+    /// True if that many are enough for one hold of each waiter of this process.
+    pub(crate) yields: bool,
 }
 
 impl Successor {

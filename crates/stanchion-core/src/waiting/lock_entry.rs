@@ -62,6 +62,8 @@ pub(crate) struct LockEntry {
     /// Fixed, as the channel is.
     pub(super) subject: Subject,
     pub(super) channel: Vec<u8>,
+    /// The channel of all processes that wait for the name, if `channel` is that of this client (L15).
+    all: Option<Vec<u8>>,
     /// Locked for one event, never across an await. See the lock order in [`super`].
     state: Mutex<State<Self>>,
     /// Weak, because the core owns the table of entries. Every ticket and visit holds it strongly, so an upgrade succeeds while
@@ -149,10 +151,12 @@ impl Listen<Receiver> for LockEntry {
 
 impl LockEntry {
     pub(super) fn new(subject: &Subject, channel: &[u8], core: &Arc<Core>) -> Arc<Self> {
+        let base = channel.strip_suffix(core.id.to_string().as_bytes());
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             subject: subject.clone(),
             channel: channel.to_vec(),
+            all: base.map(|base| [base, b"all:stanchion"].concat()),
             state: Mutex::default(),
             core: Arc::downgrade(core),
             timetable: Arc::clone(&core.timetable),
@@ -170,7 +174,8 @@ impl LockEntry {
     /// Subscribes the queue, unless it is subscribed. Returns whether the server has confirmed. Not to be called under a queue's mutex.
     pub(crate) fn want(self: &Arc<Self>, core: &Holds) -> bool {
         let queue = self.receiver(Part::Queue);
-        core.subscriptions.want(self, &queue, &self.channel, false)
+        core.subscriptions
+            .want(self, &queue, &self.channel, self.all.as_deref())
     }
 
     /// Handles a message to `part`. Returns whether a waiter was there to receive it.

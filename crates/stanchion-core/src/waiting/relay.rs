@@ -42,7 +42,9 @@ impl LockEntry {
             Role::Keep if !core.subscriptions.hears(channel) => {}
             Role::Keep | Role::Take => {
                 let line = self.receiver(Part::Line);
-                core.subscriptions.want(self, &line, channel, true);
+                // L7: Redisson's clients subscribe to the first channel only.
+                let mark = [channel, b":stanchion"].concat();
+                core.subscriptions.want(self, &line, channel, Some(&mark));
             }
             Role::Leave => core
                 .subscriptions

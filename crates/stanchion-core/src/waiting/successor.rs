@@ -129,6 +129,7 @@ impl LockEntry {
         let place = state.queue.reserve(&core.holds, sync, past)?;
         let waiter = state.queue.waiter(place)?;
         let (sync, terms) = (Arc::clone(&waiter.want), waiter.terms);
+        let waiters = u32::try_from(state.queue.waiters().len()).unwrap_or(u32::MAX);
         drop(state);
         Some(Successor {
             queue: entry,
@@ -136,6 +137,7 @@ impl LockEntry {
             sync,
             terms,
             handed,
+            yields: handed >= waiters,
         })
     }
 

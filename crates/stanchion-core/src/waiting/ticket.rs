@@ -117,7 +117,7 @@ impl Ticket {
         {
             let waiter = self.entry.receiver(Part::Waiter(owner.clone()));
             let subscriptions = &self.core.subscriptions;
-            subscriptions.want(&self.entry, &waiter, &own, false);
+            subscriptions.want(&self.entry, &waiter, &own, None);
         }
         let placed = hint.placed();
         let (granted, forgotten) = match hint {

@@ -147,7 +147,7 @@ impl<const PLAIN: bool> Kind for Wants<PLAIN> {
     }
 
     fn hand_off(&self, from: &str, to: &str, not_after: &str) -> Option<Call> {
-        let args = [to, not_after, from, &self.0.to_string()];
+        let args = [to, not_after, from, &self.0.to_string(), "", "PUBLISH"];
         PLAIN.then(|| call("hand_off", &self.keys(), &args))
     }
 

@@ -22,7 +22,7 @@
 -- Returns  0 acquired; -1 late; -4 - ms busy: poll after ms, when a lease ends (-3: on a message), with a queue entry an array: see `stand`
 --          in line.lua. Its last element is "none" if the semaphore does not exist
 -- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3)
--- Wakes    the next in the queue, as far as permits are free
+-- Wakes    the next in the queue, as far as permits are free; all subscribed processes after the loss of the queue
 -- Cost     O(wanted + reap, log n); 16 of the n processes in the queue at most are looked at
 local call = redis.call
 local free, exists = free_in(KEYS[1])
@@ -39,8 +39,8 @@ local now = time[1] * 1000000 + time[2]
 if now > ARGV[4] + 0 then return -1 end
 local ends = string.format('%.0f', math.floor(now / 1000) + ARGV[3])
 
--- The common case, without functions: no process waits.
-if held == 0 and free >= wanted and call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then
+-- The common case, without functions: no process waits. P4: a due poll expects a queue.
+if held == 0 and free >= wanted and string.sub(ARGV[5], 1, 4) ~= 'look' and call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then
   call('DECRBY', KEYS[1], wanted)
   local scored = {}
   for i, id in ipairs(ids) do

@@ -35,14 +35,17 @@ if removed > 0 then
   end
 end
 -- The common case, without functions: no process waits.
-if KEYS[3] == KEYS[1] or call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then
-  local told = 0
-  if removed > 0 and free > 0 then told = redis.pcall(ARGV[4], ARGV[3], free) end
+local divided, alone = KEYS[3] == KEYS[1], nil
+if divided or call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then
+  alone = 0
+  if removed > 0 and free > 0 then alone = redis.pcall(ARGV[4], ARGV[3], free) end
   if removed < #ids then return -2 end
-  return type(told) == 'number' and told or -1
+  if type(alone) ~= 'number' then return -1 end
+  if divided or alone == 0 then return alone end
 end
 
 local line, wake, granted, base, publish = KEYS[3], KEYS[4], KEYS[1], ARGV[3], ARGV[4]
 local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[5], plain = false }
 -- @line.lua
+if alone then return begin_alone(clock(), alone) end
 return returned(clock(), ARGV[1], #ids, removed == #ids, ARGV[5] == '1', removed > 0)

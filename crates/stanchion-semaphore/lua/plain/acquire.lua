@@ -20,7 +20,7 @@
 -- Returns  0 acquired; -1 late; -4 - ms busy: poll after ms (-3: on a message), with a queue entry an array: see `stand` in line.lua.
 --          Its last element is "none" if the semaphore does not exist
 -- Replay   the ledger has the owner: granted, and nothing is taken again (P6)
--- Wakes    the next in the queue, as far as permits are free
+-- Wakes    the next in the queue, as far as permits are free; all subscribed processes after the loss of the queue
 -- Cost     O(log n) for n processes in the queue; 16 of them at most are looked at
 local call = redis.call
 local free, exists = free_in(KEYS[1])
@@ -30,8 +30,8 @@ local now = time[1] * 1000000 + time[2]
 -- P3: a request that outlived its caller takes nothing.
 if now > ARGV[3] + 0 then return -1 end
 
--- The common case, without functions: no process waits.
-if free >= wanted and call('EXISTS', KEYS[3], KEYS[4], KEYS[5], KEYS[6]) == 0 then
+-- The common case, without functions: no process waits. P4: a due poll expects a queue.
+if free >= wanted and string.sub(ARGV[4], 1, 4) ~= 'look' and call('EXISTS', KEYS[3], KEYS[4], KEYS[5], KEYS[6]) == 0 then
   if call('HSET', KEYS[2], ARGV[1], ARGV[2]) == 0 then return 0 end
   local left = redis.pcall('DECRBY', KEYS[1], ARGV[2])
   if type(left) == 'number' then return 0 end

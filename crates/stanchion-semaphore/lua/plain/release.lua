@@ -33,18 +33,20 @@ if found and exists then
   end
 end
 -- The common case, without functions: no process waits.
-local alone = KEYS[3] == KEYS[1]
-if alone or call('EXISTS', KEYS[3], KEYS[4], KEYS[5], KEYS[6]) == 0 then
+local divided, alone = KEYS[3] == KEYS[1], nil
+if divided or call('EXISTS', KEYS[3], KEYS[4], KEYS[5], KEYS[6]) == 0 then
   if not found or not exists then return -2 end
   -- Java cannot read a negative number.
   if free <= 0 then return 0 end
-  local told = redis.pcall(ARGV[4], ARGV[3], free)
-  return type(told) == 'number' and told or -1
+  alone = redis.pcall(ARGV[4], ARGV[3], free)
+  if type(alone) ~= 'number' then return -1 end
+  if divided or alone == 0 then return alone end
 end
 
 local line, wake, granted, base, publish = KEYS[3], KEYS[4], KEYS[5], ARGV[3], ARGV[4]
 local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = true }
 -- @line.lua
+if alone then return begin_alone(clock(), alone) end
 call('ZREM', granted, ARGV[1])
 -- Errors do not undo a release (R15).
 if idle then pcall(used, it, idle, free, 0) end

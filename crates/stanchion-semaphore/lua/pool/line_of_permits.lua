@@ -4,7 +4,7 @@
 -- of plain permits that were granted by message and not confirmed. The key has no TTL, because permits are given back by it.
 --
 -- The head may want more permits than are free. The entries behind it wait for one turn only: permits that never come back must not block
--- the queue. Then the head rests for ten times as long: its entry moves to the end of the queue, and requests with enough free permits
+-- the queue. Then the head moves to the end of the queue, and big requests rest for ten times as long: requests with enough free permits
 -- pass. The next turn is twice as long, for holders that are only slow.
 local granted_ms, shares, confirms = it.plain and 500 or 1500, true, it.plain
 local lock, fence = it.free, it.free
@@ -22,7 +22,11 @@ local function mints() return false end
 -- Redisson's holders cannot be recognised.
 local function foreign() return 'perhaps' end
 local function wants(entry) return string.match(entry, '=(%d+)') + 0 end
-local function fits(entry) return free >= wants(entry) end
+-- In a turn of Redisson's clients, one permit is left to them.
+local function fits(entry) return free - (left_ms > 0 and 1 or 0) >= wants(entry) end
+-- The free permits before a release. In a turn of theirs the queue leaves one.
+local before
+local function was_taken() return before and before <= 0 end
 
 -- Returns the ids of leased permits. The client derives the same ids from the owner.
 local function ids_of(owner, count)
@@ -166,9 +170,10 @@ local function candidate(us, me)
         if entry ~= me then tell(entry, 'N', string.format('%.0f', turn + rank * try_ms)) end
       end
     elseif not resting and us >= ends + 0 then
-      resting = true
+      call('ZADD', line, 'XX', string.format('%.0f', us), head)
       note('waits', '', 'turns', math.min(2 * turn, longest_ms), 'rests', string.format('%.0f', us + 10000 * turn))
       call('PEXPIRE', wake, 10 * turn + line_ms)
+      head, resting = first(), true
     end
     if not resting then
       -- The head polls when its turn ends. A dead process has no turn.
@@ -177,10 +182,16 @@ local function candidate(us, me)
       if not begins and alive(head) then return head end
       remove(head)
     else
-      call('ZADD', line, 'XX', string.format('%.0f', us), head)
-      local next = first()
-      if next == head or tonumber(call('ZSCORE', line, next)) >= us then return next, true end
+      -- P11: the first 512 entries.
+      for from = 0, free > 0 and 7 * roll or -1, roll do
+        local entries = call('ZRANGE', line, from, from + roll - 1)
+        for _, entry in ipairs(entries) do
+          if fits(entry) or wants(entry) == 1 then return entry end
+        end
+        if #entries < roll then break end
+      end
+      return head, true
     end
   end
-  return first(), true
+  return nil, nil, true
 end

@@ -3,15 +3,24 @@
 -- Takes the permits that `entry` wants if enough are free and no other entry waits, or adds `entry` to the queue. Returns the reply. Its last
 -- element is "none" if the semaphore does not exist.
 local function request(entry, wanted, us, ask, arrived, hears, kept, lease, ids, most)
+  -- R16: read before the first write.
+  local foreign_notes = read_turn(us)
+  if foreign_notes then return foreign_notes end
+  -- The queue leaves a permit to Redisson's clients during their turn.
+  if left_ms > 0 and free <= 0 then turn_used() end
+  local lost = is_lost(entry, ask, arrived)
   reclaim(us, most or sweep)
   local tries, polling = ask == 'try', polls(entry)
   local head, rests = candidate(us, entry)
   local waits = head and not rests and head ~= entry
   -- A `look` or `ask` request may come before a head for which there are enough permits. Otherwise the permits are kept for the head.
-  if free >= wanted and not (waits and (tries or polling or ask == 'new' or not fits(head))) then
+  if fits(entry) and not (waits and (tries or polling or ask == 'new' or not fits(head))) then
     enter(entry, us, lease, ids)
     local _, _, more
-    if head then _, _, more = took(entry, us, ask, lease) end
+    if not tries and (head or left_ms == 0 and call('HEXISTS', wake, 'until') == 1) then
+      _, _, more = took(entry, us, lost and 'ask' or ask, lease)
+    end
+    if lost then call_all(us) end
     return unless_unfinished(0, more)
   end
   if idle then used(it, idle, free, tries and 0 or kept) end
@@ -20,12 +29,13 @@ local function request(entry, wanted, us, ask, arrived, hears, kept, lease, ids,
     -- The queue may leave some permits.
     local _, _, more = serve(us)
     head, rests = candidate(us)
-    if free < wanted or head and not rests then return unless_unfinished(-4 - left, more) end
+    if not fits(entry) or head and not rests then return unless_unfinished(-4 - left, more) end
     enter(entry, us, lease, ids)
     return unless_unfinished(0, more)
   end
   if arrived == '' then arrived = string.format('%.0f', us) end
-  local stood = stand(entry, us, left, arrived, false, hears, ask)
+  local stood = stand(entry, us, left, arrived, left_ms > 0 and free >= wanted, hears, ask, lease)
+  if lost then call_all(us) end
   if not exists and type(stood) == 'table' and stood[2] then stood[#stood + 1] = 'none' end
   local _, own, more = serve(us, entry, lease)
   if own then return unless_unfinished(0, more) end

@@ -22,6 +22,7 @@ local function returned(us, owner, count, all, quits, some)
     pcall(function() return first() or forget() end)
     return (all or stood and not some) and 0 or -2
   end
+  before = free - (all and count or 0)
   local told, _, more = pass(us)
   return unless_unfinished((all or stood and not some) and told or -2, more)
 end

@@ -21,7 +21,7 @@ static RELEASE: Script<5, 5> = script!(
     "leased/release",
     "pool/free.lua" "pool/idle.lua" "leased/release.lua" => queued with "pool/returned.lua"
 );
-static HAND_OFF: Script<5, 4> = script!(
+static HAND_OFF: Script<5, 6> = script!(
     "leased/hand_off",
     "pool/free.lua" "pool/idle.lua" "pool/reserved.lua" "leased/hand_off.lua"
 );
@@ -180,6 +180,7 @@ impl Description {
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
         let [given, got] = [from, to.owner].map(|owner| PermitId::joined(owner, self.permits));
+        let [base, publish] = self.keys.common();
         HAND_OFF.call(
             self.keys.serving_leased(),
             [
@@ -187,6 +188,8 @@ impl HandOff for Description {
                 to.lease.millis().into(),
                 to.not_after.into(),
                 given.as_slice().into(),
+                if to.yields { base } else { "".into() },
+                publish,
             ],
         )
     }

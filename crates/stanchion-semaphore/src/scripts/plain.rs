@@ -20,7 +20,7 @@ static RELEASE: Script<6, 5> = script!(
     "semaphore/release",
     "pool/free.lua" "pool/idle.lua" "plain/release.lua" => queued with "pool/returned.lua"
 );
-static HAND_OFF: Script<4, 4> = script!(
+static HAND_OFF: Script<4, 6> = script!(
     "semaphore/hand_off",
     "pool/free.lua" "pool/reserved.lua" "plain/hand_off.lua"
 );
@@ -143,6 +143,7 @@ impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
         let [owner, permits, ..] = self.returned(from, false);
         let [free, ledger, line, wake, ..] = self.keys.serving();
+        let [base, publish] = self.keys.common();
         HAND_OFF.call(
             [free, ledger, line, wake],
             [
@@ -150,6 +151,8 @@ impl HandOff for Description {
                 to.not_after.into(),
                 owner,
                 permits,
+                if to.yields { base } else { "".into() },
+                publish,
             ],
         )
     }
