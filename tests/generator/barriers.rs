@@ -100,6 +100,7 @@ fn barrier_end(error: BarrierError) -> Result<Option<Acquired>, AcquireError> {
             return Err(AcquireError::TimedOut {
                 name,
                 waited,
+                remark: None,
                 free_by,
             });
         }
@@ -190,6 +191,7 @@ impl Shared {
                     let error = AcquireError::TimedOut {
                         name,
                         waited,
+                        remark: None,
                         free_by,
                     };
                     judge::truth::acquired(&mut state, &op, &Err(error));

@@ -76,7 +76,10 @@ pub enum BlockingError<E = Infallible> {
     Failed(E),
 }
 
-impl<E: Into<Error>> From<BlockingError<E>> for Error {
+impl<E> From<BlockingError<E>> for Error
+where
+    E: Into<Self>,
+{
     fn from(error: BlockingError<E>) -> Self {
         // Without the parameter, so that `downcast_ref::<BlockingError>()` finds it after each call.
         Self::primitive(match error {

@@ -1,4 +1,5 @@
 //! `stanchion::Error` is any error of a public call: `?` converts each error type of the facade.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -59,10 +59,10 @@ async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_waits_for_a_server_that_is_loading_or_read_only() {
-    let refusals: [(_, fn(&World, Switch)); 2] = [
-        ("LOADING", |w, s| w.as_engine().faults().loading(s)),
-        ("READONLY", |w, s| w.as_engine().faults().read_only(s)),
-    ];
+    type Refuse = fn(&World, Switch);
+    let loading: Refuse = |w, s| w.as_engine().faults().loading(s);
+    let read_only: Refuse = |w, s| w.as_engine().faults().read_only(s);
+    let refusals = [("LOADING", loading), ("READONLY", read_only)];
     for (code, refuse) in refusals {
         let world = World::engine();
         let client = world.client().await;
@@ -228,7 +228,7 @@ async fn an_error_names_the_last_refusal_though_a_request_is_in_flight() {
         .config("client")
         .response_timeout(Duration::from_secs(60));
     let client = Client::connect_with(config).await.unwrap();
-    for (call, error) in errors_of_a_silent_server(&world, &client).await {
+    for (call, error) in Box::pin(errors_of_a_silent_server(&world, &client)).await {
         assert!(error.contains("LOADING"), "P8: {call}: {error}");
     }
     world.at_rest().await;

@@ -614,11 +614,11 @@ async fn options_of_an_acquire_apply(world: &World) {
     let held = semaphore.acquire().await.unwrap();
     let queued = Arc::new(AtomicBool::new(false));
     let options = AcquireOptions::new().timeout(Duration::from_millis(300));
-    let options = options.on_queued({
+    let waiting = options.clone().on_queued({
         let queued = Arc::clone(&queued);
         move || queued.store(true, Ordering::Relaxed)
     });
-    let late = semaphore.acquire_with(2, options.clone()).await;
+    let late = semaphore.acquire_with(2, waiting).await;
     assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
     assert!(queued.load(Ordering::Relaxed), "the wait was reported");
     let none = semaphore.try_acquire_with(2, options.clone()).await;

@@ -99,7 +99,7 @@ fn a_full_server_is_waited_for_by_every_kind() {
             !server
                 .cli(&["CONFIG", "SET", "maxmemory", bytes])
                 .is_error()
-        )
+        );
     };
     full("1");
     let kinds = [
