@@ -52,5 +52,6 @@ mod time {
     mod refusals;
     mod scripts;
     mod scripts_of_line;
+    mod scripts_of_turns;
     mod unfinished;
 }

@@ -70,14 +70,23 @@ local function others()
   return math.max(0, counted[2] - counted[4])
 end
 
--- Ends the notes of an empty queue. R16: a foreign key stays untouched.
+-- Ends the notes of an empty queue. R16: a foreign key stays untouched. L5: those about turns stay while clients of Redisson's wait, and for
+-- a moment after a turn: a client that releases subscribes again at its next request.
 local function forget()
-  local known = redis.pcall('HMGET', wake, 'unused', 'ended')
+  local fields, kept = { 'turn', 'until', 'unused', 'ended' }, {}
+  local known = redis.pcall('HMGET', wake, unpack(fields))
   if known.err then return end
+  for i, field in ipairs(fields) do
+    if known[i] then
+      kept[#kept + 1] = field
+      kept[#kept + 1] = known[i]
+    end
+  end
   call('DEL', wake)
-  -- L5: a queue that is empty for a moment keeps the length of the turns.
-  if not known[1] or others() <= 0 then return end
-  redis.pcall('HSET', wake, 'unused', known[1], 'ended', known[2] or 0)
+  if #kept == 0 then return end
+  local last = math.max(known[2] or 0, known[4] or 0)
+  if clock() - last >= alone_ms * 1000 and others() <= 0 then return end
+  redis.pcall('HSET', wake, unpack(kept))
   if redis.pcall('PEXPIRE', wake, alone_ms) ~= 1 then call('DEL', wake) end
 end
 
@@ -93,8 +102,9 @@ end
 -- Ends a turn that a client of Redisson's has used. The next turn is as long, because that client may need as long again.
 local function turn_used()
   left_ms = 0
+  local unused = call('HGET', wake, 'unused')
+  if unused then call('HSET', wake, 'unused', math.min(unused, longest), 'ended', string.format('%.0f', clock())) end
   call('HDEL', wake, 'until')
-  if (call('HGET', wake, 'unused') or 0) + 0 > longest then call('HSET', wake, 'unused', longest) end
 end
 
 -- R9: no note without a TTL. A longer TTL stays: a request for several permits may rest for longer than `wake_ms`.
@@ -266,8 +276,13 @@ local function make_public(us, me)
   local passed = call('HINCRBY', wake, 'turn', 1)
   if call('PTTL', wake) < wake_ms then call('PEXPIRE', wake, wake_ms) end
   if passed < math.min(16, turns) then return nil end
-  local unused, ended = unpack(call('HMGET', wake, 'unused', 'ended'))
+  local unused, ended, before = unpack(call('HMGET', wake, 'unused', 'ended', 'until'))
   unused = (unused or 0) + 0
+  -- The last turn has ended in another script, and is not known to be used.
+  if before then
+    unused, ended = unused + 1, before
+    call('HSET', wake, 'unused', unused, 'ended', ended)
+  end
   local ms = yield_ms * 2 ^ math.min(unused, longest)
   -- A client that is stopped, or lingers, must not cost more than a tenth of the time.
   if unused >= rare and us < (ended or 0) + 8000 * ms then return nil end

@@ -306,7 +306,7 @@ async fn on_queued_is_called_once_for_each_waiter(world: &World) {
         let held = lock.acquire_with(options.clone()).await.unwrap();
         assert!(
             other
-                .try_acquire_with(options.clone())
+                .try_acquire_with(AcquireOptions::new())
                 .await
                 .unwrap()
                 .is_none()

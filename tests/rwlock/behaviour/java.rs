@@ -324,28 +324,29 @@ async fn our_releases_publish_redissons_messages(world: &World) {
     let client = world.client().await;
     let lock = rwlock(&client);
     let mut messages = world.listen(CHANNEL).await;
+    // Redisson reads numbers, so the zero in front of some of them changes nothing.
     lock.read().await.unwrap().release().await.unwrap();
-    assert_eq!(messages.next().await, "0");
+    assert_eq!(messages.next().await.parse(), Ok(0));
     lock.write().await.unwrap().release().await.unwrap();
-    assert_eq!(messages.next().await, "1");
+    assert_eq!(messages.next().await.parse(), Ok(1));
     let reading = lock.write().await.unwrap().downgrade().await.unwrap();
-    assert_eq!(messages.next().await, "1");
+    assert_eq!(messages.next().await.parse(), Ok(1));
     let other = lock.read().await.unwrap();
     other.release().await.unwrap();
     reading.release().await.unwrap();
     // The release of the first of two readers publishes nothing.
-    assert_eq!(messages.next().await, "0");
+    assert_eq!(messages.next().await.parse(), Ok(0));
     let writing = lock.write().await.unwrap();
     let options = AcquireOptions::new().owner(writing.owner());
     let nested = lock.read_with(options).await.unwrap();
     writing.release().await.unwrap();
-    assert_eq!(messages.next().await, "1");
+    assert_eq!(messages.next().await.parse(), Ok(1));
     nested.release().await.unwrap();
-    assert_eq!(messages.next().await, "0");
+    assert_eq!(messages.next().await.parse(), Ok(0));
     assert!(!lock.danger().force_release().await.unwrap());
     let _forced = lock.write().await.unwrap();
     assert!(lock.danger().force_release().await.unwrap());
-    assert_eq!(messages.next().await, "1");
+    assert_eq!(messages.next().await.parse(), Ok(1));
 }
 
 async fn java_and_we_exclude_each_other(world: &World) {

@@ -277,7 +277,7 @@ fn planted_errors_are_found() {
             "no waiter watches a grant by message",
             three(),
             (STOP, 0),
-            ("    watch(granted_ms)\n", ""),
+            ("    watch(ms)\n", ""),
         ),
         (
             "a grant to a dead process stays",

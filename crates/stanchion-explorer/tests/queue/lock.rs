@@ -277,8 +277,8 @@ fn planted_errors_are_found() {
             "a granted head stays in the queue",
             KILL,
             &[(
-                "enter(head, us, granted_ms)\n      call('ZREM', line, head)",
-                "enter(head, us, granted_ms)",
+                "enter(head, us, ms)\n      call('ZREM', line, head)",
+                "enter(head, us, ms)",
             )],
         ),
         (

@@ -250,7 +250,10 @@ fn planted_errors_are_found() {
         (
             "a reader joins a writer",
             NONE,
-            ("newcomer and mode ~= 'write' and (", "newcomer and ("),
+            (
+                "newcomer and mode ~= 'write' and not in_turn and (",
+                "newcomer and (",
+            ),
         ),
         (
             "a release grants to no process",
