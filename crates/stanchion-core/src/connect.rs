@@ -136,7 +136,7 @@ impl Handle {
         core.runner.serve(releases::run(
             Arc::downgrade(&core.base()),
             Arc::clone(&core.releases),
-            core.servers.changes(),
+            core.servers.each_change(),
             core.closed.clone(),
         ));
         let weak = Arc::downgrade(&core);

@@ -41,6 +41,7 @@ const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
 #[derive(Clone, Debug)]
 pub struct Job {
     handle: Handle,
+    lock: Lock,
     keys: Arc<Keys>,
     options: AcquireOptions,
     least: Duration,
@@ -74,10 +75,11 @@ impl Job {
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let handle = Handle::of(client);
-        let keys = Keys::new(&handle, Lock::new(client, name)?, Fencing::default());
+        let lock = Lock::new(client, name)?;
         Ok(Self {
+            keys: Arc::new(Keys::new(&handle, &lock, Fencing::default())),
             handle,
-            keys: Arc::new(keys),
+            lock,
             options: AcquireOptions::new(),
             least: Duration::ZERO,
             remember: REMEMBER,
@@ -121,7 +123,7 @@ impl Job {
     /// Returns the same job with tokens from another source. All users of a name must agree on it.
     #[must_use]
     pub fn fencing(mut self, fencing: Fencing) -> Self {
-        self.keys = Arc::new(self.keys.with_fencing(&self.handle, fencing));
+        self.keys = Arc::new(Keys::new(&self.handle, &self.lock, fencing));
         self
     }
 

@@ -25,7 +25,7 @@ pub(crate) const AHEAD: Duration = Duration::from_secs(3_600);
 /// The keys and channels of a job: the keys of a lock, and a record.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    lock: Lock,
+    name: Name,
     /// The lock as the core sees it. The waiters in its line also wait for the job to end.
     sync: Arc<dyn Synchronizer>,
     line: Line,
@@ -35,24 +35,20 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(handle: &Handle, lock: Lock, fencing: Fencing) -> Self {
+    /// Without the lock itself: it has the client, which remembers its last releases with these keys.
+    pub(crate) fn new(handle: &Handle, lock: &Lock, fencing: Fencing) -> Self {
         let name = lock.name().clone();
-        let lock = lock.fencing(fencing);
         Self {
-            sync: lock.part().sync,
-            lock,
+            sync: lock.clone().fencing(fencing).part().sync,
             line: Line::of(handle, &name),
             fence: fencing.key(&name),
             record: name.prefixed_alone("stanchion_job_last"),
+            name,
         }
     }
 
-    pub(crate) fn with_fencing(&self, handle: &Handle, fencing: Fencing) -> Self {
-        Self::new(handle, self.lock.clone(), fencing)
-    }
-
-    pub(crate) fn name(&self) -> &Name {
-        self.lock.name()
+    pub(crate) const fn name(&self) -> &Name {
+        &self.name
     }
 
     pub(crate) fn status(&self) -> Call {

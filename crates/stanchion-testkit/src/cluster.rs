@@ -368,6 +368,8 @@ impl Migration<'_> {
     pub fn finish(self) {
         let (slot, id) = (self.slot.to_string(), &self.cluster.ids[self.to]);
         let assign = ["CLUSTER", "SETSLOT", &slot, "NODE", id];
+        // First, because the old owner gives the slot up when it learns of the new one, with the keys that it has then.
+        self.move_keys();
         self.cluster.nodes[self.to].done(&assign);
         // Refused while the old owner still has a key.
         eventually_blocking("the old owner lets the slot go", || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::futures::Notified;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -436,6 +436,11 @@ impl Servers {
     /// Returns a receiver that fires on every change of a connection and of the cluster map.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.stir().changes()
+    }
+
+    /// Returns the notification of each change, for one task.
+    pub fn each_change(&self) -> Arc<Notify> {
+        self.stir().each_change()
     }
 
     /// Closes the connections at once.

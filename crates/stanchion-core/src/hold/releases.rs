@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::sweep::{LONGEST_OUTAGE, persist, served};
@@ -183,12 +183,12 @@ impl Released {
     }
 }
 
-/// Sends releases again after each change of a server's process, until the client is closed. `changes` fires on every change of a connection
+/// Sends releases again after each change of a server's process, until the client is closed. `changed` fires on every change of a connection
 /// and of the masters.
 pub(crate) async fn run(
     core: Weak<dyn Base>,
     releases: Arc<Releases>,
-    mut changes: watch::Receiver<u64>,
+    changed: Arc<Notify>,
     closed: CancellationToken,
 ) {
     let mut known = BTreeMap::new();
@@ -196,7 +196,7 @@ pub(crate) async fn run(
         tokio::select! {
             biased;
             () = closed.cancelled() => return,
-            changed = changes.changed() => if changed.is_err() { return },
+            () = changed.notified() => {}
             () = releases.overtaken.notified() => {}
         }
         let Some(core) = core.upgrade() else { return };

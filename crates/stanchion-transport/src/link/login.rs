@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::error::{ConnectError, ServerRejection};
 use crate::failure::by_code;
 use crate::link::opening::Opening;
-use crate::link::{Link, Live, plain};
+use crate::link::{Link, Live, Peer, plain};
 use crate::secret::{Credentials, Secret};
 use crate::server_info::run_id;
 use crate::url::Login;
@@ -160,7 +160,7 @@ impl Link {
     /// that of older data.
     pub(crate) async fn recognise(&self, live: &Live) {
         // A sentinel has no locks.
-        if self.0.facts.is_none() {
+        if self.0.plan.peer == Peer::Sentinel {
             return;
         }
         // Answered while the server loads its data. Without the right to `INFO` no restart is noticed.

@@ -88,6 +88,9 @@ pub(crate) enum Peer {
 pub(crate) struct Stir {
     /// Counts the changes of phase and of the cluster map.
     changes: watch::Sender<u64>,
+    /// Fires with each change, for the one task that sends releases again. A `Notify` of its own, because a `watch` wakes two receivers in
+    /// random order.
+    changed: Arc<Notify>,
     /// Fires when a connection comes up. A `Notify` and not a `watch`, because a `Notify` wakes its waiters in order of arrival.
     up: Notify,
     /// Fires when links that pause between attempts should connect at once.
@@ -101,6 +104,10 @@ pub(crate) struct Stir {
 impl Stir {
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    pub(crate) fn each_change(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
     }
 
     /// Resolves the next time that a connection comes up or the cluster map changes.
@@ -143,6 +150,7 @@ impl Stir {
     pub(crate) fn changed(&self) {
         // The value is a count, so a receiver that was busy sees that something changed, however often it changed.
         self.changes.send_modify(|n| *n += 1);
+        self.changed.notify_one();
     }
 
     pub(crate) fn came_up(&self) {

@@ -394,11 +394,12 @@ impl Link {
 
     /// Returns the rejection that names the right URL, if the server, which has no `TIME`, reports that it is a sentinel.
     async fn sentinel(&self, live: &Live) -> Option<ServerRejection> {
+        if self.0.plan.peer != Peer::Server {
+            return None;
+        }
         let reply = plain(live, &["INFO"]).await.ok()?;
         let mut lines = reply.as_text()?.lines().map(str::trim_end);
-        let is_one =
-            self.0.plan.peer == Peer::Server && lines.any(|it| it == "redis_mode:sentinel");
-        if !is_one {
+        if !lines.any(|it| it == "redis_mode:sentinel") {
             return None;
         }
         let named = lines.find_map(|line| line.strip_prefix("master0:name=")?.split(',').next());
