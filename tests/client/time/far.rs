@@ -126,9 +126,6 @@ impl Fleet {
         let [_, stanchion] = self.work(false).await;
         let waiters = self.near * self.tasks + self.far;
         let share = (near.0 + redisson.0) * self.far as u64 / waiters as u64;
-        eprintln!(
-            "{self:?}: near {near:?}, Redisson {redisson:?}, share {share}, stanchion as far {stanchion:?}"
-        );
         assert!(
             redisson.0 * 2 >= share.min(stanchion.0).min(self.most()),
             "{self:?}: {near:?} {redisson:?} {stanchion:?}"
