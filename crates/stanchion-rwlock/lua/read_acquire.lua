@@ -45,8 +45,10 @@ local us = time[1] * 1000000 + time[2]
 if us > ARGV[3] + 0 then return -1 end
 
 local entry = owner .. ARGV[7] .. poll
-local head = newcomer and call('ZRANGE', line, 0, 0, 'WITHSCORES') or {}
-local waits = head[1] ~= nil
+-- Where writers have no preference, a reader that joins readers does not need the head of the queue.
+local joins = mode == 'read' and ARGV[7] == 'r'
+local head = newcomer and not joins and call('ZRANGE', line, 0, 0, 'WITHSCORES') or {}
+local waits = head[1] ~= nil or newcomer and joins and call('EXISTS', line) == 1
 -- L6: a new reader does not overtake a queue, nor does an `ask` of a client that polls, except the head. Where writers have no preference, a reader
 -- joins readers that hold. A reader that waited behind another one of its process joins them, too, if it came before the head of the queue.
 -- L5: no waiter takes a free lock in a turn of Redisson's clients.
@@ -54,7 +56,7 @@ local turn = not mode and not tries and call('HGET', wake, 'until')
 local in_turn = turn and us < turn + 0
 local window = ask == 'new' or ask == 'ask' and poll ~= '' and head[1] ~= entry
 local free = newcomer and mode ~= 'write' and not in_turn and (not waits or not mode and not window)
-if mode == 'read' and waits then free = ARGV[7] == 'r' or ARGV[10] + 0 < head[2] + 0 end
+if mode == 'read' and waits then free = joins or ARGV[10] + 0 < head[2] + 0 end
 
 -- @dead.lua
 
