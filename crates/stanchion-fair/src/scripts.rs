@@ -23,24 +23,27 @@ macro_rules! with_queue {
     };
 }
 
-static ACQUIRE: Script<6, 8> = Script::new(
+pub static ACQUIRE: Script<6, 8> = Script::new(
     "fair/acquire",
     minting!(with_queue!("acquire", "stand", "after_acquire")),
 );
-static RELEASE: Script<6, 6> = Script::new("fair/release", with_queue!("release", "after_release"));
-static RELEASE_AND_ACQUIRE: Script<6, 8> = Script::new(
+pub static RELEASE: Script<6, 6> =
+    Script::new("fair/release", with_queue!("release", "after_release"));
+pub static RELEASE_AND_ACQUIRE: Script<6, 8> = Script::new(
     "fair/release_and_acquire",
     with_queue!("release_and_acquire", "stand", "after_release_and_acquire"),
 );
-static ABANDON: Script<6, 4> = Script::new("fair/abandon", with_queue!("abandon", "after_abandon"));
-static TEND: Script<6, 3> = Script::new("fair/tend", with_queue!("tend", "after_tend"));
-static FORCE_RELEASE: Script<6, 4> = Script::new(
+pub static ABANDON: Script<6, 4> =
+    Script::new("fair/abandon", with_queue!("abandon", "after_abandon"));
+pub static TEND: Script<6, 3> = Script::new("fair/tend", with_queue!("tend", "after_tend"));
+pub static FORCE_RELEASE: Script<6, 4> = Script::new(
     "fair/force_release",
     noticing!(with_queue!("force_release", "after_force_release")),
 );
-static REENTER: Script<1, 4> = Script::new("fair/reenter", include_str!("../lua/reenter.lua"));
-static STATUS: Script<3, 1> = Script::new("fair/status", include_str!("../lua/status.lua"));
-static POSITION: Script<1, 1> = Script::new("fair/position", include_str!("../lua/position.lua"));
+pub static REENTER: Script<1, 4> = Script::new("fair/reenter", include_str!("../lua/reenter.lua"));
+pub static STATUS: Script<3, 1> = Script::new("fair/status", include_str!("../lua/status.lua"));
+pub static POSITION: Script<1, 1> =
+    Script::new("fair/position", include_str!("../lua/position.lua"));
 
 /// The longest delay by silent processes (P7): a grant by message (1.5 s), the poll after it, and the time in which processes answer a call.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);

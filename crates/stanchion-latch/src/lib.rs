@@ -32,7 +32,9 @@
 
 mod danger;
 mod latch;
-mod scripts;
+/// The scripts, for tests that run them directly: a test runs the text that a client sends.
+#[doc(hidden)]
+pub mod scripts;
 
 pub use danger::LatchDanger;
 pub use latch::CountDownLatch;

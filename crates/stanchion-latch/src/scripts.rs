@@ -21,12 +21,12 @@ macro_rules! script {
     };
 }
 
-static WAIT: Script<3, 2> = script!("latch/wait", "idle.lua" "wait.lua");
-static ARM: Script<4, 5> = script!("latch/arm", "idle.lua" "arm.lua");
-static COUNT_DOWN: Script<3, 4> = script!("latch/count_down", "idle.lua" "count_down.lua");
-static DELETE: Script<4, 4> = script!("latch/delete", "delete.lua");
-static LOOK: Script<3, 0> = script!("latch/look", "idle.lua" "look.lua");
-static COUNT: Script<1, 0> = script!("latch/count", "count.lua");
+pub static WAIT: Script<3, 2> = script!("latch/wait", "idle.lua" "wait.lua");
+pub static ARM: Script<4, 5> = script!("latch/arm", "idle.lua" "arm.lua");
+pub static COUNT_DOWN: Script<3, 4> = script!("latch/count_down", "idle.lua" "count_down.lua");
+pub static DELETE: Script<4, 4> = script!("latch/delete", "delete.lua");
+pub static LOOK: Script<3, 0> = script!("latch/look", "idle.lua" "look.lua");
+pub static COUNT: Script<1, 0> = script!("latch/count", "count.lua");
 
 /// The time for which the mark of a delete stays. A waiter sends a request at least once in a poll interval (5 s). It gives up when the
 /// server was out of reach for the outage tolerance (30 s). So within a minute each waiter has seen the mark or returned an error.

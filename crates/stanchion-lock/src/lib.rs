@@ -21,7 +21,9 @@
 mod free;
 mod guard;
 mod lock;
-mod scripts;
+/// The scripts, for tests that run them directly: a test runs the text that a client sends.
+#[doc(hidden)]
+pub mod scripts;
 mod status;
 
 pub use guard::LockGuard;

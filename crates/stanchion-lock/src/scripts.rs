@@ -10,25 +10,25 @@ use stanchion_client::{
 
 use crate::status::LockStatus;
 
-static ACQUIRE: Script<4, 6> = Script::new(
+pub static ACQUIRE: Script<4, 6> = Script::new(
     "lock/acquire",
     in_line!(minting!(include_str!("../lua/acquire.lua"))),
 );
-static REENTER: Script<1, 4> = Script::new("lock/reenter", include_str!("../lua/reenter.lua"));
-static EXIT: Script<1, 3> = Script::new("lock/exit", include_str!("../lua/exit.lua"));
-static RELEASE: Script<4, 4> =
+pub static REENTER: Script<1, 4> = Script::new("lock/reenter", include_str!("../lua/reenter.lua"));
+pub static EXIT: Script<1, 3> = Script::new("lock/exit", include_str!("../lua/exit.lua"));
+pub static RELEASE: Script<4, 4> =
     Script::new("lock/release", in_line!(include_str!("../lua/release.lua")));
-static RELEASE_ALONE: Script<1, 3> = Script::new(
+pub static RELEASE_ALONE: Script<1, 3> = Script::new(
     "lock/release_alone",
     include_str!("../lua/release_alone.lua"),
 );
-static TEND: Script<4, 3> = Script::new("lock/tend", in_line!(include_str!("../lua/tend.lua")));
-static HAND_OFF: Script<4, 7> = Script::new(
+pub static TEND: Script<4, 3> = Script::new("lock/tend", in_line!(include_str!("../lua/tend.lua")));
+pub static HAND_OFF: Script<4, 7> = Script::new(
     "lock/hand_off",
     in_line!(minting!(include_str!("../lua/hand_off.lua"))),
 );
-static STATUS: Script<2, 0> = Script::new("lock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<4, 3> = Script::new(
+pub static STATUS: Script<2, 0> = Script::new("lock/status", include_str!("../lua/status.lua"));
+pub static FORCE_RELEASE: Script<4, 3> = Script::new(
     "lock/force_release",
     in_line!(noticing!(include_str!("../lua/force_release.lua"))),
 );

@@ -25,7 +25,9 @@ mod guard;
 mod members;
 mod multilock;
 mod origin;
-mod scripts;
+/// The scripts, for tests that run them directly: a test runs the text that a client sends.
+#[doc(hidden)]
+pub mod scripts;
 
 pub use guard::MultiGuard;
 pub use members::InvalidMembers;

@@ -12,19 +12,19 @@ use tokio::sync::Notify;
 /// The part that all scripts share which grant the locks to an owner.
 const JOINT: LuaPart = LuaPart::new("-- @joint.lua\n", include_str!("../lua/joint.lua"));
 
-static ACQUIRE: Script<4, 7> = Script::new(
+pub static ACQUIRE: Script<4, 7> = Script::new(
     "multilock/acquire",
     in_line!(woven!(include_str!("../lua/acquire.lua"), JOINT)),
 );
-static HAND_OFF: Script<4, 7> = Script::new(
+pub static HAND_OFF: Script<4, 7> = Script::new(
     "multilock/hand_off",
     woven!(include_str!("../lua/hand_off.lua"), JOINT),
 );
-static RELEASE: Script<4, 5> = Script::new(
+pub static RELEASE: Script<4, 5> = Script::new(
     "multilock/release",
     in_line!(include_str!("../lua/release.lua")),
 );
-static TEND: Script<4, 3> =
+pub static TEND: Script<4, 3> =
     Script::new("multilock/tend", in_line!(include_str!("../lua/tend.lua")));
 
 /// The number of times that an acquire may find a different member busy than before. Members held in turns could keep

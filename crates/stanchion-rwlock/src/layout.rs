@@ -6,12 +6,13 @@ use stanchion_client::{Fencing, Name, NameState, QueryError, WireOwner, noticing
 use crate::preference::Preference;
 use crate::status::RwLockStatus;
 
-static STATUS: Script<4, 2> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<5, 5> = Script::new(
+pub static STATUS: Script<4, 2> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
+pub static FORCE_RELEASE: Script<5, 5> = Script::new(
     "rwlock/force_release",
     in_line!(noticing!(include_str!("../lua/force_release.lua"))),
 );
-static TEND: Script<5, 4> = Script::new("rwlock/tend", in_line!(include_str!("../lua/tend.lua")));
+pub static TEND: Script<5, 4> =
+    Script::new("rwlock/tend", in_line!(include_str!("../lua/tend.lua")));
 
 /// The text of a script with the functions for the line of a read-write lock in the place of its mark.
 macro_rules! in_line {

@@ -26,12 +26,16 @@
 //! the resource you write to, and let it refuse smaller ones.
 
 mod guard;
-mod layout;
+/// With the scripts, for tests that run them directly: a test runs the text that a client sends.
+#[doc(hidden)]
+pub mod layout;
 mod preference;
-mod read;
+#[doc(hidden)]
+pub mod read;
 mod rwlock;
 mod status;
-mod write;
+#[doc(hidden)]
+pub mod write;
 
 pub use guard::{ReadGuard, Reading, WriteGuard, Writing};
 pub use preference::Preference;

@@ -10,27 +10,27 @@ use stanchion_client::{Lease, Name, WireOwner};
 
 use crate::layout::{Layout, in_line, with_dead, write_field};
 
-static ACQUIRE: Script<5, 10> = Script::new(
+pub static ACQUIRE: Script<5, 10> = Script::new(
     "rwlock/read_acquire",
     in_line!(with_dead!(include_str!("../lua/read_acquire.lua"))),
 );
-static REENTER: Script<3, 4> = Script::new(
+pub static REENTER: Script<3, 4> = Script::new(
     "rwlock/read_reenter",
     include_str!("../lua/read_reenter.lua"),
 );
-static RELEASE: Script<6, 7> = Script::new(
+pub static RELEASE: Script<6, 7> = Script::new(
     "rwlock/read_release",
     in_line!(with_dead!(include_str!("../lua/read_release.lua"))),
 );
-static RENEW: Script<3, 3> =
+pub static RENEW: Script<3, 3> =
     Script::new("rwlock/renew_read", include_str!("../lua/renew_read.lua"));
 
-static RENEW_HOLD_KEY: Script<1, 2> = Script::new(
+pub static RENEW_HOLD_KEY: Script<1, 2> = Script::new(
     "rwlock/renew_hold_key",
     include_str!("../lua/renew_hold_key.lua"),
 );
 
-static RENEW_END: Script<1, 3> =
+pub static RENEW_END: Script<1, 3> =
     Script::new("rwlock/renew_end", include_str!("../lua/renew_end.lua"));
 
 /// The read side: readers share the lock, but not with a writer.

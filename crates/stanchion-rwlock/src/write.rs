@@ -11,25 +11,25 @@ use stanchion_client::{Lease, Name, WireOwner, minting};
 use crate::layout::{Layout, in_line, with_dead, write_field};
 use crate::read::ReadSide;
 
-static ACQUIRE: Script<5, 7> = Script::new(
+pub static ACQUIRE: Script<5, 7> = Script::new(
     "rwlock/write_acquire",
     in_line!(with_dead!(minting!(include_str!(
         "../lua/write_acquire.lua"
     )))),
 );
-static REENTER: Script<1, 4> = Script::new(
+pub static REENTER: Script<1, 4> = Script::new(
     "rwlock/write_reenter",
     include_str!("../lua/write_reenter.lua"),
 );
-static RELEASE: Script<5, 7> = Script::new(
+pub static RELEASE: Script<5, 7> = Script::new(
     "rwlock/write_release",
     in_line!(include_str!("../lua/write_release.lua")),
 );
-static RELEASE_ALONE: Script<1, 3> = Script::new(
+pub static RELEASE_ALONE: Script<1, 3> = Script::new(
     "rwlock/release_alone",
     include_str!("../lua/release_alone.lua"),
 );
-static DOWNGRADE: Script<5, 7> = Script::new(
+pub static DOWNGRADE: Script<5, 7> = Script::new(
     "rwlock/downgrade",
     in_line!(include_str!("../lua/downgrade.lua")),
 );

@@ -39,7 +39,9 @@ mod leased;
 mod permit;
 mod plain;
 mod pool;
-mod scripts;
+/// The scripts, for tests that run them directly: a test runs the text that a client sends.
+#[doc(hidden)]
+pub mod scripts;
 mod status;
 
 pub use danger::{LeasedDanger, SemaphoreDanger};

@@ -56,6 +56,12 @@ impl<const K: usize, const A: usize> Script<K, A> {
         }
     }
 
+    /// Returns the text that the server executes.
+    #[must_use]
+    pub fn text(&self) -> &'static str {
+        self.source.text
+    }
+
     /// Returns one invocation.
     #[must_use]
     pub fn call(&'static self, keys: [&[u8]; K], args: [Arg<'_>; A]) -> Call {

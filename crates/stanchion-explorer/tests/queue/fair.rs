@@ -2,41 +2,24 @@
 
 use stanchion_client::primitive::Sharing;
 use stanchion_explorer::{Call, Configuration, World};
+use stanchion_fair::scripts::{ABANDON, ACQUIRE, RELEASE, RELEASE_AND_ACQUIRE, TEND};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
-    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
-    finds_nothing_so_far,
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, RENEW, REPLY, Rules, STOP, TWICE, Text, finds,
+    finds_nothing, finds_nothing_so_far,
 };
 
-macro_rules! lua {
-    ($file:literal) => {
-        include_str!(concat!("../../../stanchion-fair/lua/", $file, ".lua"))
-    };
+fn scripts() -> Vec<Text> {
+    vec![
+        ("acquire", ACQUIRE.text()),
+        ("release", RELEASE.text()),
+        ("release_and_acquire", RELEASE_AND_ACQUIRE.text()),
+        ("abandon", ABANDON.text()),
+        ("tend", TEND.text()),
+        ("renew", RENEW),
+    ]
 }
-macro_rules! script {
-    ($first:literal, $($last:literal),+) => {
-        stanchion_client::mint_function!(concat!(lua!($first), lua!("queue"), $(lua!($last),)+))
-    };
-}
-
-const SCRIPTS: [(&str, &str); 6] = [
-    (
-        "acquire",
-        stanchion_client::minting!(script!("acquire", "stand", "after_acquire")),
-    ),
-    ("release", script!("release", "after_release")),
-    (
-        "release_and_acquire",
-        script!("release_and_acquire", "stand", "after_release_and_acquire"),
-    ),
-    ("abandon", script!("abandon", "after_abandon")),
-    ("tend", script!("tend", "after_tend")),
-    (
-        "renew",
-        include_str!("../../../stanchion-core/lua/renew.lua"),
-    ),
-];
 
 /// A fair lock without tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,7 +92,7 @@ fn with_rules(
     rules: Rules<Fair>,
 ) -> Configuration<Client<Fair>> {
     let kinds = &[Fair; 3][..processes];
-    let mut fair = super::configuration(&SCRIPTS, kinds, [acquires, drops], rules);
+    let mut fair = super::configuration(&scripts(), kinds, [acquires, drops], rules);
     fair.change = std::sync::Arc::new(in_order);
     fair
 }

@@ -4,35 +4,23 @@ use std::fmt::{self, Debug};
 
 use stanchion_client::primitive::Sharing;
 use stanchion_explorer::{Call, Configuration, World};
+use stanchion_lock::scripts::{ACQUIRE, HAND_OFF, RELEASE, TEND};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
-    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
-    finds_nothing_so_far,
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, RENEW, REPLY, Rules, STOP, TWICE, Text, finds,
+    finds_nothing, finds_nothing_so_far,
 };
 
-macro_rules! lua {
-    ($file:literal) => {
-        include_str!(concat!("../../../stanchion-lock/lua/", $file))
-    };
+pub(crate) fn scripts() -> Vec<Text> {
+    vec![
+        ("acquire", ACQUIRE.text()),
+        ("release", RELEASE.text()),
+        ("tend", TEND.text()),
+        ("hand_off", HAND_OFF.text()),
+        ("renew", RENEW),
+    ]
 }
-
-pub(crate) const SCRIPTS: [(&str, &str); 5] = [
-    (
-        "acquire",
-        stanchion_client::in_line!(stanchion_client::minting!(lua!("acquire.lua"))),
-    ),
-    ("release", stanchion_client::in_line!(lua!("release.lua"))),
-    ("tend", stanchion_client::in_line!(lua!("tend.lua"))),
-    (
-        "hand_off",
-        stanchion_client::in_line!(stanchion_client::minting!(lua!("hand_off.lua"))),
-    ),
-    (
-        "renew",
-        include_str!("../../../stanchion-core/lua/renew.lua"),
-    ),
-];
 
 /// A lock with the counter of its tokens. The lock's own key: no tokens, which saves states.
 #[derive(Clone, Copy, PartialEq)]
@@ -114,7 +102,7 @@ impl Kind for Lock {
 
 fn lock(processes: usize, acquires: u8, drops: u8) -> Configuration<Client<Lock>> {
     let kinds = [PLAIN; 3];
-    super::configuration(&SCRIPTS, &kinds[..processes], [acquires, drops], RULES)
+    super::configuration(&scripts(), &kinds[..processes], [acquires, drops], RULES)
 }
 
 pub(crate) const RULES: Rules<Lock> = Rules {
@@ -210,7 +198,7 @@ fn with_tasks(drops: u8) -> Configuration<Client<Lock>> {
         ..RULES
     };
     let kinds = [PLAIN; 2];
-    let mut lock = super::configuration(&SCRIPTS, &kinds, [2, drops], rules);
+    let mut lock = super::configuration(&scripts(), &kinds, [2, drops], rules);
     for process in &mut lock.processes {
         *process = process.clone().with_tasks(2);
     }

@@ -45,9 +45,14 @@ struct Rules<K: Kind> {
     of_ended: &'static [&'static str],
 }
 
+/// The name of a script in calls, and its text.
+type Text = (&'static str, &'static str);
+
+const RENEW: &str = include_str!("../../../stanchion-core/lua/renew.lua");
+
 /// A configuration in which each process acquires `acquires` times, and drops `drops` acquires while they wait.
 fn configuration<K: Kind + 'static>(
-    scripts: &[(&'static str, &str)],
+    scripts: &[Text],
     kinds: &[K],
     [acquires, drops]: [u8; 2],
     rules: Rules<K>,

@@ -4,44 +4,24 @@
 use std::fmt::{self, Debug};
 use std::ops::Range;
 
-use stanchion_client::primitive::{LuaPart, Sharing};
+use stanchion_client::primitive::Sharing;
 use stanchion_explorer::{Call, Configuration, World};
+use stanchion_multilock::scripts::{ACQUIRE, HAND_OFF, RELEASE, TEND};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
-    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, Text, finds, finds_nothing,
     finds_nothing_so_far, lock,
 };
 
-macro_rules! lua {
-    ($file:literal) => {
-        include_str!(concat!("../../../stanchion-multilock/lua/", $file))
-    };
+fn scripts() -> Vec<Text> {
+    vec![
+        ("acquire_all", ACQUIRE.text()),
+        ("release_all", RELEASE.text()),
+        ("tend_all", TEND.text()),
+        ("hand_off_all", HAND_OFF.text()),
+    ]
 }
-macro_rules! joint {
-    ($file:literal) => {
-        stanchion_client::in_line!(stanchion_client::woven!(
-            lua!($file),
-            LuaPart::new("-- @joint.lua\n", lua!("joint.lua"))
-        ))
-    };
-}
-
-const SCRIPTS: [(&str, &str); 4] = [
-    ("acquire_all", joint!("acquire.lua")),
-    (
-        "release_all",
-        stanchion_client::in_line!(lua!("release.lua")),
-    ),
-    ("tend_all", stanchion_client::in_line!(lua!("tend.lua"))),
-    (
-        "hand_off_all",
-        stanchion_client::woven!(
-            lua!("hand_off.lua"),
-            LuaPart::new("-- @joint.lua\n", lua!("joint.lua"))
-        ),
-    ),
-];
 
 /// What a task locks: so many names, from this one on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -193,7 +173,7 @@ const RULES: Rules<Wants> = Rules {
 };
 
 fn locks(kinds: [Wants; 3], acquires: u8, drops: u8) -> Configuration<Client<Wants>> {
-    let scripts = [&lock::SCRIPTS[..], &SCRIPTS].concat();
+    let scripts = [lock::scripts(), scripts()].concat();
     super::configuration(&scripts, &kinds, [acquires, drops], RULES)
 }
 

@@ -1,87 +1,22 @@
 //! Two permits, plain and leased: wants 1, 1 and 2.
 
-use stanchion_client::primitive::{LuaPart, Sharing};
+use stanchion_client::primitive::Sharing;
 use stanchion_explorer::{Call, Configuration, World};
+use stanchion_semaphore::scripts::pool::TEND;
+use stanchion_semaphore::scripts::{leased as of_leased, plain as of_plain};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
-    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, Text, finds, finds_nothing,
     finds_nothing_so_far,
 };
 
-macro_rules! lua {
-    ($file:literal) => {
-        include_str!(concat!("../../../stanchion-semaphore/lua/", $file))
-    };
-}
-/// The functions for the queue, and those behind them.
-macro_rules! queue {
-    ($more:expr) => {
-        stanchion_client::woven!(
-            concat!("-- @line.lua\n", $more),
-            LuaPart::new(
-                "-- @line.lua\n",
-                stanchion_client::line!(lua!("pool/line_of_permits.lua"))
-            )
-        )
-    };
-}
-macro_rules! script {
-    ($($text:expr),+ => $more:expr) => {
-        stanchion_client::woven!(
-            concat!($($text),+),
-            LuaPart::new("-- @line.lua\n", queue!($more))
-        )
-    };
-}
-/// Replaces `@owner:i` in arguments by the id of that permit, which is not text: 16 bytes, as the client makes them.
-macro_rules! ids {
-    () => {
-        "local function id_of(it)
-          local hash = string.sub(redis.sha1hex(it), 1, 32)
-          return (string.gsub(hash, '%x%x', function(it) return string.char(tonumber(it, 16)) end))
-        end
-        for i, it in ipairs(ARGV) do ARGV[i] = string.gsub(it, '@([^@]+)', id_of) end\n"
-    };
-}
-
-const PLAIN: [(&str, &str); 4] = [
-    (
-        "acquire",
-        script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("plain/acquire.lua") => lua!("pool/request.lua")),
-    ),
-    (
-        "release",
-        script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("plain/release.lua") => lua!("pool/returned.lua")),
-    ),
-    (
-        "tend",
-        script!(lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("pool/tend.lua") => ""),
-    ),
-    (
-        "hand_off",
-        concat!(
-            lua!("pool/free.lua"),
-            lua!("pool/reserved.lua"),
-            lua!("plain/hand_off.lua")
-        ),
-    ),
-];
-const LEASED: [(&str, &str); 4] = [
-    (
-        "acquire",
-        script!(ids!(), lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("leased/acquire.lua") => lua!("pool/request.lua")),
-    ),
-    (
-        "release",
-        script!(ids!(), lua!("pool/free.lua"), lua!("pool/idle.lua"), lua!("leased/release.lua") => lua!("pool/returned.lua")),
-    ),
-    ("tend", PLAIN[2].1),
-    (
-        "renew",
-        concat!(ids!(), lua!("pool/idle.lua"), lua!("leased/renew.lua")),
-    ),
-];
+/// Before a script: replaces `@owner:i` in arguments by the id of that permit, which is not text: 16 bytes, as the client makes them.
+const IDS: &str = "local function id_of(it)
+  local hash = string.sub(redis.sha1hex(it), 1, 32)
+  return (string.gsub(hash, '%x%x', function(it) return string.char(tonumber(it, 16)) end))
+end
+for i, it in ipairs(ARGV) do ARGV[i] = string.gsub(it, '@([^@]+)', id_of) end\n";
 
 /// A client that wants so many plain or leased permits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,11 +93,7 @@ impl<const PLAIN: bool> Kind for Wants<PLAIN> {
     }
 }
 
-fn permits<const PLAIN: bool>(
-    scripts: &[(&'static str, &str)],
-    wants: &[u64],
-    drops: u8,
-) -> Configuration<Client<Wants<PLAIN>>> {
+fn permits<const PLAIN: bool>(wants: &[u64], drops: u8) -> Configuration<Client<Wants<PLAIN>>> {
     let rules = Rules {
         always: two_permits,
         starves: |world| least(world) <= available(world),
@@ -188,22 +119,39 @@ fn permits<const PLAIN: bool>(
         of_ended: &["held", "granted"],
     };
     let kinds: Vec<_> = wants.iter().copied().map(Wants).collect();
+    let scripts: &[Text] = match PLAIN {
+        true => &[
+            ("acquire", of_plain::ACQUIRE.text()),
+            ("release", of_plain::RELEASE.text()),
+            ("tend", TEND.text()),
+            ("hand_off", of_plain::HAND_OFF.text()),
+        ],
+        false => &[
+            ("acquire", of_leased::ACQUIRE.text()),
+            ("release", of_leased::RELEASE.text()),
+            ("tend", TEND.text()),
+            ("renew", of_leased::RENEW.text()),
+        ],
+    };
     let mut permits = super::configuration(scripts, &kinds, [1, drops], rules);
+    for (_, text) in permits.scripts.iter_mut().filter(|_| !PLAIN) {
+        text.insert_str(0, IDS);
+    }
     permits.setup = vec![["SET", "free", "2"].map(str::to_owned).into()];
     permits
 }
 
 fn plain(drops: u8) -> Configuration<Client<Wants<true>>> {
-    permits(&PLAIN, &[1, 1, 2], drops)
+    permits(&[1, 1, 2], drops)
 }
 
 fn leased(drops: u8) -> Configuration<Client<Wants<false>>> {
-    permits(&LEASED, &[1, 1, 2], drops)
+    permits(&[1, 1, 2], drops)
 }
 
 /// The first process has two tasks, which acquire so often together. The others want so many permits.
 fn with_tasks(acquires: u8, others: &[u64]) -> Configuration<Client<Wants<true>>> {
-    let mut permits = permits(&PLAIN, &[&[1], others].concat(), 0);
+    let mut permits = permits(&[&[1], others].concat(), 0);
     permits.processes[0] = permits.processes[0].clone().with_tasks(2);
     permits.processes[0].acquires = acquires;
     permits

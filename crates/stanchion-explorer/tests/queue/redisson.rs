@@ -3,7 +3,7 @@
 use stanchion_explorer::Configuration;
 
 use super::client::{Client, REDISSONS_SCRIPTS};
-use super::lock::{BESIDE_REDISSON, Lock, RULES, SCRIPTS};
+use super::lock::{BESIDE_REDISSON, Lock, RULES, scripts};
 use super::{
     CUT, Edit, Faults, KILL, MESSAGE, NONE, STOP, TWICE, finds, finds_nothing, finds_nothing_so_far,
 };
@@ -13,7 +13,7 @@ const REDISSON: &str = "cccccccc-cccc-4ccc-8ccc-cccccccccccc";
 
 /// So many processes, the last of which is Redisson's.
 fn beside_redisson(processes: usize, acquires: u8, drops: u8) -> Configuration<Client<Lock>> {
-    let scripts = [&SCRIPTS[..], &REDISSONS_SCRIPTS].concat();
+    let scripts = [&scripts()[..], &REDISSONS_SCRIPTS].concat();
     let kinds = [BESIDE_REDISSON; 3];
     let last = processes - 1;
     let mut lock = super::configuration(&scripts, &kinds[..=last], [acquires, drops], RULES);

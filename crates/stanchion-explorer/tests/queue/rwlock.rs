@@ -1,53 +1,26 @@
 //! The read-write lock: two readers and a writer.
 
-use stanchion_client::primitive::{LuaPart, Sharing};
+use stanchion_client::primitive::Sharing;
 use stanchion_explorer::{Call, Configuration, World};
+use stanchion_rwlock::{layout, read, write};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
-    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, finds, finds_nothing,
-    finds_nothing_so_far,
+    CUT, Edit, Faults, KILL, MESSAGE, NONE, RENEW, REPLY, Rules, STOP, TWICE, Text, finds,
+    finds_nothing, finds_nothing_so_far,
 };
 
-macro_rules! lua {
-    ($file:literal) => {
-        include_str!(concat!("../../../stanchion-rwlock/lua/", $file))
-    };
+fn scripts() -> Vec<Text> {
+    vec![
+        ("acquire_read", read::ACQUIRE.text()),
+        ("acquire_write", write::ACQUIRE.text()),
+        ("release_read", read::RELEASE.text()),
+        ("release_write", write::RELEASE.text()),
+        ("tend", layout::TEND.text()),
+        ("renew_read", read::RENEW.text()),
+        ("renew", RENEW),
+    ]
 }
-macro_rules! script {
-    ($text:expr) => {
-        stanchion_client::in_line!($text, of lua!("line_of_rwlock.lua"))
-    };
-}
-macro_rules! with_dead {
-    ($text:expr) => {
-        stanchion_client::woven!($text, LuaPart::new("-- @dead.lua\n", lua!("dead.lua")))
-    };
-}
-
-const SCRIPTS: [(&str, &str); 7] = [
-    (
-        "acquire_read",
-        script!(with_dead!(lua!("read_acquire.lua"))),
-    ),
-    (
-        "acquire_write",
-        script!(with_dead!(stanchion_client::minting!(lua!(
-            "write_acquire.lua"
-        )))),
-    ),
-    (
-        "release_read",
-        script!(with_dead!(lua!("read_release.lua"))),
-    ),
-    ("release_write", script!(lua!("write_release.lua"))),
-    ("tend", script!(lua!("tend.lua"))),
-    ("renew_read", lua!("renew_read.lua")),
-    (
-        "renew",
-        include_str!("../../../stanchion-core/lua/renew.lua"),
-    ),
-];
 
 /// A side of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +112,7 @@ impl Kind for Side {
 /// Two readers with this end of their entries, and a writer.
 fn rwlock(side: &'static str, acquires: u8, drops: u8) -> Configuration<Client<Side>> {
     super::configuration(
-        &SCRIPTS,
+        &scripts(),
         &[Read(side), Read(side), Write],
         [acquires, drops],
         RULES,

@@ -41,7 +41,7 @@ if divided or call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then
   if removed > 0 and free > 0 then alone = redis.pcall(ARGV[4], ARGV[3], free) end
   if removed < #ids then return -2 end
   if type(alone) ~= 'number' then return -1 end
-  if divided or alone == 0 then return alone end
+  if divided or alone == 0 or not redisson_waits(ARGV[3], ARGV[4]) then return alone end
 end
 
 local line, wake, granted, base, publish = KEYS[3], KEYS[4], KEYS[1], ARGV[3], ARGV[4]

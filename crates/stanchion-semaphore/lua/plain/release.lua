@@ -40,7 +40,7 @@ if divided or call('EXISTS', KEYS[3], KEYS[4], KEYS[5], KEYS[6]) == 0 then
   if free <= 0 then return 0 end
   alone = redis.pcall(ARGV[4], ARGV[3], free)
   if type(alone) ~= 'number' then return -1 end
-  if divided or alone == 0 then return alone end
+  if divided or alone == 0 or not redisson_waits(ARGV[3], ARGV[4]) then return alone end
 end
 
 local line, wake, granted, base, publish = KEYS[3], KEYS[4], KEYS[5], ARGV[3], ARGV[4]

@@ -13,28 +13,28 @@ use crate::ids::PermitId;
 use crate::keys::Keys;
 use crate::status::LeasedStatus;
 
-static ACQUIRE: Script<5, 10> = script!(
+pub static ACQUIRE: Script<5, 10> = script!(
     "leased/acquire",
     "pool/free.lua" "pool/idle.lua" "leased/acquire.lua" => queued with "pool/request.lua"
 );
-static RELEASE: Script<5, 5> = script!(
+pub static RELEASE: Script<5, 5> = script!(
     "leased/release",
-    "pool/free.lua" "pool/idle.lua" "leased/release.lua" => queued with "pool/returned.lua"
+    "pool/free.lua" "pool/idle.lua" "pool/reserved.lua" "leased/release.lua" => queued with "pool/returned.lua"
 );
-static HAND_OFF: Script<5, 6> = script!(
+pub static HAND_OFF: Script<5, 6> = script!(
     "leased/hand_off",
     "pool/free.lua" "pool/idle.lua" "pool/reserved.lua" "leased/hand_off.lua"
 );
-static RENEW: Script<3, 3> = script!("leased/renew", "pool/idle.lua" "leased/renew.lua");
-static SET_TOTAL: Script<5, 5> = script!(
+pub static RENEW: Script<3, 3> = script!("leased/renew", "pool/idle.lua" "leased/renew.lua");
+pub static SET_TOTAL: Script<5, 5> = script!(
     "leased/set_total",
     "pool/free.lua" "pool/idle.lua" "pool/announced.lua" "pool/once.lua" "leased/set_total.lua"
 );
-static RECLAIM: Script<4, 4> = script!(
+pub static RECLAIM: Script<4, 4> = script!(
     "leased/reclaim",
     "pool/free.lua" "pool/announced.lua" "pool/once.lua" "leased/reclaim.lua"
 );
-static STATUS: Script<2, 1> = script!("leased/status", "pool/free.lua" "leased/status.lua");
+pub static STATUS: Script<2, 1> = script!("leased/status", "pool/free.lua" "leased/status.lua");
 
 /// The number of leases that [`LeasedSemaphore::status`] lists.
 pub(crate) const LISTED: u64 = 1000;

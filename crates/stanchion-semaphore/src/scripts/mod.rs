@@ -1,8 +1,8 @@
 //! The scripts, and the descriptions of semaphores that call them.
 
-pub(crate) mod leased;
-pub(crate) mod plain;
-pub(crate) mod pool;
+pub mod leased;
+pub mod plain;
+pub mod pool;
 
 /// The text of a script with the functions for the queue in the place of its line `-- @line.lua`; `$file`: more of them.
 macro_rules! queued {

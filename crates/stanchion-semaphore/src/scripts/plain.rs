@@ -12,23 +12,23 @@ use super::script;
 use crate::keys::Keys;
 use crate::status::SemaphoreStatus;
 
-static ACQUIRE: Script<6, 8> = script!(
+pub static ACQUIRE: Script<6, 8> = script!(
     "semaphore/acquire",
     "pool/free.lua" "pool/idle.lua" "plain/acquire.lua" => queued with "pool/request.lua"
 );
-static RELEASE: Script<6, 5> = script!(
+pub static RELEASE: Script<6, 5> = script!(
     "semaphore/release",
-    "pool/free.lua" "pool/idle.lua" "plain/release.lua" => queued with "pool/returned.lua"
+    "pool/free.lua" "pool/idle.lua" "pool/reserved.lua" "plain/release.lua" => queued with "pool/returned.lua"
 );
-static HAND_OFF: Script<4, 6> = script!(
+pub static HAND_OFF: Script<4, 6> = script!(
     "semaphore/hand_off",
     "pool/free.lua" "pool/reserved.lua" "plain/hand_off.lua"
 );
-static RECLAIM: Script<6, 4> = script!(
+pub static RECLAIM: Script<6, 4> = script!(
     "semaphore/reclaim",
     "pool/free.lua" "pool/idle.lua" "pool/announced.lua" "pool/once.lua" "plain/reclaim.lua"
 );
-static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "plain/status.lua");
+pub static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "plain/status.lua");
 
 /// A request for a number of permits of one semaphore.
 #[derive(Debug)]

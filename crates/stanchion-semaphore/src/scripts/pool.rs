@@ -5,20 +5,20 @@ use stanchion_client::primitive::{Call, Operation, Script};
 use super::script;
 use crate::keys::{Ephemeral, Keys};
 
-static INIT: Script<6, 5> = script!(
+pub static INIT: Script<6, 5> = script!(
     "semaphore/init",
     "pool/free.lua" "pool/idle.lua" "pool/announced.lua" "pool/once.lua" "pool/total.lua" "pool/init.lua"
 );
-static ADJUST: Script<6, 5> = script!(
+pub static ADJUST: Script<6, 5> = script!(
     "semaphore/adjust",
     "pool/free.lua" "pool/idle.lua" "pool/announced.lua" "pool/once.lua" "pool/total.lua" "pool/adjust.lua"
 );
-static TEND: Script<6, 3> = script!(
+pub static TEND: Script<6, 3> = script!(
     "semaphore/tend",
     "pool/free.lua" "pool/idle.lua" "pool/tend.lua" => queued
 );
-static DRAIN: Script<5, 2> = script!("semaphore/drain", "pool/free.lua" "pool/idle.lua" "pool/once.lua" "pool/total.lua" "pool/drain.lua");
-static DELETE: Script<5, 2> = script!("semaphore/delete", "pool/free.lua" "pool/delete.lua");
+pub static DRAIN: Script<5, 2> = script!("semaphore/drain", "pool/free.lua" "pool/idle.lua" "pool/once.lua" "pool/total.lua" "pool/drain.lua");
+pub static DELETE: Script<5, 2> = script!("semaphore/delete", "pool/free.lua" "pool/delete.lua");
 
 pub(crate) fn init(keys: &Keys, permits: u32, operation: &Operation) -> Call {
     let [free, held, line, _, _, idle] = keys.serving();

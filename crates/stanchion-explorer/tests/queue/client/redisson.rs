@@ -7,8 +7,9 @@ use stanchion_explorer::{Input, Micros, Output, Reply};
 
 use super::line::Subscribed;
 use super::{LEASE, LEASE_US, MS, Op, call};
+use crate::Text;
 
-pub(crate) const SCRIPTS: [(&str, &str); 3] = [
+pub(crate) const SCRIPTS: [Text; 3] = [
     (
         "redisson_lock",
         "if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
