@@ -26,6 +26,17 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
+-- L16: after the server's clock was stepped back, the notes have moments that are far ahead. They count as past.
+
+-- Returns whether `moment` was less than `ms` ago.
+local function recent(moment, us, ms) return math.abs(us - (moment or 0)) < ms * 1000 end
+
+-- Returns the ms until `moment`, which was `most` ms ahead when it was stored, or less; 0 if it has passed.
+local function ms_until(moment, us, most)
+  local left = math.max(0, math.ceil((moment - us) / 1000))
+  return left <= most and left or 0
+end
+
 -- @mint_function.lua
 local function owner_of(entry) return string.match(entry, '^[%x:-]+') end
 local function polls(entry) return string.sub(entry, -1) == '?' end
@@ -33,7 +44,7 @@ local function polls(entry) return string.sub(entry, -1) == '?' end
 -- Sends a message. Returns the number of receivers, 1 for a live client that polls; -1 without the right to publish.
 local function tell(entry, word, rest)
   local owner = owner_of(entry)
-  if polls(entry) then return clock() - (call('HGET', wake, owner) or 0) < polled_ms * 1000 and 1 or 0 end
+  if polls(entry) then return recent(call('HGET', wake, owner), clock(), polled_ms) and 1 or 0 end
   local told = redis.pcall(publish, base .. ':' .. string.sub(owner, 1, 36), word .. ' ' .. owner .. ' ' .. rest)
   return type(told) == 'number' and told or -1
 end
@@ -46,6 +57,12 @@ local function alive(entry)
 end
 
 local function first() return call('ZRANGE', line, 0, 0)[1] end
+
+-- L16: returns an arrival behind all others.
+local function behind_all(us)
+  local last = redis.pcall('ZRANGE', line, -1, -1, 'WITHSCORES')[2]
+  return string.format('%.0f', math.max(us, (last or 0) + 1))
+end
 
 -- Returns whether `entry` was in the queue.
 local function remove(entry)
@@ -85,7 +102,7 @@ local function forget()
   call('DEL', wake)
   if #kept == 0 then return end
   local last = math.max(known[2] or 0, known[4] or 0)
-  if clock() - last >= alone_ms * 1000 and others() <= 0 then return end
+  if not recent(last, clock(), alone_ms) and others() <= 0 then return end
   redis.pcall('HSET', wake, unpack(kept))
   if redis.pcall('PEXPIRE', wake, alone_ms) ~= 1 then call('DEL', wake) end
 end
@@ -95,7 +112,7 @@ end
 local left_ms = 0
 local function read_turn(us)
   local ends = redis.pcall('HGET', wake, 'until')
-  left_ms = type(ends) == 'string' and math.max(0, math.ceil((ends - us) / 1000)) or 0
+  left_ms = type(ends) == 'string' and ms_until(ends, us, yield_ms * 2 ^ longest) or 0
   return type(ends) == 'table' and ends or nil
 end
 
@@ -179,7 +196,7 @@ local function watch(us, owner, ms)
     return
   end
   note('granted', owner)
-  if us - (known[2] or 0) < granted_ms * 1000 then return end
+  if recent(known[2], us, granted_ms) then return end
   local last = call('ZRANGE', line, -1, -1)[1]
   if last == head then return end
   note('watched', string.format('%.0f', us), 'watcher', owner_of(last))
@@ -285,7 +302,7 @@ local function make_public(us, me)
   end
   local ms = yield_ms * 2 ^ math.min(unused, longest)
   -- A client that is stopped, or lingers, must not cost more than a tenth of the time.
-  if unused >= rare and us < (ended or 0) + 8000 * ms then return nil end
+  if unused >= rare and recent(ended, us, 8 * ms) then return nil end
   call('HSET', wake, 'turn', '0', 'until', string.format('%.0f', us + 1000 * ms))
   left_ms = ms
   local told = redis.pcall(publish, base, payload)
@@ -367,7 +384,7 @@ end
 -- Lets all processes of a queue that was lost send requests, which take their places again by arrival: once in the time in which a head polls.
 local function call_all(us)
   local called = call('HGET', wake, 'called')
-  if called and us - called < poll_ms * 1000 then return end
+  if recent(called, us, poll_ms) then return end
   note('called', string.format('%.0f', us))
   redis.pcall(publish, base .. ':all:stanchion', '0')
 end
@@ -382,7 +399,7 @@ end
 -- change. `hears`: the process is subscribed. `leads`: the process must be the relay. A relay without a proof for `silent_ms` is replaced.
 local function role_of(entry, us, hears, leads, silent_ms)
   local found = call('HMGET', wake, 'sentry', 'heard')
-  local good = not leads and found[1] and us - (found[2] or 0) < silent_ms * 1000 and alive(found[1])
+  local good = not leads and found[1] and recent(found[2], us, silent_ms) and alive(found[1])
   if not hears then return good and 0 or 1 end
   if good and string.sub(found[1], 1, 36) ~= string.sub(entry, 1, 36) then return 2 end
   note('sentry', owner_of(entry), 'heard', string.format('%.0f', us))
@@ -402,11 +419,13 @@ end
 
 -- Adds `entry` to the queue, or keeps it, and returns the reply: { -4 - ms to the next poll, now, its arrival, its role (see `role_of`), 1
 -- to poll at a random moment of that time, 1 to poll then with the word `ask` }. `ttl`: ms until a holder's time ends. `window`: the name
--- is free, but reserved for others. `hears`: this client is subscribed to Redisson's releases. `ask`: see lock/acquire. `lease`: of a hold.
+-- is free, but reserved for others. `hears`: this client is subscribed to Redisson's releases. `ask`, and `arrived`, empty for a new entry: see
+-- lock/acquire. `lease`: of a hold.
 local function stand(entry, us, ttl, arrived, window, hears, ask, lease)
   -- R16: read before the first write.
   local foreign_notes = read_turn(us)
   if foreign_notes then return foreign_notes end
+  if arrived == '' then arrived = behind_all(us) end
   local entries = put(entry, arrived)
   if type(entries) == 'table' then
     -- R8: at maxmemory the process waits without an entry, and polls.

@@ -11,6 +11,7 @@
 //!
 //! Long: all errors in one place, and a test that displays each of them.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -138,7 +139,7 @@ pub struct LeaseLost {
 #[non_exhaustive]
 pub enum AcquireError {
     /// The deadline passed first.
-    #[error("timed out after {} waiting for {name}{}{}", Brief(*.waited), Remark(*.remark), Leftover(*.free_by))]
+    #[error("timed out after {} waiting for {name}{}{}", Brief(*.waited), Remark(.remark.as_deref()), Leftover(*.free_by))]
     TimedOut {
         /// The requested name.
         name: Name,
@@ -148,8 +149,8 @@ pub enum AcquireError {
         /// Otherwise a request was in flight, or the call had an entry in a queue. The server may grant to such an entry until it confirms the
         /// removal. The call is being undone, and its effect is gone after this time even if the server does not answer.
         free_by: Option<FreeBy>,
-        /// A state of the name that a wait cannot end, in the last reply of the server: a semaphore that does not exist.
-        remark: Option<&'static str>,
+        /// What the primitive knows of the reason: a semaphore that does not exist, the decision of a limiter, the outcome at each node.
+        remark: Option<Cow<'static, str>>,
     },
     /// Requests went unanswered, so the server may have granted the hold. The grant is being removed.
     #[error(
@@ -201,9 +202,9 @@ pub enum AcquireError {
 }
 
 /// The remark in the message of a timeout.
-struct Remark(Option<&'static str>);
+struct Remark<'a>(Option<&'a str>);
 
-impl std::fmt::Display for Remark {
+impl std::fmt::Display for Remark<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.map_or(Ok(()), |remark| write!(f, ": {remark}"))
     }

@@ -45,6 +45,9 @@ pub trait ReadOptions {
     /// The lease of these options, or `default`. Not checked.
     fn lease_or(&self, default: Duration) -> Duration;
 
+    /// The first lease of these options, or `default`. Not checked.
+    fn first_lease_or(&self, default: Duration) -> Duration;
+
     /// The timeout of these options.
     fn patience(&self) -> Option<Duration>;
 
@@ -59,6 +62,10 @@ impl ReadOptions for AcquireOptions {
 
     fn lease_or(&self, default: Duration) -> Duration {
         self.lease.unwrap_or(default)
+    }
+
+    fn first_lease_or(&self, default: Duration) -> Duration {
+        self.first_lease.unwrap_or(default)
     }
 
     fn patience(&self) -> Option<Duration> {

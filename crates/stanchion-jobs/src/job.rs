@@ -443,7 +443,10 @@ impl Job {
         // P3: the least time is the first lease of the acquire, so that it also holds when this process is killed.
         let lease = options.lease_or(Lease::default().length());
         match Lease::new(self.least.max(Lease::MIN.length())) {
-            Ok(least) if least.length() > lease => Ok(options.first_lease(least)),
+            Ok(least) if least.length() > lease => {
+                let first = options.first_lease_or(least.length());
+                Ok(options.first_lease(first.max(least.length())))
+            }
             // The lease is at least as long as the least time.
             Ok(_) => Ok(options),
             Err(_) => {

@@ -100,19 +100,19 @@ impl From<AcquireError> for LimitError {
 }
 
 impl From<LimitError> for AcquireError {
-    /// The decision of the server is lost: [`AcquireError::TimedOut`] says only that there was no permit in time.
+    /// The decision of the server becomes text, the remark of [`AcquireError::TimedOut`].
     fn from(error: LimitError) -> Self {
         match error {
             LimitError::TimedOut {
                 name,
                 waited,
+                limited,
                 free_by,
-                ..
             } => Self::TimedOut {
                 name,
                 waited,
                 free_by,
-                remark: None,
+                remark: limited.map(|limited| limited.to_string().into()),
             },
             LimitError::Acquire(error) => error,
         }

@@ -62,7 +62,7 @@ for i = 1, locks do
     -- turn of Redisson's clients.
     local head = call('ZRANGE', KEYS[locks + i], 0, 0)[1]
     local turn = call('HGET', KEYS[2 * locks + i], 'until')
-    if turn and us < turn + 0 or head and (ask == 'new' or ask == 'ask' and poll ~= '' and head ~= entry) then busy = i end
+    if turn and ms_until(turn, us, yield_ms * 2 ^ longest) > 0 or head and (ask == 'new' or ask == 'ask' and poll ~= '' and head ~= entry) then busy = i end
   end
 end
 
@@ -101,7 +101,6 @@ if busy then
     end
   end
   at(busy)
-  if arrived == '' then arrived = string.format('%.0f', us) end
   local stood = stand(entry, us, ttls[busy], arrived, ttls[busy] == -2, hears == '1', ask)
   call_lost()
   if type(stood) == 'number' then

@@ -142,7 +142,7 @@ impl From<RedLockError> for AcquireError {
                 name,
                 waited,
                 free_by: None,
-                remark: None,
+                remark: Some(detail.into()),
             },
             RedLockError::NoQuorum { name, .. } => Self::Unavailable {
                 name,

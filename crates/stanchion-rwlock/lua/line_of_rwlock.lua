@@ -78,7 +78,7 @@ local function candidate(us, me)
     local overtaking, held_off = reader_behind()
     if overtaking or not held_off then return overtaking or head end
     local waits, ends = unpack(call('HMGET', wake, 'waits', 'ends'))
-    if head == me or waits ~= head then
+    if head == me or waits ~= head or ends - us > 1000 * silent_ms then
       ends, me = us + 1000 * silent_ms, nil
       note('waits', head, 'ends', string.format('%.0f', ends))
     end
@@ -86,7 +86,7 @@ local function candidate(us, me)
     if left <= 0 then
       -- The writer is silent, so the others pass. At the head again, it has the same time again.
       call('HDEL', wake, 'waits')
-      call('ZADD', line, 'XX', string.format('%.0f', us), head)
+      call('ZADD', line, 'XX', behind_all(us), head)
     else
       -- The writer's next request proves that it lives. Every message names the same moment, so a stream of readers delays neither poll.
       if tell(head, 'N', math.max(0, left - silent_ms / 2)) ~= 0 then

@@ -53,7 +53,8 @@ local waits = head[1] ~= nil or newcomer and joins and call('EXISTS', line) == 1
 -- joins readers that hold. A reader that waited behind another one of its process joins them, too, if it came before the head of the queue.
 -- L5: no waiter takes a free lock in a turn of Redisson's clients.
 local turn = not mode and not tries and call('HGET', wake, 'until')
-local in_turn = turn and us < turn + 0
+-- A turn ends in 128 ms at most: otherwise the server's clock was stepped back.
+local in_turn = turn and us < turn + 0 and turn - us <= 128000
 local window = ask == 'new' or ask == 'ask' and poll ~= '' and head[1] ~= entry
 local free = newcomer and mode ~= 'write' and not in_turn and (not waits or not mode and not window)
 if mode == 'read' and waits then free = joins or ARGV[10] + 0 < head[2] + 0 end
@@ -110,7 +111,6 @@ if free then
   return unless_unfinished(0, more)
 end
 if tries then return -4 - ttl end
-if arrived == '' then arrived = string.format('%.0f', us) end
 local stood = stand(entry, us, mode and ttl or -2, arrived, not mode, hears == '1', ask, lease)
 if lost then call_all(us) end
 if mode ~= 'read' or type(stood) ~= 'table' or stood.err then return stood end

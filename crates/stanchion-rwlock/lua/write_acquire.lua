@@ -103,7 +103,6 @@ if held or ttl == -2 and not window then
   return token
 end
 if ask == 'try' then return -4 - ttl end
-if arrived == '' then arrived = string.format('%.0f', us) end
 local stood = stand(entry, us, ttl, arrived, window, hears == '1', ask, lease)
 if lost then call_all(us) end
 if mode ~= 'read' then return stood end

@@ -91,7 +91,8 @@ impl LeasedSemaphore {
     /// keys are removed. For names that come and go, such as one for each customer. Off by default, as with Redisson.
     ///
     /// The time belongs to the semaphore, not to the handle: the call that creates it sets the time, and every acquire, renewal, change and
-    /// [`init`](Self::init) by any handle of any process restarts it. An existing semaphore is not changed. A semaphore with a held permit,
+    /// [`init`](Self::init) by any handle of any process restarts it. An existing semaphore is not changed, not
+    /// even its number. A semaphore with a held permit,
     /// or with a waiting stanchion process, is kept beyond that time. After a release the time counts from the end that the lease had, so
     /// the semaphore ends up to a lease later; the same is true when the last holder dies. For other handles a missing semaphore has no
     /// permits; for this one all are free ([`available`](Self::available), [`total`](Self::total)).

@@ -83,7 +83,7 @@ impl Semaphore {
     ///
     /// The time belongs to the semaphore, not to the handle: the call that creates it sets the time, and every acquire,
     /// release, change and [`init`](Self::init) by any handle of any process restarts it. An existing semaphore is not
-    /// changed. A semaphore with a held permit, or with a waiting stanchion process, is kept beyond that time; **also by
+    /// changed, not even its number. A semaphore with a held permit, or with a waiting stanchion process, is kept beyond that time; **also by
     /// the permit of a process that has died**, until an operator [gives it back](SemaphoreDanger::reclaim). For other
     /// handles a missing semaphore has no permits; for this one all are free ([`available`](Self::available)).
     ///

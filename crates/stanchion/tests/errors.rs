@@ -12,7 +12,7 @@ use stanchion::limiter::{InvalidQuota, LimitError, Limited};
 use stanchion::multilock::InvalidMembers;
 use stanchion::redlock::{InvalidNodes, RedLockError};
 use stanchion::semaphore::InvalidPermitId;
-use stanchion::{Client, CyclicBarrier, Error, Quota};
+use stanchion::{Client, CyclicBarrier, Error, Quota, RateLimiter, RedLock};
 
 /// The last part of the path of `T`.
 fn name_of<T: ?Sized>() -> String {
@@ -131,6 +131,30 @@ async fn the_question_mark_works_in_every_function() {
         matches!(late, Error::Acquire(AcquireError::TimedOut { .. })),
         "{late:?}"
     );
+}
+
+/// The reason of a limiter and of a RedLock is in the text, also after the conversion.
+#[tokio::test]
+async fn an_error_says_the_same_after_its_conversion() {
+    let mut nodes = Vec::new();
+    for node in 0..3 {
+        let url = format!("memory://errors-{node}");
+        nodes.push(Client::connect(url).await.unwrap());
+    }
+    let hour = Duration::from_secs(3600);
+    let quota = Quota::new(1, hour).unwrap();
+    let limiter = RateLimiter::new(&nodes[0], "api", quota).unwrap();
+    let _ = limiter.acquire().await.unwrap();
+    let limited = limiter.acquire_timeout(Duration::ZERO).await.unwrap_err();
+    let text = limited.to_string();
+    assert!(text.contains("limited: 0 of 1 permits left"), "{text}");
+    assert_eq!(Error::from(limited).to_string(), text);
+    let lock = RedLock::new(&nodes, "job").unwrap();
+    let _held = lock.acquire().await.unwrap();
+    let busy = lock.acquire_timeout(Duration::ZERO).await.unwrap_err();
+    let text = busy.to_string();
+    assert!(text.contains("node 0: held by somebody else"), "{text}");
+    assert_eq!(Error::from(busy).to_string(), text);
 }
 
 #[cfg(feature = "blocking")]

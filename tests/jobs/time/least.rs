@@ -140,19 +140,31 @@ async fn the_rest_ends_exactly_after_the_least_time() {
     }
 }
 
-/// The first request reserves the job for the least time, before the process dies.
+/// The first request reserves the job for the least time, before the process dies; for the first lease of the options if that is longer.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_keeps_the_job_for_its_least_time() {
+    for (least, first) in [(300, None), (100, Some(300)), (300, Some(100))] {
+        dies(least, first).await;
+    }
+}
+
+async fn dies(least: u64, first: Option<u64>) {
     let world = World::engine();
     let (dying, other) = (world.named("dying").await, world.client().await);
-    let job = nightly(&dying).at_least(seconds(300));
+    let mut job = nightly(&dying).at_least(seconds(least));
+    if let Some(first) = first {
+        job = job.options(AcquireOptions::new().first_lease(seconds(first)));
+    }
     let Begun::Running(run) = job.begin().await.unwrap() else {
         panic!()
     };
     world.as_engine().faults().freeze(Some("dying"));
     tokio::time::sleep(seconds(295)).await;
     let held = nightly(&other).begin().await.unwrap();
-    assert!(matches!(held, Begun::Skipped { .. }), "{held:?}");
+    assert!(
+        matches!(held, Begun::Skipped { .. }),
+        "{least} {first:?}: {held:?}"
+    );
     tokio::time::sleep(seconds(6)).await;
     assert!(matches!(
         nightly(&other).begin().await.unwrap(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, AcquireOptions, Client, Lease, Lock, LostReason, Renewal};
+use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::Instant;
 
@@ -232,6 +233,33 @@ async fn tokens_grow_when_the_server_clock_steps_back() {
         last = guard.fencing_token();
         guard.release().await.unwrap();
         world.as_engine().faults().step_clock(-60_000);
+    }
+}
+
+/// P4: newcomers do not pass those that wait, until the clock has caught up.
+#[tokio::test(start_paused = true)]
+async fn waiters_keep_their_order_when_the_server_clock_steps_back() {
+    let world = World::engine();
+    let clients = world.fleet(4).await;
+    let mut calls = clients.iter().map(|client| {
+        let lock = Lock::new(client, "job").unwrap();
+        async move { lock.acquire().await }
+    });
+    let mut guard = calls.next().unwrap().await.unwrap();
+    let mut waiters = Vec::new();
+    for (call, client) in calls.zip(&clients[1..]) {
+        waiters.push(tokio::spawn(call));
+        eventually("it waits", || client.waiters() == 1).await;
+        world.quiet().await;
+        world.as_engine().faults().step_clock(-3_600_000);
+    }
+    for waiter in waiters {
+        guard.release().await.unwrap();
+        guard = tokio::time::timeout(Duration::from_secs(1), waiter)
+            .await
+            .expect("another waiter was served first")
+            .unwrap()
+            .unwrap();
     }
 }
 

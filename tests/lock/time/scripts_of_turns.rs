@@ -87,6 +87,30 @@ async fn turns_that_are_never_used_are_rare() {
     }
 }
 
+/// P4: a server's clock that was stepped back leaves moments far ahead in the notes. They count as past.
+#[tokio::test(start_paused = true)]
+async fn a_moment_far_ahead_has_passed() {
+    let ahead = |desk: &Desk| (desk.now() + 3_600_000_000).to_string();
+    let desk = Desk::new();
+    queue(&desk, &[A]);
+    notes(&desk, &["until", &ahead(&desk)]);
+    assert!(
+        is_token(&acquire(&desk, A, "ask 1")),
+        "no turn lasts so long"
+    );
+    let mut desk = waiting(&[B], &[B]);
+    desk.subscribe("base", 1);
+    notes(
+        &desk,
+        &["turn", "5", "unused", "10", "ended", &ahead(&desk)],
+    );
+    release(&desk, A, "0");
+    assert!(
+        !holds(&desk, B),
+        "the next turn does not wait for the old clock"
+    );
+}
+
 /// L5: a queue that is empty for a moment keeps the notes about turns while clients of Redisson's wait, and for 3 s after a turn, because a
 /// client that has just released subscribes again at its next request.
 #[tokio::test(start_paused = true)]

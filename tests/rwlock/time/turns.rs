@@ -150,6 +150,13 @@ async fn a_stream_of_new_readers_does_not_pass_a_waiting_writer() {
 /// The server keeps the waiting writer at the head for 2 s without a request from it.
 #[tokio::test(start_paused = true)]
 async fn a_stopped_writer_blocks_readers_for_two_seconds_at_most() {
+    // The second case: the server's clock is stepped back by an hour meanwhile.
+    for back in [0, 3_600_000] {
+        stopped_writer(back).await;
+    }
+}
+
+async fn stopped_writer(back: i64) {
     let world = World::engine();
     let clients = world.fleet(4).await;
     let held = prefers_writers(&clients[0]).read().await.unwrap();
@@ -161,10 +168,15 @@ async fn a_stopped_writer_blocks_readers_for_two_seconds_at_most() {
     sleep(ms(5000)).await;
     assert!(!early.is_finished());
     world.as_engine().faults().freeze(Some("p1"));
+    world.as_engine().faults().step_clock(-back);
     let stopped = Instant::now();
     let late = prefers_writers(&clients[3]).read().await.unwrap();
     early.await.unwrap().unwrap().release().await.unwrap();
-    assert!(stopped.elapsed() < ms(2100), "{:?}", stopped.elapsed());
+    assert!(
+        stopped.elapsed() < ms(2100),
+        "{back}: {:?}",
+        stopped.elapsed()
+    );
     late.release().await.unwrap();
     held.release().await.unwrap();
 }

@@ -85,6 +85,39 @@ async fn longest_wait(seats: &Seats, span: Duration) -> Duration {
     longest
 }
 
+/// P4: a rest, and a turn, end after their usual time.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_stepped_back_does_not_lengthen_the_rest_of_a_big_request() {
+    for kind in KINDS {
+        // In the first turn, and in the rest after it.
+        for begins in [1, 5] {
+            let world = World::engine();
+            let (leaky, greedy) = (world.client().await, world.client().await);
+            kind.on(&leaky).init(4).await.unwrap();
+            let leaked = kind.on(&leaky).acquire(1).await.unwrap();
+            let all = tokio::spawn({
+                let seats = kind.on(&greedy);
+                async move { seats.acquire(4).await.unwrap() }
+            });
+            let over = Arc::new(AtomicBool::new(false));
+            let hold = Duration::from_millis(30);
+            let small = workers(&kind.on(&leaky), 12, 1, hold, &over);
+            tokio::time::sleep(Duration::from_secs(begins)).await;
+            world.as_engine().faults().step_clock(-3_600_000);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            leaked.release().await.unwrap();
+            let served = tokio::time::timeout(Duration::from_secs(60), all).await;
+            let served = served.unwrap_or_else(|_| panic!("{kind:?}: {begins} s"));
+            served.unwrap().release().await.unwrap();
+            over.store(true, Ordering::Relaxed);
+            for task in small {
+                task.await.unwrap();
+            }
+            at_rest(&world, 4).await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leaked_permit_delays_other_requests_by_one_turn_only() {
     for kind in KINDS {

@@ -180,7 +180,7 @@ impl Plan {
             name: sync.name().clone(),
             waited: core.clock.now().since(self.began),
             free_by,
-            remark: sync.remark(),
+            remark: sync.remark().map(Into::into),
         }
     }
 

@@ -161,8 +161,8 @@ local function candidate(us, me)
     if not head or fits(head) or wants(head) == 1 then return head end
     local waits, ends, turn, rests = unpack(call('HMGET', wake, 'waits', 'ends', 'turns', 'rests'))
     turn = tonumber(turn or turn_ms)
-    local resting = us < (rests or 0) + 0
-    local begins = not resting and waits ~= head
+    local resting = ms_until(rests or 0, us, 10 * turn) > 0
+    local begins = not resting and (waits ~= head or ends - us > 1000 * turn)
     if begins then
       waits, ends = head, us + turn * 1000
       note('waits', head, 'ends', string.format('%.0f', ends))
@@ -170,7 +170,7 @@ local function candidate(us, me)
         if entry ~= me then tell(entry, 'N', string.format('%.0f', turn + rank * try_ms)) end
       end
     elseif not resting and us >= ends + 0 then
-      call('ZADD', line, 'XX', string.format('%.0f', us), head)
+      call('ZADD', line, 'XX', behind_all(us), head)
       note('waits', '', 'turns', math.min(2 * turn, longest_ms), 'rests', string.format('%.0f', us + 10000 * turn))
       call('PEXPIRE', wake, 10 * turn + line_ms)
       head, resting = first(), true

@@ -33,7 +33,6 @@ local function request(entry, wanted, us, ask, arrived, hears, kept, lease, ids,
     enter(entry, us, lease, ids)
     return unless_unfinished(0, more)
   end
-  if arrived == '' then arrived = string.format('%.0f', us) end
   local stood = stand(entry, us, left, arrived, left_ms > 0 and free >= wanted, hears, ask, lease)
   if lost then call_all(us) end
   if not exists and type(stood) == 'table' and stood[2] then stood[#stood + 1] = 'none' end
