@@ -1,15 +1,24 @@
 //! Helpers that the test binaries share. A [`World`] is a server, the engine or a real one, and makes clients for it.
 //!
-//! Each primitive has a test binary, and `client` has the tests of what belongs to no primitive. Their modules are:
+//! The test binaries differ in what their tests need:
+//!
+//! | binary | its tests |
+//! |---|---|
+//! | `virtual` | need nothing: they run on the embedded engine, whose fault switches and virtual time reach every interleaving |
+//! | `real` | need a redis-server, processes, signals, and time that passes |
+//! | `java` | have Redisson on the other side; see [`java`] |
+//! | `random` | compute: random programs and simulated networks |
+//! | `threads`, `log` | need a process of their own: one for all processors, one for its log |
+//! | `tidy` | read the sources |
+//!
+//! In each of them a primitive is a module, and `client` has the tests of what belongs to no primitive. In `real` their parts are:
 //!
 //! | module | its tests |
 //! |---|---|
 //! | `behaviour` | run on the embedded engine, in virtual time, and on a real server |
-//! | `time` | run on the engine, whose fault switches and virtual time reach every interleaving; a few run on a real server, too |
 //! | `faults` | cause one fault of a real server, socket, process or signal, and name the promise (P1 to P11) that must hold |
-//! | `servers` | run on real servers, and not with `scripts/test --server` |
-//! | `idle` | check the expiry of what is not used, on both |
-//! | `interop` | have Redisson on the other side; see [`java`] |
+//! | `servers` | run a primitive on real servers and with real processes |
+//! | `idle` | check the expiry of what is not used |
 //!
 //! Tests wait for events, not for fixed times. Tests that need an installed server are skipped without one, with a message.
 #![expect(
@@ -18,14 +27,26 @@
     reason = "a test helper fails by panicking"
 )]
 
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod barrier;
 pub mod desk;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod election;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod events;
 pub mod fair;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod faults;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod idle;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod interop;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod java;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod jobs;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+pub mod limiter;
 mod listener;
 pub mod outside;
 pub mod permits;
@@ -332,7 +353,7 @@ impl World {
     }
 
     /// All keys except those that stay on purpose: the fence counters, the numbers that identify keyspaces, and the records of clients,
-    /// which belong to no name and expire (`client/time/presence` tests these).
+    /// which belong to no name and expire (`virtual/client/presence` tests these).
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let all = match self {

@@ -1,0 +1,207 @@
+//! Tests the latch on real servers: restarts, lost replies, broken connections, and the messages to Redisson's clients.
+
+use stanchion::{AcquireError, Client, CountDownLatch, QueryError, Rejection};
+use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
+use stanchion_tests::faults::*;
+
+const CHANNEL: &str = "redisson_countdownlatch__channel__{import}";
+
+fn latch(client: &Client) -> CountDownLatch {
+    CountDownLatch::new(client, "import").unwrap()
+}
+
+async fn latch_of(server: &RedisServer) -> CountDownLatch {
+    latch(&connect(server.url()).await)
+}
+
+type Waiting = tokio::task::JoinHandle<Result<(), AcquireError>>;
+
+async fn waiting_for(server: &RedisServer, latch: &CountDownLatch) -> Waiting {
+    let waiter = tokio::spawn({
+        let latch = latch.clone();
+        async move { latch.wait().await }
+    });
+    eventually("a client subscribes", || server.subscribers(CHANNEL) > 0).await;
+    waiter
+}
+
+async fn opened(waiter: Waiting) {
+    soon(LONG / 3, waiter).await.unwrap().unwrap();
+}
+
+/// Waits until only marks of operations are left, and checks that they have TTLs.
+async fn only_marks_left(server: &RedisServer) {
+    eventually("only marks are left", || {
+        leftovers(server)
+            .iter()
+            .all(|key| key.starts_with("stanchion_once:"))
+    })
+    .await;
+    for key in leftovers(server) {
+        let ttl = server.cli(&["PTTL", &key]).as_int();
+        assert!(ttl != -1 && ttl < 30_000, "{key}: {ttl}");
+    }
+}
+
+fn script(server: &RedisServer, text: &str) -> Matcher {
+    Matcher::script(server.cli(&["SCRIPT", "LOAD", text]).as_text()).containing("import")
+}
+
+#[tokio::test]
+async fn a_latch_publishes_redissons_messages() {
+    let Some(server) = server() else { return };
+    let latch = latch_of(&server).await;
+    let monitor = server.monitor();
+    assert!(latch.arm(2).await.unwrap());
+    assert_eq!(latch.count_down().await.unwrap(), 1);
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    assert!(latch.arm(1).await.unwrap());
+    assert!(latch.danger().delete().await.unwrap());
+    let published: Vec<String> = monitor
+        .lines()
+        .iter()
+        .filter_map(|line| Some(line.split_once("lua] \"PUBLISH\" ")?.1.to_owned()))
+        .collect();
+    let message = |payload| format!("\"{CHANNEL}\" \"{payload}\"");
+    // One message each: armed, opened, armed, deleted.
+    let expected = [message("1"), message("0"), message("1"), message("1")];
+    assert_eq!(published, expected);
+}
+
+#[tokio::test]
+async fn a_waiter_outlives_a_restart_of_the_server() {
+    let Some(mut server) = start(RedisServer::builder().append_only()) else {
+        return;
+    };
+    let (ours, theirs) = (latch_of(&server).await, latch_of(&server).await);
+    assert!(ours.arm(2).await.unwrap());
+    let waiter = waiting_for(&server, &theirs).await;
+    assert_eq!(ours.count_down().await.unwrap(), 1);
+    server.restart();
+    eventually("the client subscribes again", || {
+        server.subscribers(CHANNEL) > 0
+    })
+    .await;
+    assert!(!waiter.is_finished());
+    assert_eq!(ours.count_down().await.unwrap(), 0);
+    opened(waiter).await;
+    only_marks_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_latch_is_open_when_the_server_has_lost_its_data() {
+    let Some(mut server) = server() else { return };
+    let latch = latch_of(&server).await;
+    assert!(latch.arm(2).await.unwrap());
+    let waiter = waiting_for(&server, &latch).await;
+    server.restart();
+    opened(waiter).await;
+    assert_eq!(latch.count().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_its_deadline_when_the_server_is_gone() {
+    let Some(mut server) = server() else { return };
+    let latch = latch_of(&server).await;
+    assert!(latch.arm(2).await.unwrap());
+    let waiter = tokio::spawn({
+        let latch = latch.clone();
+        async move { latch.wait_timeout(ms(800)).await }
+    });
+    eventually("the call waits", || server.subscribers(CHANNEL) > 0).await;
+    server.kill();
+    match soon(ms(800) + SLACK, waiter).await.unwrap().unwrap_err() {
+        AcquireError::TimedOut { free_by: None, .. } | AcquireError::Unavailable { .. } => {}
+        other => panic!("{other}"),
+    }
+    assert!(matches!(
+        latch.count_down().await.unwrap_err(),
+        QueryError::Unavailable { .. }
+    ));
+}
+
+#[tokio::test]
+async fn a_count_down_whose_reply_is_lost_counts_once() {
+    for then in [Then::Reset, Then::Freeze] {
+        let Some(server) = server() else { return };
+        let count_down = script(
+            &server,
+            concat!(
+                include_str!("../../../crates/stanchion-latch/lua/counted.lua"),
+                include_str!("../../../crates/stanchion-latch/lua/idle.lua"),
+                include_str!("../../../crates/stanchion-latch/lua/count_down.lua"),
+            ),
+        );
+        let proxy = Proxy::start(server.addr());
+        let ours = latch(&connect(proxy.url()).await);
+        let theirs = latch_of(&server).await;
+        assert!(theirs.arm(3).await.unwrap());
+        let waiter = waiting_for(&server, &theirs).await;
+        for left in [2, 1, 0] {
+            proxy.swallow_next_reply(count_down.clone(), then);
+            assert_eq!(ours.count_down().await.unwrap(), left, "{then:?}");
+            proxy.thaw();
+            assert_eq!(theirs.count().await.unwrap(), left, "{then:?}");
+        }
+        assert_eq!(proxy.swallowed(), 3);
+        opened(waiter).await;
+        only_marks_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn many_processes_count_exactly_while_their_connections_break() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.addr());
+    let watcher = latch_of(&server).await;
+    let each = 40;
+    assert!(watcher.arm(4 * each + 1).await.unwrap());
+    let waiter = waiting_for(&server, &watcher).await;
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        // On a busy machine, connections that are reset this often may serve no call for some seconds.
+        let config = config(proxy.url()).operation_timeout(ms(15_000));
+        let latch = latch(&Client::connect_with(config).await.unwrap());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..each {
+                latch.count_down().await.unwrap();
+            }
+        }));
+    }
+    while tasks.iter().any(|task| !task.is_finished()) {
+        proxy.reset_all();
+        tokio::time::sleep(ms(30)).await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(watcher.count().await.unwrap(), 1);
+    assert!(!waiter.is_finished());
+    assert_eq!(watcher.count_down().await.unwrap(), 0);
+    opened(waiter).await;
+    only_marks_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_delete_reaches_waiters_of_other_processes() {
+    let Some(server) = server() else { return };
+    let (ours, theirs) = (latch_of(&server).await, latch_of(&server).await);
+    assert!(ours.arm(2).await.unwrap());
+    let waiter = waiting_for(&server, &theirs).await;
+    assert!(ours.danger().delete().await.unwrap());
+    assert!(matches!(
+        soon(SLACK, waiter).await.unwrap(),
+        Err(AcquireError::Rejected {
+            rejection: Rejection::Deleted,
+            ..
+        })
+    ));
+    let mark = server
+        .cli(&["PTTL", "stanchion_latch_deleted:{import}"])
+        .as_int();
+    assert!((50_000..=60_000).contains(&mark), "{mark}");
+    assert!(ours.arm(1).await.unwrap());
+    assert_eq!(theirs.count_down().await.unwrap(), 0);
+    only_marks_left(&server).await;
+}

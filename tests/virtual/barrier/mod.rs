@@ -1,0 +1,17 @@
+//! Tests of `CyclicBarrier` and `DoubleBarrier`.
+
+mod breaks;
+mod double;
+mod dropped;
+mod history;
+mod lost;
+mod rounds;
+
+use std::time::Duration;
+
+use stanchion::barrier::{BrokenBy, OnLeave, Passed, WaitOptions};
+use stanchion::{AcquireError, BarrierError, Client, CyclicBarrier};
+use stanchion_testkit::eventually_async;
+use stanchion_tests::World;
+use stanchion_tests::barrier::*;
+use tokio::task::JoinHandle;

@@ -1,0 +1,150 @@
+//! Tests latches with idle expiry in virtual time: exact expiry, waiters that keep a latch, lost replies, full memory.
+
+use std::time::Duration;
+
+use stanchion::embedded::Switch;
+use stanchion::{AcquireError, Client, ClientConfig, CountDownLatch, IdleExpiry, QueryError};
+use stanchion_tests::{LostReply, World};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// Longer than any test on a real server takes.
+const LONG: Duration = Duration::from_secs(1000);
+
+fn plain(client: &Client) -> CountDownLatch {
+    CountDownLatch::new(client, "job").unwrap()
+}
+
+fn ephemeral(client: &Client, idle: Duration) -> CountDownLatch {
+    plain(client).ephemeral(IdleExpiry::after(idle).unwrap())
+}
+
+fn waiting(client: &Client) -> JoinHandle<Result<(), AcquireError>> {
+    let latch = plain(client);
+    tokio::spawn(async move { latch.wait().await })
+}
+
+fn ttl(world: &World, key: &str) -> i64 {
+    world.admin(&["PTTL", key]).parse().unwrap()
+}
+
+/// Asserts that the TTL of a key is `ms`, or up to 5 s less.
+#[track_caller]
+fn ends_in(world: &World, key: &str, ms: i64) {
+    let left = ttl(world, key);
+    assert!(left <= ms && left > ms - 5000, "{key}: {left}, not {ms}");
+}
+
+/// Shortens the TTL of the latch, as if time had passed.
+fn age(world: &World, to: i64) {
+    assert_eq!(world.admin(&["PEXPIRE", "job", &to.to_string()]), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_latch_with_a_waiter_does_not_expire() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let second = Duration::from_secs(1);
+    assert!(ephemeral(&ours, second).arm(1).await.unwrap());
+    let waiter = waiting(&theirs);
+    sleep(Duration::from_secs(3600)).await;
+    assert!(!waiter.is_finished());
+    assert_eq!(ephemeral(&ours, second).count_down().await.unwrap(), 0);
+    waiter.await.unwrap().unwrap();
+}
+
+/// The poll interval is an hour: a request of the waiter extends the TTL for longer.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_a_long_poll_interval_keeps_the_latch() {
+    let world = World::engine();
+    let ours = world.client().await;
+    let config: ClientConfig = world
+        .config("rare")
+        .poll_interval(Duration::from_secs(3600));
+    let rare = Client::connect_with(config).await.unwrap();
+    let second = Duration::from_secs(1);
+    assert!(ephemeral(&ours, second).arm(1).await.unwrap());
+    let waiter = waiting(&rare);
+    sleep(Duration::from_secs(5 * 3600)).await;
+    assert!(!waiter.is_finished());
+    assert_eq!(plain(&ours).count().await.unwrap(), 1);
+    plain(&ours).count_down().await.unwrap();
+    waiter.await.unwrap().unwrap();
+}
+
+/// Exact to the millisecond, and no key is left a minute later.
+#[tokio::test(start_paused = true)]
+async fn a_latch_expires_exactly_after_its_idle_time() {
+    let world = World::engine();
+    let ours = world.client().await;
+    let hour = Duration::from_secs(3600);
+    let tick = Duration::from_millis(1);
+    assert!(ephemeral(&ours, hour).arm(3).await.unwrap());
+    for left in [2, 1] {
+        sleep(hour - tick).await;
+        assert_eq!(plain(&ours).count_down().await.unwrap(), left);
+    }
+    sleep(hour - tick).await;
+    assert_eq!(plain(&ours).count().await.unwrap(), 1);
+    sleep(2 * tick).await;
+    assert_eq!(plain(&ours).count().await.unwrap(), 0);
+    sleep(Duration::from_secs(61)).await;
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_unopened_latches_leave_nothing() {
+    let world = World::engine();
+    let ours = world.client().await;
+    let day = IdleExpiry::after(Duration::from_secs(86_400)).unwrap();
+    for n in 0..1000 {
+        let latch = CountDownLatch::new(&ours, format!("import\n:{n}")).unwrap();
+        assert!(latch.ephemeral(day).arm(3).await.unwrap());
+    }
+    sleep(Duration::from_secs(86_400 + 61)).await;
+    world.at_rest().await;
+}
+
+/// P6: a repeated arm takes effect once, and does not change the TTL.
+#[tokio::test(start_paused = true)]
+async fn an_arm_whose_reply_is_lost_counts_once() {
+    for way in LostReply::WAYS {
+        let world = World::engine();
+        let ours = world.client().await;
+        let hour = Duration::from_secs(3600);
+        // Loads the script, so that the next reply is that of the script.
+        assert!(ephemeral(&ours, hour).arm(1).await.unwrap());
+        plain(&ours).count_down().await.unwrap();
+        world.lose_next_reply(way);
+        assert!(ephemeral(&ours, hour).arm(2).await.unwrap());
+        assert_eq!(plain(&ours).count().await.unwrap(), 2);
+        ends_in(&world, "job", 3_600_000);
+    }
+}
+
+/// R8: a call that is refused at maxmemory writes nothing, and a latch in use keeps working.
+#[tokio::test(start_paused = true)]
+async fn without_memory_an_arm_is_refused_and_a_latch_in_use_is_kept() {
+    let world = World::engine();
+    let ours = world.client().await;
+    let faults = world.as_engine().faults();
+    faults.out_of_memory(Switch::On);
+    let refused = ephemeral(&ours, LONG).arm(2).await;
+    assert!(
+        matches!(refused, Err(QueryError::Rejected { .. })),
+        "{refused:?}"
+    );
+    assert!(world.keys().is_empty(), "{:?}", world.keys());
+    faults.out_of_memory(Switch::Off);
+    assert!(ephemeral(&ours, LONG).arm(2).await.unwrap());
+    age(&world, 10_000);
+    faults.out_of_memory(Switch::On);
+    let waited = plain(&ours).wait_timeout(Duration::ZERO).await;
+    assert!(
+        matches!(waited, Err(AcquireError::TimedOut { .. })),
+        "{waited:?}"
+    );
+    ends_in(&world, "job", 1_000_000);
+    assert_eq!(plain(&ours).count_down().await.unwrap(), 1);
+    assert_eq!(plain(&ours).count_down().await.unwrap(), 0);
+}
