@@ -5,6 +5,7 @@ use std::time::Duration;
 use stanchion::{
     AcquireError, Client, ClientConfig, Lease, Lock, LockGuard, LostReason, Rejection, ServerUrl,
 };
+use stanchion_lock::scripts::{ACQUIRE, EXIT, HAND_OFF, REENTER, RELEASE};
 use stanchion_testkit::{Matcher, RedisServer, RedisServerBuilder, eventually, eventually_async};
 
 /// Runs an administrator's command, which must succeed.
@@ -198,17 +199,11 @@ impl Scripts {
     pub fn load(server: &RedisServer) -> Self {
         let load = |text: &str| server.cli(&["SCRIPT", "LOAD", text]).as_text().to_owned();
         Self {
-            acquire: load(stanchion_client::in_line!(stanchion_client::minting!(
-                include_str!("../../crates/stanchion-lock/lua/acquire.lua")
-            ))),
-            reenter: load(include_str!("../../crates/stanchion-lock/lua/reenter.lua")),
-            exit: load(include_str!("../../crates/stanchion-lock/lua/exit.lua")),
-            release: load(stanchion_client::in_line!(include_str!(
-                "../../crates/stanchion-lock/lua/release.lua"
-            ))),
-            hand_off: load(stanchion_client::in_line!(stanchion_client::minting!(
-                include_str!("../../crates/stanchion-lock/lua/hand_off.lua")
-            ))),
+            acquire: load(ACQUIRE.text()),
+            reenter: load(REENTER.text()),
+            exit: load(EXIT.text()),
+            release: load(RELEASE.text()),
+            hand_off: load(HAND_OFF.text()),
             renew: load(include_str!("../../crates/stanchion-core/lua/renew.lua")),
         }
     }

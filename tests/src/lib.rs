@@ -51,7 +51,6 @@ mod listener;
 pub mod outside;
 pub mod permits;
 pub mod rights;
-pub mod scripts;
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply};
+use stanchion_lock::scripts::RELEASE;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
 
@@ -25,10 +26,6 @@ pub(crate) enum Mutation {
 /// The delay between the confirmation and the effect of a subscription. Longer than the retry takes.
 const SUBSCRIPTION_DELAY: Duration = Duration::from_millis(150);
 
-const RELEASE: &str = stanchion_client::in_line!(include_str!(
-    "../../../crates/stanchion-lock/lua/release.lua"
-));
-
 /// The release script without its check.
 const UNCHECKED: &str = "redis.call('DEL', KEYS[1]) return redis.call(ARGV[2], ARGV[1], '0')";
 
@@ -39,7 +36,7 @@ pub(crate) async fn serve(
     mutation: Mutation,
 ) -> io::Result<()> {
     // Clients send this digest.
-    let Reply::Bulk(release) = engine.execute(&["SCRIPT", "LOAD", RELEASE]) else {
+    let Reply::Bulk(release) = engine.execute(&["SCRIPT", "LOAD", RELEASE.text()]) else {
         return Err(io::Error::other("the release script does not load"));
     };
     let (mut from_client, to_client) = tokio::io::split(stream);
@@ -132,7 +129,7 @@ async fn replies(
 fn calls(args: &[Vec<u8>], word: &[u8], sha: &[u8]) -> bool {
     match word {
         b"EVALSHA" => args[1] == sha,
-        b"EVAL" => args[1] == RELEASE.as_bytes(),
+        b"EVAL" => args[1] == RELEASE.text().as_bytes(),
         _ => false,
     }
 }

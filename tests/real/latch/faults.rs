@@ -1,6 +1,7 @@
 //! Tests the latch on real servers: restarts, lost replies, broken connections, and the messages to Redisson's clients.
 
 use stanchion::{AcquireError, Client, CountDownLatch, QueryError, Rejection};
+use stanchion_latch::scripts::COUNT_DOWN;
 use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
 use stanchion_tests::faults::*;
 
@@ -125,14 +126,7 @@ async fn a_wait_ends_with_its_deadline_when_the_server_is_gone() {
 async fn a_count_down_whose_reply_is_lost_counts_once() {
     for then in [Then::Reset, Then::Freeze] {
         let Some(server) = server() else { return };
-        let count_down = script(
-            &server,
-            concat!(
-                include_str!("../../../crates/stanchion-latch/lua/counted.lua"),
-                include_str!("../../../crates/stanchion-latch/lua/idle.lua"),
-                include_str!("../../../crates/stanchion-latch/lua/count_down.lua"),
-            ),
-        );
+        let count_down = script(&server, COUNT_DOWN.text());
         let proxy = Proxy::start(server.addr());
         let ours = latch(&connect(proxy.url()).await);
         let theirs = latch_of(&server).await;

@@ -1,7 +1,7 @@
 //! Tests the multi-lock on real servers: lost replies, a killed server, and members on two servers.
 
 use stanchion::{AcquireError, Client, Lock, Lockable, LostReason, MultiLock};
-use stanchion_client::primitive::LuaPart;
+use stanchion_multilock::scripts::{ACQUIRE, RELEASE};
 use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
 use stanchion_tests::faults::*;
 
@@ -14,11 +14,6 @@ fn together(client: &Client) -> MultiLock {
     multi(&["a", "b", "c"].map(|name| lock(client, name, LONG)))
 }
 
-const JOINT: LuaPart = LuaPart::new(
-    "-- @joint.lua\n",
-    include_str!("../../../crates/stanchion-multilock/lua/joint.lua"),
-);
-
 fn script(server: &RedisServer, text: &str) -> Matcher {
     Matcher::script(server.cli(&["SCRIPT", "LOAD", text]).as_text())
 }
@@ -27,19 +22,8 @@ fn script(server: &RedisServer, text: &str) -> Matcher {
 async fn a_script_whose_reply_is_lost_takes_effect_once() {
     for then in [Then::Reset, Then::Freeze] {
         let Some(server) = server() else { return };
-        let acquire = script(
-            &server,
-            stanchion_client::in_line!(stanchion_client::woven!(
-                include_str!("../../../crates/stanchion-multilock/lua/acquire.lua"),
-                JOINT
-            )),
-        );
-        let release = script(
-            &server,
-            stanchion_client::in_line!(include_str!(
-                "../../../crates/stanchion-multilock/lua/release.lua"
-            )),
-        );
+        let acquire = script(&server, ACQUIRE.text());
+        let release = script(&server, RELEASE.text());
         let proxy = Proxy::start(server.addr());
         let multi = together(&connect(proxy.url()).await);
         proxy.swallow_next_reply(acquire, then);

@@ -7,10 +7,10 @@ use stanchion::rwlock::Preference;
 use stanchion::{
     AcquireError, AcquireOptions, Client, LostReason, Rejection, ReleaseError, RwLock,
 };
+use stanchion_rwlock::{read, write};
 use stanchion_testkit::{
     Matcher, Process, Proxy, RedisServer, Signal, Then, eventually, eventually_blocking,
 };
-use stanchion_tests::scripts;
 use tokio::task::JoinHandle;
 
 use stanchion_tests::faults::*;
@@ -299,17 +299,17 @@ async fn a_script_whose_reply_is_lost_takes_effect_once() {
             proxy.swallow_next_reply(Matcher::script(&sha), then);
         };
         let readers = async || other.status().await.unwrap().reader_count;
-        lose(scripts::READ_ACQUIRE);
+        lose(read::ACQUIRE.text());
         let reading = soon(LONG / 3, lock.read()).await.unwrap();
         assert_eq!(readers().await, 1, "{then:?}");
         proxy.thaw();
-        lose(scripts::READ_RELEASE);
+        lose(read::RELEASE.text());
         soon(LONG / 3, reading.release()).await.unwrap();
         proxy.thaw();
-        lose(scripts::WRITE_ACQUIRE);
+        lose(write::ACQUIRE.text());
         let written = soon(LONG / 3, lock.write()).await.unwrap();
         proxy.thaw();
-        lose(scripts::DOWNGRADE);
+        lose(write::DOWNGRADE.text());
         let reading = soon(LONG / 3, written.downgrade()).await.unwrap();
         let status = other.status().await.unwrap();
         assert_eq!((status.reader_count, status.writer), (1, None), "{then:?}");

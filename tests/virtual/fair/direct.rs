@@ -1,17 +1,8 @@
 //! Runs the fair lock's scripts directly, in states and with refusals that clients rarely cause: late requests, rights that are missing, a
 //! server at maxmemory, and places that were removed.
 
+use stanchion_fair::scripts::{ABANDON, ACQUIRE, RELEASE, RELEASE_AND_ACQUIRE, TEND};
 use stanchion_tests::desk::{A, B, C, Desk};
-
-macro_rules! with_queue {
-    ($first:literal, $($last:literal),+) => {
-        stanchion_client::mint_function!(concat!(
-            include_str!(concat!("../../../crates/stanchion-fair/lua/", $first, ".lua")),
-            include_str!("../../../crates/stanchion-fair/lua/queue.lua"),
-            $(include_str!(concat!("../../../crates/stanchion-fair/lua/", $last, ".lua")),)+
-        ))
-    };
-}
 
 const KEYS: [&str; 6] = ["job", "queue", "timeouts", "waiters", "wake", "fence"];
 /// The longest wait of Redisson's clients, ms.
@@ -25,7 +16,7 @@ pub(super) const D: &str = "dddddddd-0000-8000-8000-000000000000:1";
 pub(super) const JAVA: &str = "eeeeeeee-0000-4000-8000-000000000000:1";
 
 fn acquire_within(desk: &Desk, owner: &str, arrived: &str, hears: &str, life: u64) -> String {
-    let script = stanchion_client::minting!(with_queue!("acquire", "stand", "after_acquire"));
+    let script = ACQUIRE.text();
     let until = (desk.now() + life - 1).to_string();
     let args = [
         "base", "PUBLISH", WAIT, owner, "30000", &until, arrived, hears,
@@ -58,26 +49,26 @@ pub(super) fn release(desk: &Desk, owner: &str) -> String {
 }
 
 pub(super) fn release_one_of(desk: &Desk, owner: &str, count: &str) -> String {
-    let script = with_queue!("release", "after_release");
+    let script = RELEASE.text();
     let args = ["base", "PUBLISH", WAIT, owner, count, "30000"];
     desk.run((script, &KEYS, &args))
 }
 
 /// A releases, and A2 acquires.
 pub(super) fn release_and_acquire(desk: &Desk, life: u64) -> String {
-    let script = with_queue!("release_and_acquire", "stand", "after_release_and_acquire");
+    let script = RELEASE_AND_ACQUIRE.text();
     let until = (desk.now() + life - 1).to_string();
     let args = ["base", "PUBLISH", WAIT, A, A2, "30000", &until, "1"];
     desk.run((script, &KEYS, &args))
 }
 
 pub(super) fn abandon(desk: &Desk, owner: &str) -> String {
-    let script = with_queue!("abandon", "after_abandon");
+    let script = ABANDON.text();
     desk.run((script, &KEYS, &["base", "PUBLISH", WAIT, owner]))
 }
 
 pub(super) fn tend(desk: &Desk) -> String {
-    let script = with_queue!("tend", "after_tend");
+    let script = TEND.text();
     desk.run((script, &KEYS, &["base", "PUBLISH", WAIT]))
 }
 

@@ -1,19 +1,9 @@
 //! Runs the lock's scripts directly, in states and with refusals that clients rarely cause: late requests, rights that are missing, a server
 //! at maxmemory, and foreign values.
 
+use stanchion_lock::scripts::{ACQUIRE, HAND_OFF, RELEASE, TEND};
 use stanchion_tests::desk::{A, B, C, Desk};
 
-const ACQUIRE: &str = stanchion_client::in_line!(stanchion_client::minting!(include_str!(
-    "../../../crates/stanchion-lock/lua/acquire.lua"
-)));
-const HAND_OFF: &str = stanchion_client::in_line!(stanchion_client::minting!(include_str!(
-    "../../../crates/stanchion-lock/lua/hand_off.lua"
-)));
-const RELEASE: &str = stanchion_client::in_line!(include_str!(
-    "../../../crates/stanchion-lock/lua/release.lua"
-));
-const TEND: &str =
-    stanchion_client::in_line!(include_str!("../../../crates/stanchion-lock/lua/tend.lua"));
 const KEYS: [&str; 4] = ["job", "fence", "line", "wake"];
 /// The next owner of the process of [`A`].
 const A2: &str = "aaaaaaaa-0000-8000-8000-000000000000:2";
@@ -32,14 +22,14 @@ pub(super) fn channel(owner: &str) -> String {
 fn acquire_within(desk: &Desk, owner: &str, ask: &str, life: u64) -> String {
     let not_after = (desk.now() + life - 1).to_string();
     let args = [owner, "30000", &not_after, ask, "PUBLISH", "base"];
-    desk.run((ACQUIRE, &KEYS, &args))
+    desk.run((ACQUIRE.text(), &KEYS, &args))
 }
 
 /// Sends an acquire for `lease` ms.
 pub(super) fn acquire_for(desk: &Desk, owner: &str, lease: &str, ask: &str) -> String {
     let not_after = (desk.now() + IN_TIME).to_string();
     let args = [owner, lease, &not_after, ask, "PUBLISH", "base"];
-    desk.run((ACQUIRE, &KEYS, &args))
+    desk.run((ACQUIRE.text(), &KEYS, &args))
 }
 
 pub(super) fn acquire(desk: &Desk, owner: &str, ask: &str) -> String {
@@ -50,7 +40,7 @@ fn hand_off_within(desk: &Desk, keep: bool, life: u64) -> String {
     let not_after = (desk.now() + life - 1).to_string();
     let keep = if keep { "1" } else { "0" };
     let args = ["base", "PUBLISH", A, A2, "30000", &not_after, keep];
-    desk.run((HAND_OFF, &KEYS, &args))
+    desk.run((HAND_OFF.text(), &KEYS, &args))
 }
 
 fn hand_off(desk: &Desk, keep: bool) -> String {
@@ -64,11 +54,11 @@ pub(super) fn end_turn(desk: &Desk) -> String {
 
 /// `sentry`: the uuid of the client that is the relay, or empty.
 pub(super) fn tend(desk: &Desk, sentry: &str) -> String {
-    desk.run((TEND, &KEYS, &["base", "PUBLISH", sentry]))
+    desk.run((TEND.text(), &KEYS, &["base", "PUBLISH", sentry]))
 }
 
 pub(super) fn release(desk: &Desk, owner: &str, places: &str) -> String {
-    desk.run((RELEASE, &KEYS, &["base", "PUBLISH", owner, places]))
+    desk.run((RELEASE.text(), &KEYS, &["base", "PUBLISH", owner, places]))
 }
 
 /// A lock that `owner` holds `count` times, for `ttl` ms.
@@ -297,7 +287,7 @@ async fn at_the_end_of_its_turn_a_process_keeps_the_lock_if_no_other_waits() {
             set(&mut desk);
             let not_after = (desk.now() + IN_TIME).to_string();
             let args = ["base", "PUBLISH", A, A2, "30000", &not_after, keep];
-            let kept = is_token(&desk.run((HAND_OFF, &KEYS, &args)));
+            let kept = is_token(&desk.run((HAND_OFF.text(), &KEYS, &args)));
             let waits = matches!(who, "Redisson" | "unknown");
             assert_eq!(kept, !waits, "{who} {keep}");
             let holder = if waits {
@@ -317,7 +307,7 @@ async fn at_the_end_of_its_turn_a_process_keeps_the_lock_if_no_other_waits() {
     sharded(&mut desk);
     let not_after = (desk.now() + IN_TIME).to_string();
     let args = ["base", "SPUBLISH", A, A2, "30000", &not_after, "0"];
-    assert!(!is_token(&desk.run((HAND_OFF, &KEYS, &args))));
+    assert!(!is_token(&desk.run((HAND_OFF.text(), &KEYS, &args))));
     assert_eq!(holders(&desk), "{}");
 }
 

@@ -1,33 +1,7 @@
 //! The set-up of the tests that run the multi-lock's scripts directly: two locks, their queues, and requests.
 
+use stanchion_multilock::scripts::{ACQUIRE, RELEASE, TEND};
 use stanchion_tests::desk::Desk;
-
-use self::scripts::{ACQUIRE, RELEASE, TEND};
-
-/// The texts of the scripts, assembled as in their crate.
-pub(super) mod scripts {
-    macro_rules! lua {
-        ($name:literal) => {
-            include_str!(concat!(
-                "../../../crates/stanchion-multilock/lua/",
-                $name,
-                ".lua"
-            ))
-        };
-    }
-    macro_rules! joint {
-        ($name:literal) => {
-            stanchion_client::woven!(
-                lua!($name),
-                stanchion_client::primitive::LuaPart::new("-- @joint.lua\n", lua!("joint"))
-            )
-        };
-    }
-    pub(in super::super) const ACQUIRE: &str = stanchion_client::in_line!(joint!("acquire"));
-    pub(in super::super) const HAND_OFF: &str = joint!("hand_off");
-    pub(in super::super) const RELEASE: &str = stanchion_client::in_line!(lua!("release"));
-    pub(in super::super) const TEND: &str = stanchion_client::in_line!(lua!("tend"));
-}
 
 pub(super) const KEYS: [&str; 7] = ["a", "b", "line a", "line b", "wake a", "wake b", "fence"];
 pub(super) const D: &str = "dddddddd-0000-8000-8000-000000000000:1";
@@ -60,7 +34,7 @@ pub(super) fn acquire_within(desk: &Desk, owner: &str, ask: &str, life: u64) -> 
     let args = [
         owner, "30000", &not_after, "2", "PUBLISH", ask, "base a", "base b", "1", "1",
     ];
-    desk.run((ACQUIRE, &KEYS, &args))
+    desk.run((ACQUIRE.text(), &KEYS, &args))
 }
 
 pub(super) fn acquire(desk: &Desk, owner: &str, ask: &str) -> String {
@@ -69,18 +43,18 @@ pub(super) fn acquire(desk: &Desk, owner: &str, ask: &str) -> String {
 
 pub(super) fn release(desk: &Desk, owner: &str, places: &str) -> String {
     let args = [owner, "PUBLISH", "2", places, "base a", "base b", "1", "1"];
-    desk.run((RELEASE, &KEYS, &args))
+    desk.run((RELEASE.text(), &KEYS, &args))
 }
 
 /// A release of locks without fencing tokens.
 pub(super) fn release_without_counters(desk: &Desk, owner: &str) -> String {
     let args = [owner, "PUBLISH", "2", "0", "base a", "base b", "0", "0"];
-    desk.run((RELEASE, &KEYS[..6], &args))
+    desk.run((RELEASE.text(), &KEYS[..6], &args))
 }
 
 pub(super) fn tend(desk: &Desk) -> String {
     let args = ["PUBLISH", "2", "base a", "base b", "1", "1"];
-    desk.run((TEND, &KEYS, &args))
+    desk.run((TEND.text(), &KEYS, &args))
 }
 
 pub(super) fn queue(desk: &Desk, lock: &str, entries: &[&str]) {

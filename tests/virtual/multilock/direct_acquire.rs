@@ -1,8 +1,8 @@
 //! Runs the multi-lock's acquire directly: in states that clients rarely cause, with rights that are missing, and on a server at maxmemory.
 
+use stanchion_multilock::scripts::ACQUIRE;
 use stanchion_tests::desk::{A, B, C, Desk};
 
-use super::direct::scripts::ACQUIRE;
 use super::direct::{
     IN_TIME, KEYS, LATE, acquire, acquire_within, both, busy, granted, held, hold, holders, lines,
     message, queue, queue_dead, queued, subscribed,
@@ -53,7 +53,7 @@ async fn the_token_is_above_that_of_every_counter() {
         let args = [
             A, "30000", &not_after, "2", "PUBLISH", "new", "base a", "base b",
         ];
-        desk.run((ACQUIRE, &keys, &[&args[..], &counters].concat()))
+        desk.run((ACQUIRE.text(), &keys, &[&args[..], &counters].concat()))
     };
     let desk = Desk::new();
     let last = (desk.now() + 9).to_string();
@@ -341,7 +341,7 @@ async fn at_maxmemory_a_process_waits_without_an_entry() {
     let not_after = (desk.now() + IN_TIME).to_string();
     let keys = ["b", "line b", "wake b", "fence"];
     let args = [A, "30000", &not_after, "1", "PUBLISH", "new", "base b", "1"];
-    let reply = desk.run((ACQUIRE, &keys, &args));
+    let reply = desk.run((ACQUIRE.text(), &keys, &args));
     assert_eq!(reply, format!("[-904 {} 1]", desk.now()));
     assert_eq!(desk.keys(), before);
 }

@@ -1,8 +1,8 @@
 //! Runs the multi-lock's hand-off directly, with rights that are missing, a server at maxmemory, and locks that are not held.
 
+use stanchion_multilock::scripts::HAND_OFF;
 use stanchion_tests::desk::{A, B, Desk};
 
-use super::direct::scripts::HAND_OFF;
 use super::direct::{IN_TIME, KEYS, LATE, both, busy, held, hold, holders, lines};
 
 /// The next owner of the process of [`A`].
@@ -14,7 +14,7 @@ fn hand_off_within(desk: &Desk, life: u64) -> String {
     let args = [
         A2, "30000", &not_after, "2", "PUBLISH", A, "base a", "base b", "1", "1",
     ];
-    desk.run((HAND_OFF, &KEYS, &args))
+    desk.run((HAND_OFF.text(), &KEYS, &args))
 }
 
 fn hand_off(desk: &Desk) -> String {

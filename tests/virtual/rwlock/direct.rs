@@ -3,8 +3,8 @@
 //!
 //! Long: the scripts share one set-up.
 
+use stanchion_rwlock::{read, write};
 use stanchion_tests::desk::{A, B, C, Desk};
-use stanchion_tests::scripts;
 
 pub(super) const READERS: &str = "readers";
 pub(super) const FOREVER: u64 = 10_000_000;
@@ -27,14 +27,14 @@ pub(super) fn read_within(desk: &Desk, owner: &str, ask: &str, side: &str, life:
     let args = [
         owner, "30000", &not_after, ask, "PUBLISH", "base", side, "job:", "", "99",
     ];
-    desk.run((scripts::READ_ACQUIRE, &keys, &args))
+    desk.run((read::ACQUIRE.text(), &keys, &args))
 }
 
 pub(super) fn write_within(desk: &Desk, owner: &str, ask: &str, life: u64) -> String {
     let not_after = (desk.now() + life - 1).to_string();
     let keys = ["job", "fence", "line", "wake", READERS];
     let args = [owner, "30000", &not_after, ask, "PUBLISH", "base", "job:"];
-    desk.run((scripts::WRITE_ACQUIRE, &keys, &args))
+    desk.run((write::ACQUIRE.text(), &keys, &args))
 }
 
 pub(super) fn read(desk: &Desk, owner: &str, ask: &str) -> String {
@@ -49,13 +49,13 @@ pub(super) fn read_release(desk: &Desk, owner: &str, n: &str, quits: &str) -> St
     let hold = hold_key(owner);
     let keys = ["job", "line", "wake", READERS, &hold, "fence"];
     let args = ["base", "PUBLISH", owner, n, "30000", "job:", quits];
-    desk.run((scripts::READ_RELEASE, &keys, &args))
+    desk.run((read::RELEASE.text(), &keys, &args))
 }
 
 pub(super) fn write_release(desk: &Desk, owner: &str, n: &str, quits: &str) -> String {
     let keys = ["job", "fence", "line", "wake", READERS];
     let args = ["base", "PUBLISH", owner, n, "30000", "job:", quits];
-    desk.run((scripts::WRITE_RELEASE, &keys, &args))
+    desk.run((write::RELEASE.text(), &keys, &args))
 }
 
 pub(super) fn downgrade_within(desk: &Desk, writer: &str, owner: &str, life: u64) -> String {
@@ -64,7 +64,7 @@ pub(super) fn downgrade_within(desk: &Desk, writer: &str, owner: &str, life: u64
     let args = [
         "base", "PUBLISH", writer, owner, "30000", &not_after, "job:",
     ];
-    desk.run((scripts::DOWNGRADE, &keys, &args))
+    desk.run((write::DOWNGRADE.text(), &keys, &args))
 }
 
 /// A lock with these readers, each with its lease in ms.

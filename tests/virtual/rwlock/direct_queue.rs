@@ -1,8 +1,8 @@
 //! Runs the scripts directly in states of the queue: grants by message, dead processes, and readers behind writers. The numbers are those of
 //! `docs/protocol.md`.
 
+use stanchion_rwlock::{layout, read};
 use stanchion_tests::desk::{A, B, C, Desk};
-use stanchion_tests::scripts;
 
 use super::direct::{
     FOREVER, READERS, channel, hold_key, holders, message, queue, queued, read_by, read_release,
@@ -30,7 +30,11 @@ fn note(desk: &Desk, name: &str) -> String {
 
 fn tend(desk: &Desk, sentry: &str) -> String {
     let keys = ["job", "fence", "line", "wake", READERS];
-    desk.run((scripts::TEND, &keys, &["base", "PUBLISH", sentry, "job:"]))
+    desk.run((
+        layout::TEND.text(),
+        &keys,
+        &["base", "PUBLISH", sentry, "job:"],
+    ))
 }
 
 /// Sends the first request of a reader with preference for writers, whose call began at `since`.
@@ -40,7 +44,7 @@ pub(super) fn read_since(desk: &Desk, owner: &str, since: &str) -> String {
     let args = [
         owner, "30000", &not_after, "new", "PUBLISH", "base", "R", "job:", "", since,
     ];
-    desk.run((scripts::READ_ACQUIRE, &keys, &args))
+    desk.run((read::ACQUIRE.text(), &keys, &args))
 }
 
 /// The message of a grant to a reader, or of one to a writer with the first token.

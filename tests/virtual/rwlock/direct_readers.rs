@@ -1,5 +1,6 @@
 //! Runs the scripts directly with many readers, dead readers, and Redisson's readers. The numbers are those of `docs/protocol.md`.
 
+use stanchion_rwlock::read;
 use stanchion_tests::desk::{A, B, C, Desk};
 
 use super::direct::{
@@ -245,7 +246,7 @@ async fn a_reader_that_joins_removes_eight_dead_readers() {
     let args = [
         B, "30000", &not_after, "new", "PUBLISH", "base", "r", "job:", &writer, "99",
     ];
-    let reply = desk.run((stanchion_tests::scripts::READ_ACQUIRE, &keys, &args));
+    let reply = desk.run((read::ACQUIRE.text(), &keys, &args));
     assert_eq!(
         (reply, holders(&desk)),
         (

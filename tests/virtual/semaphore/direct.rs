@@ -1,44 +1,8 @@
 //! Runs the scripts directly, in states and with refusals that clients rarely cause: late requests, rights that are missing, a server at
 //! maxmemory, and permits that belong to others.
 
-use stanchion_client::primitive::LuaPart;
+use stanchion_semaphore::scripts::{leased as of_leased, plain as of_plain, pool::TEND};
 use stanchion_tests::desk::{A, B, C, Desk};
-
-macro_rules! lua {
-    ($file:literal) => {
-        include_str!(concat!("../../../crates/stanchion-semaphore/lua/", $file))
-    };
-}
-
-/// A script with the functions for the queue, and those behind them.
-macro_rules! in_line {
-    ($text:expr, $more:expr) => {
-        stanchion_client::woven!(
-            concat!(lua!("pool/free.lua"), lua!("pool/idle.lua"), $text),
-            LuaPart::new(
-                "-- @line.lua\n",
-                stanchion_client::woven!(
-                    concat!("-- @line.lua\n", $more),
-                    LuaPart::new(
-                        "-- @line.lua\n",
-                        stanchion_client::line!(lua!("pool/line_of_permits.lua"))
-                    )
-                )
-            )
-        )
-    };
-}
-
-macro_rules! handing {
-    ($file:literal) => {
-        concat!(
-            lua!("pool/free.lua"),
-            lua!("pool/idle.lua"),
-            lua!("pool/reserved.lua"),
-            lua!($file)
-        )
-    };
-}
 
 pub(super) const PLAIN: [&str; 6] = ["free", "held", "line", "wake", "granted", "idle"];
 const LEASED: [&str; 5] = ["free", "held", "line", "wake", "idle"];
@@ -77,32 +41,32 @@ pub(super) fn plain_acquire_of(
     life: u64,
     made: &str,
 ) -> String {
-    let script = in_line!(lua!("plain/acquire.lua"), lua!("pool/request.lua"));
+    let script = of_plain::ACQUIRE.text();
     let until = until(desk, life);
     let args = [owner, wanted, &until, ask, "base", "PUBLISH", KEPT, made];
     desk.run((script, &PLAIN, &args))
 }
 
 pub(super) fn plain_tend(desk: &Desk, sentry: &str) -> String {
-    let script = in_line!(lua!("pool/tend.lua"), "");
+    let script = TEND.text();
     desk.run((script, &PLAIN, &["base", "PUBLISH", sentry]))
 }
 
 pub(super) fn leased_tend(desk: &Desk, sentry: &str) -> String {
-    let script = in_line!(lua!("pool/tend.lua"), "");
+    let script = TEND.text();
     let keys = ["free", "held", "line", "wake", "free", "idle"];
     desk.run((script, &keys, &["base", "PUBLISH", sentry]))
 }
 
 pub(super) fn plain_release(desk: &Desk, owner: &str, permits: &str, quits: &str) -> String {
-    let script = in_line!(lua!("plain/release.lua"), lua!("pool/returned.lua"));
+    let script = of_plain::RELEASE.text();
     let args = [owner, permits, "base", "PUBLISH", quits];
     desk.run((script, &PLAIN, &args))
 }
 
 /// The release of a slot in migration.
 pub(super) fn plain_release_alone(desk: &Desk, owner: &str) -> String {
-    let script = in_line!(lua!("plain/release.lua"), lua!("pool/returned.lua"));
+    let script = of_plain::RELEASE.text();
     let keys = ["free", "held", "free", "free", "free", "free"];
     desk.run((script, &keys, &[owner, "1", "base", "PUBLISH", "0"]))
 }
@@ -110,7 +74,7 @@ pub(super) fn plain_release_alone(desk: &Desk, owner: &str) -> String {
 pub(super) fn plain_hand_off(desk: &Desk, life: u64) -> String {
     let until = until(desk, life);
     let args = [A2, &until, A, "1", "", "PUBLISH"];
-    desk.run((handing!("plain/hand_off.lua"), &PLAIN[..4], &args))
+    desk.run((of_plain::HAND_OFF.text(), &PLAIN[..4], &args))
 }
 
 fn leased_acquire(desk: &Desk, owner: &str, ids: &[&str], ask: &str, life: u64) -> String {
@@ -125,7 +89,7 @@ pub(super) fn leased_acquire_of(
     life: u64,
     made: &str,
 ) -> String {
-    let script = in_line!(lua!("leased/acquire.lua"), lua!("pool/request.lua"));
+    let script = of_leased::ACQUIRE.text();
     let (ids, until) = (ids.concat(), until(desk, life));
     let args = [
         owner, &ids, "9000", &until, ask, "101", "base", "PUBLISH", KEPT, made,
@@ -134,7 +98,7 @@ pub(super) fn leased_acquire_of(
 }
 
 pub(super) fn leased_release(desk: &Desk, owner: &str, ids: &[&str], quits: &str) -> String {
-    let script = in_line!(lua!("leased/release.lua"), lua!("pool/returned.lua"));
+    let script = of_leased::RELEASE.text();
     let args = [owner, &ids.concat(), "base", "PUBLISH", quits];
     desk.run((script, &LEASED, &args))
 }
@@ -142,7 +106,7 @@ pub(super) fn leased_release(desk: &Desk, owner: &str, ids: &[&str], quits: &str
 pub(super) fn leased_hand_off(desk: &Desk, to: &[&str], from: &[&str], life: u64) -> String {
     let until = until(desk, life);
     let args = [&to.concat(), "9000", &until, &from.concat(), "", "PUBLISH"];
-    desk.run((handing!("leased/hand_off.lua"), &LEASED, &args))
+    desk.run((of_leased::HAND_OFF.text(), &LEASED, &args))
 }
 
 /// A semaphore with `free` permits, and one that A holds.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stanchion::embedded::{Engine, Reply};
-use stanchion_tests::scripts;
+use stanchion_rwlock::{read, write};
 
 use super::java;
 use super::table::{Mode, Request, Table, hold_key};
@@ -171,25 +171,25 @@ impl Server {
         let writers = ["job", FENCE, ROW, WAKE, READERS];
         match op {
             Op::ReadAcquire { owner, lease, not_after, within } =>
-                self.eval(scripts::READ_ACQUIRE, &["job", ROW, WAKE, READERS, &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), "try", "PUBLISH", CHANNEL, self.side, PREFIX, within, "0"]),
+                self.eval(read::ACQUIRE.text(), &["job", ROW, WAKE, READERS, &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), "try", "PUBLISH", CHANNEL, self.side, PREFIX, within, "0"]),
             Op::ReadReenter { owner, lease, not_after, n } =>
-                self.eval(scripts::READ_REENTER, &["job", &hold_key(owner, 1), READERS], &[owner, &text(lease), &text(not_after), &text(n)]),
+                self.eval(read::REENTER.text(), &["job", &hold_key(owner, 1), READERS], &[owner, &text(lease), &text(not_after), &text(n)]),
             Op::ReadRelease { owner, n, lease, quits } =>
-                self.eval(scripts::READ_RELEASE, &["job", ROW, WAKE, READERS, &hold_key(owner, 1), FENCE], &[CHANNEL, "PUBLISH", owner, &text(n), &text(lease), PREFIX, places(*quits)]),
+                self.eval(read::RELEASE.text(), &["job", ROW, WAKE, READERS, &hold_key(owner, 1), FENCE], &[CHANNEL, "PUBLISH", owner, &text(n), &text(lease), PREFIX, places(*quits)]),
             Op::ReadRenew { owner, lease, not_after } =>
-                self.eval(scripts::READ_RENEW, &["job", &hold_key(owner, 1), READERS], &[&text(not_after), owner, &text(lease)]),
+                self.eval(read::RENEW.text(), &["job", &hold_key(owner, 1), READERS], &[&text(not_after), owner, &text(lease)]),
             Op::WriteAcquire { field, lease, not_after } =>
-                self.eval(scripts::WRITE_ACQUIRE, &["job", FENCE, ROW, WAKE, READERS], &[&owner_of(field), &text(lease), &text(not_after), "try", "PUBLISH", CHANNEL, PREFIX]),
+                self.eval(write::ACQUIRE.text(), &["job", FENCE, ROW, WAKE, READERS], &[&owner_of(field), &text(lease), &text(not_after), "try", "PUBLISH", CHANNEL, PREFIX]),
             Op::WriteReenter { field, lease, not_after, n } =>
-                self.eval(scripts::WRITE_REENTER, &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
+                self.eval(write::REENTER.text(), &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
             Op::WriteRelease { field, n, lease } =>
-                self.eval(scripts::WRITE_RELEASE, &writers, &[CHANNEL, "PUBLISH", &owner_of(field), &text(n), &text(lease), PREFIX, "0"]),
+                self.eval(write::RELEASE.text(), &writers, &[CHANNEL, "PUBLISH", &owner_of(field), &text(n), &text(lease), PREFIX, "0"]),
             Op::WriteAbandon { field } =>
-                self.eval(scripts::WRITE_RELEASE, &writers, &[CHANNEL, "PUBLISH", &owner_of(field), "1", "0", PREFIX, "1"]),
+                self.eval(write::RELEASE.text(), &writers, &[CHANNEL, "PUBLISH", &owner_of(field), "1", "0", PREFIX, "1"]),
             Op::WriteRenew { field, lease, not_after } =>
                 self.eval(RENEW, &["job"], &[&text(not_after), field, &text(lease)]),
             Op::Downgrade { field, owner, lease, not_after } =>
-                self.eval(scripts::DOWNGRADE, &["job", ROW, WAKE, READERS, &hold_key(owner, 1)], &[CHANNEL, "PUBLISH", &owner_of(field), owner, &text(lease), &text(not_after), PREFIX]),
+                self.eval(write::DOWNGRADE.text(), &["job", ROW, WAKE, READERS, &hold_key(owner, 1)], &[CHANNEL, "PUBLISH", &owner_of(field), owner, &text(lease), &text(not_after), PREFIX]),
             Op::JavaRead { owner, lease } =>
                 self.eval(java::READ, &["job", &timeouts(owner)], &[&text(lease), owner]),
             Op::JavaUnread { owner } =>
