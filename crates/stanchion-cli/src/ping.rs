@@ -50,28 +50,43 @@ const TIMES: usize = 5;
 pub(crate) async fn ping(args: PingArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
     let version = client.server().version.clone();
+    let mut failed = None;
     for console in client.consoles() {
-        let trip = round_trips(&console, TIMES).await.map_err(Library)?.median;
-        runs_scripts(&console).await?;
-        let round_trip_ms = milliseconds(trip);
-        let server = console.server();
-        if args.json {
-            output::json_line(&Pong {
-                server,
-                version: &version,
-                round_trip_ms,
-            })?;
-        } else {
-            output::line(&printable(&format!(
-                "{server}: {version}, {round_trip_ms:.2} ms"
-            )))?;
+        match round_trip(&console).await {
+            Ok(round_trip_ms) => tell(&args, console.server(), &version, round_trip_ms)?,
+            // The others are asked, too.
+            Err(failure) => failed = failed.or(Some(failure)),
         }
+    }
+    if let Some(failure) = failed {
+        return Err(failure);
     }
     // Without a known server, the loop above has reported no failure.
     if client.consoles().is_empty() {
         return Err(no_server(&client));
     }
     Ok(exit::SUCCESS)
+}
+
+async fn round_trip(console: &Console) -> Result<f64, Failure> {
+    let trip = round_trips(console, TIMES).await.map_err(Library)?.median;
+    runs_scripts(console).await?;
+    Ok(milliseconds(trip))
+}
+
+fn tell(args: &PingArgs, server: &str, version: &str, round_trip_ms: f64) -> Result<(), Failure> {
+    if args.json {
+        output::json_line(&Pong {
+            server,
+            version,
+            round_trip_ms,
+        })?;
+    } else {
+        output::line(&printable(&format!(
+            "{server}: {version}, {round_trip_ms:.2} ms"
+        )))?;
+    }
+    Ok(())
 }
 
 fn no_server(client: &Client) -> Failure {

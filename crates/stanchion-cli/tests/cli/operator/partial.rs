@@ -167,6 +167,10 @@ fn a_list_shows_what_it_reaches_and_names_what_it_does_not() {
     }
     let status = broken.at(&["status", &broken.dead_name]);
     assert_eq!(status.status.code(), Some(69), "{}", text(&status.stderr));
+    let pings = broken.at(&["ping", "--json"]);
+    assert_eq!(pings.status.code(), Some(69), "{}", text(&pings.stderr));
+    assert!(text(&pings.stderr).contains(dead));
+    assert_eq!(json(&pings).len(), 2, "each server that lives answers");
     // The checks go on with the other servers.
     let checks = broken.at(&["doctor", "--scan", "--json"]);
     assert_eq!(checks.status.code(), Some(1), "{}", text(&checks.stderr));
