@@ -5,17 +5,19 @@
     reason = "tests fail by panicking, and the figures are for the page of benchmarks"
 )]
 
+use std::alloc::System;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use stanchion::{Client, FairLock, LeasedSemaphore, Lock, RwLock, Semaphore};
 use stanchion_testkit::RedisServer;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::sync::Mutex;
 
 #[global_allocator]
-static COUNTED: dhat::Alloc = dhat::Alloc;
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The profiler counts for the whole process.
+/// The counts are those of the whole process.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 const CYCLES: u32 = 500;
@@ -28,12 +30,12 @@ async fn allocations(mut cycle: impl AsyncFnMut()) -> f64 {
     for _ in 0..100 {
         cycle().await;
     }
-    let profiler = dhat::Profiler::builder().testing().build();
+    let region = Region::new(COUNTED);
     for _ in 0..CYCLES {
         cycle().await;
     }
-    let blocks = dhat::HeapStats::get().total_blocks;
-    drop(profiler);
+    let counted = region.change();
+    let blocks = counted.allocations + counted.reallocations;
     f64::from(u32::try_from(blocks).unwrap()) / f64::from(CYCLES)
 }
 
@@ -106,16 +108,16 @@ async fn names_that_nobody_uses_any_more_take_no_memory() {
         return;
     };
     let client = Client::connect(server.url().as_str()).await.unwrap();
-    let profiler = dhat::Profiler::builder().testing().build();
+    let region = Region::new(COUNTED);
     let mut live = Vec::new();
     for n in 0..3000 {
         let lock = Lock::new(&client, format!("job-{n}")).unwrap();
         lock.acquire().await.unwrap().release().await.unwrap();
         if n % 1000 == 999 {
-            live.push(dhat::HeapStats::get().curr_bytes);
+            let counted = region.change();
+            live.push(counted.bytes_allocated - counted.bytes_deallocated);
         }
     }
-    drop(profiler);
     client.shutdown(Duration::from_secs(5)).await;
     // The client remembers its last releases, 8192 at most, for a server that comes back with older data: some 0.7 KB each. A queue takes
     // some 2.6 KB, so 2000 more that stayed would be seen.

@@ -9,7 +9,7 @@ use crate::wording::printable;
 
 /// Done.
 pub(crate) const SUCCESS: u8 = 0;
-/// The answer is no: `status --check` of a held lock, `force-release` of a free one, a demo with errors.
+/// The answer is no: `status --check` of a held lock, `force-release` of a free one.
 pub(crate) const NO: u8 = 1;
 /// The command line is wrong, or a confirmation is missing. Clap uses it too.
 pub(crate) const USAGE: u8 = 2;

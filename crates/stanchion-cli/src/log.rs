@@ -17,8 +17,7 @@ use crate::{Command, output};
 /// Starts logging.
 pub(crate) fn to_stderr(command: &Command) -> Result<(), Failure> {
     let default = match command {
-        // Log lines would break the display, and the closing table has the same facts.
-        Command::Demo(args) if args.is_live() => "off",
+        // Log lines would break the display.
         Command::Top(args) if args.is_live() => "off",
         Command::Run(args) if args.work.json => "off",
         Command::Lead(args) if args.work.json => "off",

@@ -183,7 +183,7 @@ pub(crate) fn heard_of(told: &Survey, pattern: &str) -> BTreeMap<Vec<u8>, Heard>
 
 /// Makes entries of names that begin with the prefix, with the present status of each. If the server of a name does not answer, the entry
 /// has what processes have published.
-pub(crate) async fn look_at(
+async fn look_at(
     client: &Client,
     names: BTreeMap<Vec<u8>, Heard>,
     prefix: &str,

@@ -1,4 +1,4 @@
-//! `stanchion`: run a command under a distributed lock, look at names, see a demonstration.
+//! `stanchion`: run a command under a distributed lock, look at names.
 //!
 //! One file or folder for each command; `exit` has the exit codes, `connect` the options that all of them share.
 #![expect(
@@ -16,7 +16,6 @@ mod beside;
 mod clients;
 mod completions;
 mod connect;
-mod demo;
 mod doctor;
 mod duration;
 mod entry;
@@ -72,7 +71,6 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  stanchion demo                             nothing to install, no Redis
   stanchion run nightly -- ./report.sh       one machine of the fleet at a time
   stanchion run nightly --wait 0 -- ./r.sh   only if nobody else is at it
   stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
@@ -99,7 +97,6 @@ Environment:
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Demo(demo::DemoArgs),
     Run(run::RunArgs),
     Hold(ticket::HoldArgs),
     Release(ticket::ReleaseArgs),
@@ -179,7 +176,6 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
         .build()?;
     let done = runtime.block_on(async {
         match command {
-            Command::Demo(args) => Box::pin(demo::demo(args)).await,
             Command::Run(args) => Box::pin(run::run(args)).await,
             Command::Hold(args) => Box::pin(ticket::hold(args)).await,
             Command::Release(args) => Box::pin(ticket::release(args)).await,

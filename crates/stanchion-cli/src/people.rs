@@ -46,19 +46,6 @@ impl People {
         Ok(people)
     }
 
-    /// The facts of clients in this process, each with its label. Sends no request.
-    pub(crate) fn here<'a>(clients: impl IntoIterator<Item = (&'a Client, String)>) -> Self {
-        let (mut people, mut survey) = (Self::default(), Survey::default());
-        let mut called = Vec::new();
-        for (client, name) in clients {
-            survey.clients.push(client.local_survey());
-            called.push((client.id().to_string(), name));
-        }
-        people.told(survey);
-        people.labels.extend(called);
-        people
-    }
-
     fn told(&mut self, survey: Survey) {
         self.gaps.add_all(&survey.unreached);
         for it in &survey.clients {

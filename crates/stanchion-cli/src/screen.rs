@@ -1,66 +1,111 @@
-//! The terminal of a live display: raw mode, and the way back.
+//! The terminal of a live display: raw mode, lines, and the way back.
 
-use std::io;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::panic;
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::style::{Color, Style};
-use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::{cursor, execute};
 
-use crate::table::Tone;
-
-/// Returns whether q, Esc, Ctrl-C or Ctrl-D was pressed.
-pub(crate) fn stops(key: &KeyEvent) -> bool {
-    key.kind == KeyEventKind::Press
-        && (interrupts(key) || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
-}
+use crate::table::{self, Tone};
 
 /// Returns whether it is Ctrl-C or Ctrl-D, which raw mode turns into keys.
 pub(crate) fn interrupts(key: &KeyEvent) -> bool {
     key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c' | 'd'))
 }
 
-/// The style of a tone.
-pub(crate) fn style(tone: Tone, colour: bool) -> Style {
-    let style = Style::new();
-    match tone {
-        Tone::Dim => style.dim(),
-        _ if !colour => style,
-        Tone::Plain => style,
-        Tone::Good => style.fg(Color::Green),
-        Tone::Warn => style.fg(Color::Yellow),
-        Tone::Bad => style.fg(Color::Red),
+/// A line of a display, in one style.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    text: String,
+    tone: Tone,
+    bold: bool,
+    reversed: bool,
+}
+
+impl Line {
+    pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Self {
+        let text = text.into();
+        Self {
+            text,
+            tone,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) const fn bold(mut self) -> Self {
+        self.bold = true;
+        self
+    }
+
+    pub(crate) const fn reversed(mut self, on: bool) -> Self {
+        self.reversed = on;
+        self
+    }
+
+    /// The text as a terminal shows it: control characters could move the cursor.
+    pub(crate) fn shown(&self, width: usize) -> String {
+        table::cut(&self.text, width).replace(char::is_control, " ")
+    }
+
+    fn codes(&self, colour: bool) -> String {
+        let tone = match self.tone {
+            Tone::Dim => ";2",
+            Tone::Good if colour => ";32",
+            Tone::Warn if colour => ";33",
+            Tone::Bad if colour => ";31",
+            _ => "",
+        };
+        let bold = if self.bold { ";1" } else { "" };
+        let reversed = if self.reversed { ";7" } else { "" };
+        format!("\x1b[0{tone}{bold}{reversed}m")
     }
 }
 
-/// The terminal in raw mode. Restored when dropped, also after a signal or a panic.
-pub(crate) struct Screen(pub(crate) DefaultTerminal);
+/// The whole terminal in raw mode. Its former content comes back when this is dropped, also after a signal or a panic.
+pub(crate) struct Screen {
+    colour: bool,
+}
 
 impl Screen {
-    /// Below the prompt, with a height for the width of the terminal. The drawn lines are removed at the end.
-    pub(crate) fn inline(height_of: impl FnOnce(u16) -> u16) -> io::Result<Self> {
-        let (width, height) = ratatui::crossterm::terminal::size()?;
-        let viewport = Viewport::Inline(height_of(width).min(height));
-        opened(ratatui::try_init_with_options(TerminalOptions { viewport }))
+    pub(crate) fn whole(colour: bool) -> io::Result<Self> {
+        let report = panic::take_hook();
+        // The message of a panic would disappear with the display.
+        panic::set_hook(Box::new(move |panic| {
+            restore();
+            report(panic);
+        }));
+        terminal::enable_raw_mode()?;
+        let screen = Self { colour };
+        execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
+        Ok(screen)
     }
 
-    /// The whole terminal. Its former content comes back at the end.
-    pub(crate) fn whole() -> io::Result<Self> {
-        opened(ratatui::try_init())
+    /// Shows the lines for a width and a height.
+    pub(crate) fn draw(&self, lines: impl FnOnce(usize, usize) -> Vec<Line>) -> io::Result<()> {
+        let (width, height) = terminal::size()?;
+        let (width, height) = (usize::from(width), usize::from(height));
+        // Each line is written over the old one, so that nothing flickers.
+        let mut text = String::new();
+        for (row, line) in lines(width, height).iter().take(height).enumerate() {
+            let (codes, shown) = (line.codes(self.colour), line.shown(width));
+            let _ = write!(text, "\x1b[{};1H{codes}{shown}\x1b[0m\x1b[K", row + 1);
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
     }
-}
-
-fn opened(opened: io::Result<DefaultTerminal>) -> io::Result<Screen> {
-    if opened.is_err() {
-        ratatui::restore();
-    }
-    opened.map(Screen)
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // OK: there is no remedy if the terminal refuses this.
-        let _ = self.0.clear();
-        let _ = self.0.show_cursor();
-        ratatui::restore();
+        restore();
     }
+}
+
+fn restore() {
+    // OK: there is no remedy if the terminal refuses this.
+    let _ = execute!(io::stdout(), cursor::Show, LeaveAlternateScreen);
+    let _ = terminal::disable_raw_mode();
 }

@@ -1,6 +1,6 @@
 //! The one table writer: columns that fit the terminal, a card for each row where they cannot.
 
-use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::wording::printable;
 
@@ -246,7 +246,7 @@ fn remark(note: &Cell, width: usize, colour: bool) -> Vec<String> {
 
 /// The columns that a text takes on a terminal.
 pub(crate) fn wide(text: &str) -> usize {
-    Span::raw(text).width()
+    text.width()
 }
 
 fn wide_without_colour(line: &str) -> usize {
@@ -332,7 +332,7 @@ pub(crate) fn width_of_output() -> Option<usize> {
         if !std::io::stdout().is_terminal() {
             return None;
         }
-        let (width, _) = ratatui::crossterm::terminal::size().ok()?;
+        let (width, _) = crossterm::terminal::size().ok()?;
         Some(usize::from(width))
     };
     told.or_else(terminal)

@@ -23,7 +23,7 @@ pub(crate) const IDLE: Duration = Duration::from_secs(10 * 60);
 
 /// Serve locks to the processes of this machine, with nothing installed.
 ///
-/// The engine of `stanchion demo` behind a socket: a Redis for locks, semaphores and latches, in memory. Without a URL
+/// The engine of `memory://` URLs behind a socket: a Redis for locks, semaphores and latches, in memory. Without a URL
 /// `stanchion run` finds it, and starts it when it is missing. It is for one machine, and keeps nothing on disk.
 #[derive(Debug, Args)]
 #[command(after_help = DETAILS)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratatui::crossterm::event::{self, Event};
+use crossterm::event::{self, Event};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -36,14 +36,13 @@ enum News {
 /// Shows the display until a key ends it. Cancel safe: the terminal is restored when this future is dropped; a release that is under
 /// way then may or may not be done, as if its reply was lost.
 pub(super) async fn show(looker: &Looker, every: Duration, first: Names) -> Result<(), Failure> {
-    let mut screen = Screen::whole()?;
     let consoles = looker.client.consoles();
     let servers: Vec<&str> = consoles
         .iter()
         .map(stanchion::console::Console::server)
         .collect();
     let server = printable(servers.join(" ").as_bytes());
-    let colour = output::may_colour(&std::io::stdout());
+    let screen = Screen::whole(output::may_colour(&std::io::stdout()))?;
     let mut state = State::new(first.entries);
     state.outage = first.gaps.line();
     let mut looked = Instant::now();
@@ -106,9 +105,8 @@ pub(super) async fn show(looker: &Looker, every: Duration, first: Names) -> Resu
                 server: &server,
                 every,
                 looked: looked.elapsed(),
-                colour,
             };
-            screen.0.draw(|frame| view.draw(&mut state, frame))?;
+            screen.draw(|width, height| view.lines(&mut state, width, height))?;
             drawn = Some(Instant::now());
         }
         while tasks.try_join_next().is_some() || releases.try_join_next().is_some() {}

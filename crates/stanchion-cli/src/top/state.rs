@@ -1,6 +1,6 @@
 //! State of `top`, and the meaning of its keys. Nothing here sends requests or draws.
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
 use super::Sums;
 use crate::entry::Entry;

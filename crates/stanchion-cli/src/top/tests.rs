@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::state::{Action, Mode, Question, Sort, State};
 use super::view::View;
@@ -300,22 +298,16 @@ fn an_outage_keeps_the_names_and_ends() {
 }
 
 /// The screen as text.
-fn drawn(state: &mut State, width: u16, height: u16) -> String {
+fn drawn(state: &mut State, width: usize, height: usize) -> String {
     let view = View {
         server: "127.0.0.1:6379",
         every: Duration::from_secs(1),
         looked: Duration::from_secs(2),
-        colour: true,
     };
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| view.draw(state, frame)).unwrap();
-    let buffer = terminal.backend().buffer().clone();
-    let cells = buffer.content().chunks(usize::from(width));
-    let line = |cells: &[ratatui::buffer::Cell]| {
-        let line: String = cells.iter().map(ratatui::buffer::Cell::symbol).collect();
-        line.trim_end().to_owned()
-    };
-    cells.map(line).collect::<Vec<_>>().join("\n")
+    let lines = view.lines(state, width, height);
+    assert_eq!(lines.len(), height);
+    let lines = lines.iter().map(|line| line.shown(width));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]

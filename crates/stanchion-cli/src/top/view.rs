@@ -2,16 +2,10 @@
 
 use std::time::Duration;
 
-use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::Style;
-use ratatui::text::Line;
-use ratatui::widgets::Paragraph;
-
 use super::state::{Mode, Question, Sort, State};
 use crate::entry;
 use crate::messages;
-use crate::screen;
+use crate::screen::Line;
 use crate::table::{self, Tone, wide};
 use crate::wording::{age, printable};
 
@@ -21,28 +15,28 @@ pub(super) struct View<'a> {
     pub(super) every: Duration,
     /// Since the last poll that succeeded.
     pub(super) looked: Duration,
-    pub(super) colour: bool,
 }
 
 /// The height of messages and of an outage.
 const MOST: usize = 3;
 
 impl View<'_> {
-    pub(super) fn draw(&self, state: &mut State, frame: &mut Frame<'_>) {
-        let width = usize::from(frame.area().width);
-        let head = self.head(state, width);
-        let foot = self.foot(state, width);
-        let height =
-            |lines: &[Line<'_>]| Constraint::Length(u16::try_from(lines.len()).unwrap_or(u16::MAX));
-        let rows = [
-            height(&head),
-            Constraint::Length(1),
-            Constraint::Min(1),
-            height(&foot),
-        ];
-        let [top, _, middle, bottom] = Layout::vertical(rows).areas(frame.area());
-        frame.render_widget(Paragraph::new(head), top);
-        let body = match &mut state.mode {
+    /// The lines of the whole screen.
+    pub(super) fn lines(&self, state: &mut State, width: usize, height: usize) -> Vec<Line> {
+        let mut lines = self.head(state, width);
+        let foot = Self::foot(state, width);
+        lines.push(Line::default());
+        let room = height.saturating_sub(lines.len() + foot.len()).max(1);
+        let mut body = Self::body(state, width, room);
+        body.resize(room, Line::default());
+        lines.extend(body.into_iter().chain(foot));
+        // On a low terminal: a question stays, with the keys that answer it.
+        lines.drain(..lines.len().saturating_sub(height));
+        lines
+    }
+
+    fn body(state: &mut State, width: usize, height: usize) -> Vec<Line> {
+        match &mut state.mode {
             Mode::Pane {
                 key, seen, from, ..
             } => {
@@ -50,33 +44,25 @@ impl View<'_> {
                     Some(inspected) => inspected.lines(Some(width.max(20)), false),
                     None => vec![format!("{}: asking …", printable(key))],
                 };
-                *from = (*from).min(lines.len().saturating_sub(usize::from(middle.height)));
-                lines.into_iter().skip(*from).map(Line::from).collect()
+                *from = (*from).min(lines.len().saturating_sub(height));
+                plain(lines.into_iter().skip(*from))
             }
             Mode::Help => {
                 let keys = messages::KEYS_OF_TOP.iter();
-                keys.flat_map(|line| match *line {
+                plain(keys.flat_map(|line| match *line {
                     "" => vec![String::new()],
                     line => table::wrapped(line, width.max(20)),
-                })
-                .map(Line::from)
-                .collect()
+                }))
             }
-            _ => self.list(state, middle),
-        };
-        frame.render_widget(Paragraph::new(body), middle);
-        frame.render_widget(Paragraph::new(foot), bottom);
+            _ => Self::list(state, width, height),
+        }
     }
 
-    fn style(&self, tone: Tone) -> Style {
-        screen::style(tone, self.colour)
-    }
-
-    fn head(&self, state: &State, width: usize) -> Vec<Line<'static>> {
+    fn head(&self, state: &State, width: usize) -> Vec<Line> {
         let sums = state.sums();
         let every = age(self.every);
         let title = table::cut(&format!("stanchion top  {}", self.server), width);
-        let mut lines = vec![Line::styled(title, Style::new().bold())];
+        let mut lines = vec![Line::new(title, Tone::Plain).bold()];
         let parts = [
             plural(sums.names as u64, "name"),
             plural(sums.holders, "holder"),
@@ -88,83 +74,65 @@ impl View<'_> {
             format!("every {every}"),
             format!("by {}", state.sort.word()),
         ];
-        lines.extend(packed(&parts, width).into_iter().map(Line::from));
+        lines.extend(plain(packed(&parts, width)));
         if let Some(why) = &state.outage {
-            let bad = self.style(Tone::Bad).bold();
             let told = table::wrapped(&printable(why.as_bytes()), width.max(1));
             let told = told.into_iter().take(MOST);
-            lines.extend(told.map(|line| Line::styled(line, bad)));
+            lines.extend(told.map(|line| Line::new(line, Tone::Bad).bold()));
         }
         lines
     }
 
     /// The rows that fit, around the one that is selected.
-    fn list(&self, state: &mut State, area: Rect) -> Vec<Line<'static>> {
+    fn list(state: &mut State, width: usize, height: usize) -> Vec<Line> {
         let shown = state.shown();
         if shown.is_empty() {
             let why = match state.filter.is_empty() {
                 true => messages::nothing_live(),
                 false => messages::no_match(),
             };
-            let lines = table::wrapped(why, usize::from(area.width).max(1));
-            let dim = self.style(Tone::Dim);
-            return lines
-                .into_iter()
-                .map(|line| Line::styled(line, dim))
-                .collect();
+            return dim(table::wrapped(why, width.max(1)));
         }
-        let width = usize::from(area.width).max(20);
         let shown = shown.iter().copied();
-        let (blocks, tones) = entry::live(shown, least_wanted(state.sort), width);
+        let (blocks, tones) = entry::live(shown, least_wanted(state.sort), width.max(20));
         let selected = state.position();
         let titled = usize::from(blocks.titles.is_some());
-        let room = usize::from(area.height).saturating_sub(titled);
+        let room = height.saturating_sub(titled);
         let heights: Vec<usize> = blocks.rows.iter().map(Vec::len).collect();
         // The last line then shows the number of rows that do not fit.
         let overflows = heights.iter().sum::<usize>() > room;
         let room = room.saturating_sub(usize::from(overflows));
         state.top = first(&heights, selected, state.top, room);
-        let dim = self.style(Tone::Dim);
-        let titles = blocks.titles.map(|titles| Line::styled(titles, dim));
+        let titles = dim(blocks.titles);
         let rows = blocks.rows.into_iter().zip(tones).enumerate();
         let rows = rows.skip(state.top).flat_map(|(at, (lines, tone))| {
-            let mut style = self.style(tone);
-            if selected == Some(at) {
-                style = style.reversed();
-            }
-            lines.into_iter().map(move |line| Line::styled(line, style))
+            let lines = lines.into_iter();
+            lines.map(move |line| Line::new(line, tone).reversed(selected == Some(at)))
         });
         let lines = titles.into_iter().chain(rows);
-        let mut lines: Vec<_> = lines
-            .take(usize::from(area.height).min(titled + room))
-            .collect();
+        let mut lines: Vec<_> = lines.take(height.min(titled + room)).collect();
         if overflows {
             let below = heights.len() - state.top - fitting(&heights[state.top..], room);
-            lines.push(Line::styled(messages::more(state.top, below), dim));
+            lines.extend(dim([messages::more(state.top, below)]));
         }
         lines
     }
 
-    fn foot(&self, state: &State, width: usize) -> Vec<Line<'static>> {
-        let dim = self.style(Tone::Dim);
-        let keys = |keys: &[&str]| -> Vec<Line<'static>> {
-            let lines = packed(keys, width).into_iter();
-            lines.map(|line| Line::styled(line, dim)).collect()
-        };
+    fn foot(state: &State, width: usize) -> Vec<Line> {
+        let keys = |keys: &[&str]| dim(packed(keys, width));
         let mut lines = Vec::new();
         if let Some(message) = &state.message {
             let told = table::wrapped(message, width.max(1)).into_iter();
-            lines.extend(told.take(MOST).map(Line::from));
+            lines.extend(plain(told.take(MOST)));
         }
         match &state.mode {
             Mode::Ask(question) => {
-                let style = self.style(Tone::Bad).bold();
                 let asked = asked(question, width).into_iter();
-                lines.extend(asked.map(|line| Line::styled(line, style)));
+                lines.extend(asked.map(|line| Line::new(line, Tone::Bad).bold()));
             }
             Mode::Filter => {
                 let typed = format!("/{}_", printable(state.filter.as_bytes()));
-                lines.push(Line::from(table::cut(&typed, width)));
+                lines.extend(plain([typed]));
                 lines.extend(keys(&["Enter keeps it", "Esc shows all"]));
             }
             Mode::Pane { .. } => lines.extend(keys(&["Esc back", "up/down scroll", "Ctrl-C quit"])),
@@ -172,7 +140,7 @@ impl View<'_> {
             Mode::List => {
                 if !state.filter.is_empty() {
                     let kept = format!("/{}  Esc shows all", printable(state.filter.as_bytes()));
-                    lines.push(Line::from(table::cut(&kept, width)));
+                    lines.extend(plain([kept]));
                 }
                 lines.extend(keys(&[
                     "q quit",
@@ -187,6 +155,16 @@ impl View<'_> {
         }
         lines
     }
+}
+
+fn plain(texts: impl IntoIterator<Item = String>) -> Vec<Line> {
+    let texts = texts.into_iter();
+    texts.map(|text| Line::new(text, Tone::Plain)).collect()
+}
+
+fn dim(texts: impl IntoIterator<Item = String>) -> Vec<Line> {
+    let texts = texts.into_iter();
+    texts.map(|text| Line::new(text, Tone::Dim)).collect()
 }
 
 /// The columns that a narrow terminal leaves out first; the column that gives the order stays.

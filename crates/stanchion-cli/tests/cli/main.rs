@@ -5,7 +5,6 @@ mod arguments;
 mod ask;
 mod at_least;
 mod barrier;
-mod demo;
 mod home;
 mod hostile;
 mod inspect;
