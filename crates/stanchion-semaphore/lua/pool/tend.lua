@@ -20,6 +20,8 @@ local call = redis.call
 local free, exists = free_in(KEYS[1])
 local line, wake, granted, base, publish = KEYS[3], KEYS[4], KEYS[5], ARGV[1], ARGV[2]
 local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = granted ~= KEYS[1] }
+-- The common case, without functions: no process waits. The relay lingers, and receives releases of stanchion's, too.
+if exists and call('EXISTS', line, wake, it.idle, it.plain and granted or wake) == 0 then return -1 end
 -- @line.lua
 -- R8: first, a write that passes at maxmemory.
 call('ZREM', line, '')
