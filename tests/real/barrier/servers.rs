@@ -325,14 +325,15 @@ async fn a_barrier_needs_only_the_documented_rights() {
     let config = rights::least(&server);
     let client = Client::connect_with(config).await.unwrap();
     let pair = CyclicBarrier::new(&client, "app:b", 2).unwrap();
-    let pair = pair.lease(Lease::new(ms(600)).unwrap());
+    let lease = stanchion_tests::kept();
+    let pair = pair.lease(lease);
     let first = wait(&pair);
     let places = "stanchion_barrier_in:{app:b}";
     eventually_async("the party has a place", async || {
         server.cli(&["ZCARD", places]).as_int() == 1
     })
     .await;
-    renewed(&server, places, ms(600)).await;
+    renewed(&server, places, lease.length()).await;
     pair.wait_timeout(LONG).await.unwrap();
     met(first).await;
     assert!(pair.wait_timeout(ms(100)).await.is_err());

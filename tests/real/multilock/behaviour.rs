@@ -161,7 +161,13 @@ async fn a_wait_that_times_out_leaves_no_member_held(world: &World) {
     for timeout in [Duration::ZERO, Duration::from_millis(40)] {
         let error = multi.acquire_timeout(timeout).await.unwrap_err();
         assert!(
-            matches!(error, AcquireError::TimedOut { waited, free_by: None, .. } if waited <= world.limit(timeout + Duration::from_millis(50))),
+            matches!(
+                error,
+                // On a busy machine, a request may be in flight at the deadline. What it leaves is removed.
+                AcquireError::TimedOut { waited, free_by, .. }
+                    if waited <= world.limit(timeout + Duration::from_millis(50))
+                        && (free_by.is_none() || matches!(world, World::Server(_)))
+            ),
             "{error}"
         );
         assert_eq!(ours.waiters(), 0);

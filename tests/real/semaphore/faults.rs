@@ -43,7 +43,9 @@ async fn at_rest(server: &RedisServer, permits: i64) {
     eventually(&format!("all {permits} permits are free"), || {
         let mut keys = server.keys();
         keys.retain(|key| {
+            // On a busy machine a hold lasts until the client publishes its record, which outlives this wait.
             !key.starts_with("stanchion_once:")
+                && !stanchion_tests::is_record(key)
                 && ![TOTAL, Kind::Plain.wake(), Kind::Leased.wake()].contains(&key.as_str())
         });
         keys == [NAME] && free(server) == Some(permits)

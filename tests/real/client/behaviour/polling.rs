@@ -65,7 +65,13 @@ async fn polls_become_less_frequent(world: &World) {
     assert!(lock.acquire_timeout(Duration::from_secs(2)).await.is_err());
     // Pauses double from 1 ms to 128 ms, and jitter halves them at most: about 8 polls, and then at most one every 64 ms.
     let polls = world.scripts_run() - before;
-    assert!((10..=45).contains(&polls), "{polls}");
+    // On a busy machine each poll takes longer. The engine's polls take no time.
+    let least = if matches!(world, World::Engine(_)) {
+        10
+    } else {
+        2
+    };
+    assert!((least..=45).contains(&polls), "{polls}");
     drop(held);
     world.at_rest().await;
 }
