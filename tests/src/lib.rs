@@ -11,7 +11,8 @@
 //! | `threads`, `log` | need a process of their own: one for all processors, one for its log |
 //! | `tidy` | read the sources |
 //!
-//! In each of them a primitive is a module, and `client` has the tests of what belongs to no primitive. In `real` their parts are:
+//! In each of them a primitive is a module, and `client` has the tests of what belongs to no primitive. A module for all kinds of hold, such as
+//! `virtual/dropped.rs`, is a table of kinds: a new primitive is a row there. In `real` their parts are:
 //!
 //! | module | its tests |
 //! |---|---|

@@ -26,6 +26,7 @@ mod client {
     mod short_leases;
     mod shutdown;
 }
+mod dropped;
 mod deadlocks {
     mod found;
     mod give_up;

@@ -20,7 +20,6 @@ mod called;
 mod direct;
 mod direct_of_ends;
 mod direct_of_queue;
-mod dropped;
 mod idle;
 mod lost;
 mod model;

@@ -8,8 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use stanchion::embedded::Switch;
 use stanchion::{
-    AcquireError, Client, FairLock, Lease, Lock, Lockable, LostReason, MultiGuard, MultiLock,
-    Rejection,
+    AcquireError, Client, Lease, Lock, Lockable, LostReason, MultiGuard, MultiLock, Rejection,
 };
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::{World, assert_swept_later};
@@ -29,12 +28,6 @@ fn multi(client: &Client, names: &[&str]) -> MultiLock {
 enum Way {
     Together,
     InOrder,
-}
-
-/// A multi-lock with members of two kinds.
-fn mixed(ours: &Client, theirs: &Client) -> MultiLock {
-    let fair = FairLock::new(ours, "a").unwrap();
-    MultiLock::new([&fair as &dyn Lockable, &lock(theirs, "b"), &lock(ours, "c")]).unwrap()
 }
 
 const WAYS: [Way; 2] = [Way::Together, Way::InOrder];
@@ -67,30 +60,6 @@ async fn slow() -> (World, Client, Client) {
     let faults = world.as_engine().faults();
     faults.delay(None, Duration::from_millis(5));
     (world, ours, theirs)
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_acquire_dropped_anywhere_leaves_nothing() {
-    for way in [Some(Way::Together), Some(Way::InOrder), None] {
-        let (world, ours, theirs) = slow().await;
-        let multi = match way {
-            Some(way) => three(way, &ours, &theirs),
-            None => mixed(&ours, &theirs),
-        };
-        let polls = for_each_await_point(async |polls| {
-            let covered = cancel_after(multi.acquire(), polls).await.is_some();
-            let started = Instant::now();
-            world.at_rest().await;
-            assert!(
-                started.elapsed() < Duration::from_secs(1),
-                "{way:?}: after {polls} polls"
-            );
-            assert_eq!(ours.waiters() + theirs.waiters(), 0, "after {polls} polls");
-            covered
-        })
-        .await;
-        assert!(polls > 1);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,32 +98,6 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
         })
         .await;
         assert!(polls > 3);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_try_or_a_release_dropped_anywhere_leaves_nothing() {
-    for way in WAYS {
-        let (world, ours, theirs) = slow().await;
-        let multi = three(way, &ours, &theirs);
-        for releases in [false, true] {
-            for_each_await_point(async |polls| {
-                let covered = if releases {
-                    let guard = multi.acquire().await.unwrap();
-                    cancel_after(guard.release(), polls).await.is_some()
-                } else {
-                    cancel_after(multi.try_acquire(), polls).await.is_some()
-                };
-                let started = Instant::now();
-                world.at_rest().await;
-                assert!(
-                    started.elapsed() < Duration::from_secs(1),
-                    "{way:?}: after {polls} polls"
-                );
-                covered
-            })
-            .await;
-        }
     }
 }
 

@@ -35,31 +35,6 @@ async fn assert_clean(world: &World, client: &Client, polls: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
-    for side in [Side::Read, Side::Write] {
-        let world = World::slow_engine();
-        let (client, other) = (world.client().await, world.client().await);
-        let polls = for_each_await_point(async |polls| {
-            let work = acquire(&client, side, Preference::Redisson);
-            let done = cancel_after(work, polls).await.is_some();
-            assert_clean(&world, &client, polls).await;
-            let started = Instant::now();
-            rwlock(&other)
-                .write()
-                .await
-                .unwrap()
-                .release()
-                .await
-                .unwrap();
-            assert!(started.elapsed() < SOON, "{side:?} after {polls} polls");
-            done
-        })
-        .await;
-        assert!(polls > 1);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_up_on() {
     // The dropped waiter, the holder, and the waiter that must still be served.
     for (doomed, held, survivor) in [
@@ -160,25 +135,6 @@ async fn a_nested_read_dropped_anywhere_leaves_the_writer_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_re_entry_dropped_anywhere_leaves_the_count_unchanged() {
-    let world = World::slow_engine();
-    let client = world.client().await;
-    let lock = rwlock(&client);
-    let reading = lock.read().await.unwrap();
-    for_each_await_point(async |polls| {
-        let finished = cancel_after(reading.reenter(), polls).await.is_some();
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let readers = lock.status().await.unwrap().readers;
-        assert_eq!(readers[0].hold_count, 1, "after {polls} polls");
-        assert!(reading.is_held());
-        finished
-    })
-    .await;
-    reading.release().await.unwrap();
-    world.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_downgrade_dropped_anywhere_leaves_nothing() {
     let world = World::slow_engine();
     let (client, other) = (world.client().await, world.client().await);
@@ -198,57 +154,6 @@ async fn a_downgrade_dropped_anywhere_leaves_nothing() {
         finished
     })
     .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_dropped_anywhere_releases() {
-    for side in [Side::Read, Side::Write] {
-        let world = World::slow_engine();
-        let (client, other) = (world.client().await, world.client().await);
-        for_each_await_point(async |polls| {
-            let lock = rwlock(&client);
-            let waiting = async {
-                let started = Instant::now();
-                acquire(&other, Side::Write, Preference::Redisson).await;
-                assert!(started.elapsed() < SOON, "{side:?} after {polls} polls");
-            };
-            let finished = match side {
-                Side::Read => {
-                    let reading = lock.read().await.unwrap();
-                    tokio::join!(cancel_after(reading.release(), polls), waiting)
-                        .0
-                        .is_some()
-                }
-                Side::Write => {
-                    let writing = lock.write().await.unwrap();
-                    tokio::join!(cancel_after(writing.release(), polls), waiting)
-                        .0
-                        .is_some()
-                }
-            };
-            assert_clean(&world, &client, polls).await;
-            finished
-        })
-        .await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_try_dropped_anywhere_leaves_nothing() {
-    let world = World::slow_engine();
-    let client = world.client().await;
-    let lock = rwlock(&client);
-    for side in [Side::Read, Side::Write] {
-        for_each_await_point(async |polls| {
-            let finished = match side {
-                Side::Read => cancel_after(lock.try_read(), polls).await.is_some(),
-                Side::Write => cancel_after(lock.try_write(), polls).await.is_some(),
-            };
-            assert_clean(&world, &client, polls).await;
-            finished
-        })
-        .await;
-    }
 }
 
 #[tokio::test(start_paused = true)]

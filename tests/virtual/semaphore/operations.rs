@@ -42,31 +42,6 @@ fn spawn_acquire(seats: &Seats, permits: u32) -> JoinHandle<Seat> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_dropped_anywhere_leaves_nothing() {
-    for kind in KINDS {
-        let world = World::slow_engine();
-        let (client, other) = (world.client().await, world.client().await);
-        let seats = kind.on(&client);
-        seats.init(3).await.unwrap();
-        let polls = for_each_await_point(async |polls| {
-            let covered = cancel_after(seats.acquire(2), polls).await.is_some();
-            at_rest(&world, 3).await;
-            assert_eq!(client.waiters(), 0, "{kind:?} after {polls} polls");
-            let started = Instant::now();
-            let all = kind.on(&other).acquire(3).await.unwrap();
-            all.release().await.unwrap();
-            assert!(
-                started.elapsed() < Duration::from_secs(1),
-                "{kind:?} after {polls} polls"
-            );
-            covered
-        })
-        .await;
-        assert!(polls > 1);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_up_on() {
     for kind in KINDS {
         for wanted in [1, 2] {
@@ -102,64 +77,6 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_up_on() {
             .await;
             assert!(polls > 2);
         }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_dropped_anywhere_releases() {
-    for kind in KINDS {
-        let world = World::slow_engine();
-        let (client, other) = (world.client().await, world.client().await);
-        let seats = kind.on(&client);
-        seats.init(2).await.unwrap();
-        for_each_await_point(async |polls| {
-            let held = seats.acquire(2).await.unwrap();
-            let waiting = spawn_acquire(&kind.on(&other), 2);
-            eventually("the other client waits", || other.waiters() == 1).await;
-            world.subscribed(CHANNEL).await;
-            let covered = cancel_after(held.release(), polls).await.is_some();
-            let started = Instant::now();
-            waiting.await.unwrap().release().await.unwrap();
-            assert!(
-                started.elapsed() < Duration::from_secs(1),
-                "{kind:?} after {polls} polls"
-            );
-            at_rest(&world, 2).await;
-            covered
-        })
-        .await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_try_dropped_anywhere_leaves_nothing() {
-    for kind in KINDS {
-        let world = World::slow_engine();
-        let client = world.client().await;
-        let seats = kind.on(&client);
-        seats.init(3).await.unwrap();
-        for_each_await_point(async |polls| {
-            let covered = cancel_after(seats.try_acquire(2), polls).await.is_some();
-            at_rest(&world, 3).await;
-            covered
-        })
-        .await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_while_holding_releases() {
-    for kind in KINDS {
-        let world = World::engine();
-        let client = world.client().await;
-        let seats = kind.on(&client);
-        seats.init(2).await.unwrap();
-        let task = tokio::spawn(async move {
-            let _held = seats.acquire(2).await.unwrap();
-            panic!("on purpose");
-        });
-        assert!(task.await.unwrap_err().is_panic());
-        at_rest(&world, 2).await;
     }
 }
 
