@@ -23,6 +23,7 @@
 //!
 //! Tests wait for events, not for fixed times. Tests that need an installed server are skipped without one, with a message.
 #![expect(
+    clippy::expect_used,
     clippy::missing_panics_doc,
     clippy::unwrap_used,
     reason = "a test helper fails by panicking"
