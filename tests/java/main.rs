@@ -1,7 +1,6 @@
 //! Tests with Redisson on the other side. They need a JDK and Maven.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     reason = "helpers of tests fail by panicking, as tests do"
 )]
 
