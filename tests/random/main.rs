@@ -1,7 +1,6 @@
 //! Random programs and simulated networks, judged by models of the promises. They need processors, and nothing else.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::print_stdout,
     reason = "helpers of tests fail by panicking, as tests do, and print what they covered"
 )]
