@@ -419,8 +419,8 @@ end
 
 -- Adds `entry` to the queue, or keeps it, and returns the reply: { -4 - ms to the next poll, now, its arrival, its role (see `role_of`), 1
 -- to poll at a random moment of that time, 1 to poll then with the word `ask` }. `ttl`: ms until a holder's time ends. `window`: the name
--- is free, but reserved for others. `hears`: this client is subscribed to Redisson's releases. `ask`, and `arrived`, empty for a new entry: see
--- lock/acquire. `lease`: of a hold.
+-- is free, but reserved for others. `hears`: this client is subscribed to Redisson's releases. `ask`: see lock/acquire. An empty
+-- `arrived` makes a new entry the last one. `lease`: of a hold.
 local function stand(entry, us, ttl, arrived, window, hears, ask, lease)
   -- R16: read before the first write.
   local foreign_notes = read_turn(us)

@@ -15,6 +15,9 @@ const TASKS: usize = CLIENTS.len() * TASKS_PER_CLIENT;
 /// The grants that the picture lists.
 pub(crate) const LISTED: usize = 5;
 
+/// The delays that a median is made of. Each frame copies and sorts them.
+const MEASURED: usize = 999;
+
 /// One of the tasks, `B3`: the third task of client B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task(usize);
@@ -76,8 +79,24 @@ pub(crate) struct Counts {
     pub(crate) stale_tokens: u64,
     pub(crate) errors: u64,
     pub(crate) last_error: Option<String>,
-    /// The times from the call of a release to the next grant: inside a client, and by message.
-    pub(crate) delays: [Vec<Duration>; 2],
+    /// Inside a client, and by message.
+    pub(crate) passed: [Passed; 2],
+}
+
+/// The releases that were followed by a grant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Passed {
+    pub(crate) times: u64,
+    /// The last times from the call of a release to the grant.
+    pub(crate) delays: VecDeque<Duration>,
+}
+
+impl Passed {
+    fn add(&mut self, delay: Duration) {
+        self.times += 1;
+        self.delays.push_front(delay);
+        self.delays.truncate(MEASURED);
+    }
 }
 
 impl Counts {
@@ -157,8 +176,8 @@ impl Board {
             Some((from, left)) => Route::Message(from, now - left),
         };
         match route {
-            Route::Inside(_, delay) => inner.counts.delays[0].push(delay),
-            Route::Message(_, delay) => inner.counts.delays[1].push(delay),
+            Route::Inside(_, delay) => inner.counts.passed[0].add(delay),
+            Route::Message(_, delay) => inner.counts.passed[1].add(delay),
             Route::Free => {}
         }
         inner.counts.grants += 1;

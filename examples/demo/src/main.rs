@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Who may hold it at the same time.
+    /// The rule that the detector of overlaps checks.
     const fn rule(self) -> &'static str {
         match self {
             Self::Lock => "One task holds it at a time.",

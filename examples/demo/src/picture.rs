@@ -1,4 +1,4 @@
-//! The picture: who holds, who waits, how the last wake-ups traveled, and what was counted.
+//! The picture: the state of each task, the ways of the last wake-ups, and the counts.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) struct Picture<'a> {
     /// A picture, drawn again and again, instead of lines.
     live: bool,
     colour: bool,
-    /// The lines of the picture on the screen, or the grants told so far.
+    /// The number of lines that the picture has on the screen, or the number of grants that have their line.
     shown: usize,
     seconds: u64,
 }
@@ -202,13 +202,13 @@ impl<'a> Picture<'a> {
             "Passed inside a client, without a message",
             "Passed to another client, by a message",
         ];
-        let rows = ways.iter().zip(&counts.delays).map(|(way, delays)| {
-            let mut sorted = delays.clone();
+        let rows = ways.iter().zip(&counts.passed).map(|(way, passed)| {
+            let mut sorted: Vec<_> = passed.delays.iter().copied().collect();
             sorted.sort_unstable();
             let median = sorted.get(sorted.len() / 2).map_or_else(String::new, |d| {
                 format!(", median {} after the release", millis(*d))
             });
-            format!("{:<43} {:>5}{median}", format!("{way}:"), delays.len())
+            format!("{:<43} {:>5}{median}", format!("{way}:"), passed.times)
         });
         rows.collect()
     }

@@ -171,7 +171,6 @@ async fn many_processes_count_exactly_while_their_connections_break() {
             left = now;
             proxy.reset_all();
         }
-        tokio::time::sleep(ms(5)).await;
     }
     for task in tasks {
         task.await.unwrap();
