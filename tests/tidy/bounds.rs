@@ -7,7 +7,7 @@ use crate::{Complaint, found, kept};
 
 const FACADE: &str = "crates/stanchion/src/lib.rs";
 const ENGINE: &str = "crates/stanchion-embedded/src/lib.rs";
-const BOUNDS: &str = "crates/stanchion/tests/bounds.rs";
+const BOUNDS: &str = "crates/stanchion/tests/facade/bounds.rs";
 
 /// The most names that the root of the facade may have, modules included. A reader of its page reads all of them.
 const ROOT_NAMES: usize = 90;

@@ -250,7 +250,7 @@ pub mod prelude {
     };
 }
 
-/// The programs of the README and of the book, as doc tests on the embedded engine. `tests/book` runs those that are marked
+/// The programs of the README and of the book, as doc tests on the embedded engine. `tests/facade/book` runs those that are marked
 /// `ignore`.
 #[cfg(all(doctest, feature = "embedded"))]
 mod book {

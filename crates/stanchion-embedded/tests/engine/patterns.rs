@@ -1,11 +1,6 @@
 //! The patterns of scripts against those of Lua 5.1 itself: random patterns, texts and replacements have the same results and
 //! the same errors.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test stops where something is missing"
-)]
-
 use mlua::{Lua, LuaOptions, StdLib};
 use stanchion_embedded::{Engine, Reply};
 

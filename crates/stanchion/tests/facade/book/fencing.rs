@@ -3,7 +3,7 @@
 use stanchion::embedded::{Engine, Reply};
 use stanchion::{Client, ClientConfig, Lock, LockGuard};
 
-use crate::pages;
+use super::pages;
 
 /// A hold that was lost without its holder's doing, and the next one. The first believes that it holds.
 pub(crate) async fn a_stale_and_a_fresh_hold() -> (LockGuard, LockGuard) {

@@ -1,10 +1,5 @@
 //! Clients of other processes that do not behave: they harm themselves.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test stops where something is missing"
-)]
-
 use std::time::Duration;
 
 use stanchion_embedded::{Engine, Reply};

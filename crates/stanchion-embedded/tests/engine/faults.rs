@@ -1,20 +1,12 @@
 //! The switches that make the engine misbehave, seen by an unmodified redis-rs client.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test stops where something is missing"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{ErrorKind, PushKind, RedisConnectionInfo, RedisResult, ServerErrorKind, cmd};
 use stanchion_embedded::{Data, Engine, Reply, Switch};
-use support::{client, client_on, client_with};
+use crate::support::{client, client_on, client_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 

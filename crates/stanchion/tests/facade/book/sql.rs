@@ -3,8 +3,8 @@
 use rusqlite::{Connection, named_params};
 use stanchion::LockGuard;
 
-use crate::fencing::{a_stale_and_a_fresh_hold, token_of};
-use crate::pages;
+use super::fencing::{a_stale_and_a_fresh_hold, token_of};
+use super::pages;
 
 const PAGE: &str = "docs/fencing.md";
 

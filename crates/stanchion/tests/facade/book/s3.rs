@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Mutex;
 
-use crate::fencing::{a_stale_and_a_fresh_hold, token_of as token};
+use super::fencing::{a_stale_and_a_fresh_hold, token_of as token};
 
 /// S3's conditional writes: an ETag that is a digest of the contents, `If-Match` and `If-None-Match: *`.
 trait Bucket {

@@ -86,7 +86,7 @@ fn every_program_of_the_book_runs_somewhere() {
         "sql.rs",
         "testing.rs",
     ]
-    .map(|file| read(&format!("crates/stanchion/tests/book/{file}")))
+    .map(|file| read(&format!("crates/stanchion/tests/facade/book/{file}")))
     .concat();
     let doctests = read("crates/stanchion/src/lib.rs");
     for page in of_the_book() {

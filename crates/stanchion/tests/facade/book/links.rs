@@ -1,6 +1,6 @@
 //! Every link of the book and of the root's pages leads to a file and a heading that exist.
 
-use crate::pages;
+use super::pages;
 
 /// The targets of the links in a text, code left out.
 fn links(page: &str) -> Vec<String> {

@@ -1,7 +1,5 @@
 //! A redis-rs client on an engine's stream.
 
-#![allow(dead_code, reason = "each test binary uses a part of this")]
-
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult};
 use stanchion_embedded::{Engine, EngineStream};

@@ -1,18 +1,10 @@
 //! An unmodified redis-rs client on the engine: handshake, scripts, messages, and bytes cut anywhere.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test stops where something is missing"
-)]
-
-mod support;
-
 use std::time::Duration;
 
 use redis::{ProtocolVersion, PushKind, RedisConnectionInfo, Script, Value, cmd};
 use stanchion_embedded::{Engine, EngineStream, Reply};
-use support::{client, client_on, client_with};
+use crate::support::{client, client_on, client_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 

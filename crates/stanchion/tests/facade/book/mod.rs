@@ -1,5 +1,4 @@
 //! The book is right: its links lead somewhere, its statements and programs run.
-#![cfg(feature = "embedded")]
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
