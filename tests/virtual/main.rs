@@ -89,7 +89,6 @@ mod semaphore {
     mod leased;
     mod operations;
     mod permit_model;
-    mod permit_storm;
     mod queue;
 }
 mod toy;

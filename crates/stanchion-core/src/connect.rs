@@ -172,7 +172,6 @@ impl Handle {
         // P3: the same applies to calls that have a hold and continue to wait.
         for hold in core.live_holds() {
             if hold.is_withheld() && hold.end().is_ok() {
-                hold.unschedule();
                 Leftover::of(&hold).sweep(core, &hold.sync);
             }
         }
@@ -195,7 +194,6 @@ impl Handle {
             if hold.lost_reason(core.clock.now()).is_none() {
                 hold.lose(LostReason::Shutdown);
             }
-            hold.unschedule();
         }
         // P8: the report includes holds that were lost before and not released since.
         let abandoned = core.losses.abandon(core.clock.now());

@@ -129,7 +129,7 @@ async fn renew_batch(core: &Holds, batch: Vec<Due>) {
         answers = rest;
         match together(mine) {
             Ok(Some(true)) => {
-                // A hold that was released during the request is not put back into the timetable: `schedule` checks the phase.
+                // A hold that was released during the request is not put back into the timetable: `schedule` does nothing then.
                 hold.renewed(sent);
                 // P4: not after the hold's end, which `max_hold` may set to an earlier moment. Local waiters wait for that end.
                 let next = sent + hold.terms.lease.renewal_interval();

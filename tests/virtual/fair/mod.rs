@@ -1,6 +1,6 @@
 //! Tests of the fair lock: dropped futures, lost replies and messages, silent processes, and a server that loses its data.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,7 +25,6 @@ mod lost;
 mod model;
 mod silence;
 mod state;
-mod storm;
 mod together;
 
 const BEAT: Duration = Duration::from_millis(500);

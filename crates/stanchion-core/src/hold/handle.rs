@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -84,7 +83,6 @@ impl Hold {
         if let Some(state) = self.state.take() {
             // Ended but not freed: the queue and the server know the other hold of the same owner.
             state.end().ok();
-            state.unschedule();
         }
     }
 
@@ -231,7 +229,6 @@ impl Hold {
         // If other guards or an operation in flight still use the hold, the last of them ends the renewals.
         let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
         if last && state.end().is_ok() {
-            state.unschedule();
             if state.is_provisional() {
                 // A shutdown waits for this renewal.
                 let runner = Arc::clone(&state.core.runner);
@@ -368,7 +365,7 @@ pub(crate) struct Working<'a>(&'a [Hold]);
 impl<'a> Working<'a> {
     pub(super) fn under(holds: &'a [Hold]) -> Self {
         for hold in holds {
-            hold.state().working.fetch_add(1, Ordering::AcqRel);
+            hold.state().begin_work();
         }
         Self(holds)
     }
@@ -377,7 +374,7 @@ impl<'a> Working<'a> {
 impl Drop for Working<'_> {
     fn drop(&mut self) {
         for hold in self.0 {
-            hold.state().working.fetch_sub(1, Ordering::AcqRel);
+            hold.state().end_work();
         }
     }
 }
@@ -399,7 +396,7 @@ impl Watch {
 
     /// Returns a view of `state` while work runs under it.
     pub(crate) fn of_work(state: &Arc<HoldState>) -> Option<Self> {
-        (state.working.load(Ordering::Acquire) > 0).then(|| Self::of(state))
+        state.has_work().then(|| Self::of(state))
     }
 
     /// Returns whether the hold is still held, by the clock (P5).

@@ -91,9 +91,9 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
 
 /// Ends the hold locally. A hold that was lost before is cleaned up on the server, and the loss is returned.
 pub(super) fn end(state: &Arc<HoldState>) -> Result<(), LeaseLost> {
-    let ended = state.end();
-    state.unschedule();
-    let Err(reason) = ended else { return Ok(()) };
+    let Err(reason) = state.end() else {
+        return Ok(());
+    };
     // The hold has expired by the client's clock, but perhaps not by the server's. An early removal helps the waiters. If the server no
     // longer has the hold, it may have a part of it, or the owner's place in the queue: another master, or older data, has lost the grant.
     Leftover::of(state).sweep(&state.core, &state.sync);

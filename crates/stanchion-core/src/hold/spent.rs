@@ -20,7 +20,6 @@ impl Spent {
     pub(super) fn new(state: Arc<HoldState>) -> Self {
         // The hold is held until now, so only a loss can come first. A hold of `Tenure::Unleased` is lost only by a shutdown.
         state.end().ok();
-        state.unschedule();
         Self { state }
     }
 

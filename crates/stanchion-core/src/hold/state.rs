@@ -1,25 +1,25 @@
 //! One hold, from its grant to its end: the state that its guards, the watchdog and the releaser share.
 //!
 //! [`HoldState::begin`] creates the [`HoldState`] of a grant and enters it in the timetable. Each guard wraps a
-//! [`Hold`](crate::hold::handle::Hold), which is one count of the hold; a re-entry adds another. The hold ends once, by a
-//! compare-and-swap of `phase`: its last guard releases it ([`HoldState::end`]), or it is lost ([`HoldState::lose`]), whichever
-//! is first. After the end the hold is not renewed, `ended` and `lost` resolve, and the local queue wakes the next waiter. A
-//! holder may count on the hold only until `valid_until` (P5): all checks compare the clock, so an expiry needs no timer.
+//! [`Hold`](crate::hold::handle::Hold), which is one count of the hold; a re-entry adds another. The hold ends once: its last guard
+//! releases it ([`HoldState::end`]), or it is lost ([`HoldState::lose`]), whichever is first. After the end the hold is not renewed,
+//! `ended` and `lost` resolve, and the local queue wakes the next waiter. A holder may count on the hold only until `valid_until` (P5):
+//! all checks compare the clock, so an expiry needs no timer.
+//!
+//! What changes is in [`Life`], under one mutex. What tasks ask most, whether the hold is held, is an atomic beside it.
 //!
 //! Only guards (one may be in a waiter's untaken turn) and operations in flight keep the state alive. The timetable,
 //! the local queue's `holder` and an owner's seats have weak references to it. So the hold ends with its last guard:
 //! dropping a [`Hold`](crate::hold::handle::Hold) releases it in the background.
-//!
-//! Long: the atomics of one hold, each with the rules by which it changes, which hold only together.
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::{MutexGuard, Notify, watch};
+use tokio::sync::{Notify, watch};
 use tracing::{Instrument as _, Span};
 
 use crate::agenda::Item;
@@ -42,12 +42,10 @@ use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage, Placement, Slot};
 
 /// The state of one hold of one owner, shared by all its guards.
-///
-/// Any task reads the atomics, without a lock. `slot` has its place in the lock order of [`crate::waiting`].
 pub(crate) struct HoldState {
-    /// This state itself, for the list of lost holds. Weak, because only guards keep a hold alive.
+    /// This state itself, for the timetable and the list of lost holds. Weak, because only guards keep a hold alive.
     this: Weak<Self>,
-    /// Set at the grant and never changed, like all fields that are neither atomic nor locked.
+    /// Set at the grant and never changed, like all fields without a lock.
     pub(crate) core: Arc<dyn Base>,
     pub(crate) sync: Arc<dyn Synchronizer>,
     /// The local queue of its name.
@@ -62,62 +60,70 @@ pub(crate) struct HoldState {
     next: Option<Moment>,
     /// The latest end of the hold: set by `max_hold`, or taken over from the hold that this one continues.
     ends: Moment,
-    /// The end that the holder may count on, in nanoseconds (P5). Renewals raise it (`fetch_max`), counted from the
-    /// send time of a successful request. The end is never lowered, so a late answer cannot shorten the hold.
-    valid_until: AtomicU64,
-    /// The longest lease requested from the server, in ms: it bounds how long the server keeps the hold. Raised before each request.
-    longest_lease: AtomicU64,
-    /// True until the first renewal if the server granted for less than the lease. Cleared by [`HoldState::renewed`].
-    provisional: AtomicBool,
-    /// The number of counts that were given to a caller which has not taken them yet: to a waiter, or to a re-entry
-    /// that finished in the background. While all counts are unclaimed the hold is not renewed, so a future that is
-    /// not polled cannot hold indefinitely. Lowered by [`HoldState::claim`].
-    unclaimed: AtomicU32,
-    /// The re-entries in flight, and some that have ended. Locked to find or add one; no other mutex is taken under this lock.
-    reentries: Mutex<Vec<Weak<Parked>>>,
-    /// True while the hold belongs to a call that is still waiting: the caller has not received the hold. Set and cleared by the primitive.
-    withheld: AtomicBool,
-    /// The number of `run`s under way. A shutdown gives them its grace.
-    pub(super) working: AtomicU32,
-    /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
-    phase: AtomicU8,
-    /// Notified after `phase` has changed; created by the first task that waits for the end. In an `Arc` of its own,
-    /// so that a future that waits for the end keeps neither this state nor the client alive.
-    over: OnceLock<Arc<Notify>>,
+    /// What [`Life`] says, for readers without its lock: `valid_until` in nanoseconds while the hold has not ended, then 0 (P5).
+    held_until: AtomicU64,
+    /// Has its place in the lock order of [`crate::waiting`].
+    life: Mutex<Life>,
     /// The number of guards. Scripts receive absolute counts, so this owner's renewals, re-entries and releases take turns: each
     /// holds this mutex from before its request until its answer. The watchdog does not, because its renewals carry no count.
     pub(super) count: tokio::sync::Mutex<u32>,
-    /// The end of the time in which an earlier request of this owner may still run on the server (P3), in
-    /// nanoseconds. Only raised. The release reads this value, and sweeps once more after that time.
-    unanswered_until: AtomicU64,
-    /// The hold's slot in the timetable. This mutex stays locked while `phase` is checked and a slot is taken in the
-    /// timetable. A hold that has ended therefore never takes a slot.
-    slot: Mutex<Option<Slot>>,
     /// The owner that users see. Set by [`Hold::adopt`](crate::hold::handle::Hold::adopt), or made on first use.
     pub(super) public_owner: OnceLock<Owner>,
+}
+
+/// What changes while a hold lasts.
+struct Life {
+    phase: Phase,
+    /// The end that the holder may count on (P5). Renewals raise it, counted from the send time of a successful request. The end is
+    /// never lowered, so a late answer cannot shorten the hold.
+    valid_until: Moment,
+    /// The longest lease requested from the server: it bounds how long the server keeps the hold. Raised before each request.
+    longest_lease: Lease,
+    /// True until the first renewal if the server granted for less than the lease.
+    provisional: bool,
+    /// The number of counts that were given to a caller which has not taken them yet: to a waiter, or to a re-entry
+    /// that finished in the background. While all counts are unclaimed the hold is not renewed, so a future that is
+    /// not polled cannot hold indefinitely.
+    unclaimed: u32,
+    /// True while the hold belongs to a call that is still waiting: the caller has not received the hold. Set and cleared by the primitive.
+    withheld: bool,
+    /// The number of `run`s under way. A shutdown gives them its grace.
+    working: u32,
+    /// The end of the time in which an earlier request of this owner may still run on the server (P3). Only raised. The release reads
+    /// this value, and sweeps once more after that time.
+    unanswered_until: Moment,
+    /// The hold's slot in the timetable. A hold that has ended has none.
+    slot: Option<Slot>,
+    /// The re-entries in flight, and some that have ended.
+    reentries: Vec<Weak<Parked>>,
     /// The last failure of a request of an operation, for its error at the deadline. Cleared when an operation begins. Boxed: rare.
-    outage: Mutex<Option<Box<Outage>>>,
-    /// The last request to give the hold back. Created on first use: by a guard that subscribes, or by the first request.
-    requests: OnceLock<watch::Sender<Option<ReleaseRequest>>>,
+    outage: Option<Box<Outage>>,
+    /// Notified after the end; created by the first task that waits for the end. In an `Arc` of its own, so that a future that waits for
+    /// the end keeps neither this state nor the client alive.
+    over: Option<Arc<Notify>>,
+    /// The last request to give the hold back. Created by a guard that subscribes, or by the first request.
+    requests: Option<watch::Sender<Option<ReleaseRequest>>>,
+}
+
+/// Leaves `Held` once, and never changes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Released,
+    Lost(LostReason),
+}
+
+impl Phase {
+    fn lost(self) -> Option<LostReason> {
+        match self {
+            Self::Lost(reason) => Some(reason),
+            Self::Held | Self::Released => None,
+        }
+    }
 }
 
 /// The time for which an operation waits for its turn before it moves unpolled re-entries to the background.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-const HELD: u8 = 0;
-const RELEASED: u8 = 1;
-const LOST: [LostReason; 4] = [
-    LostReason::Expired,
-    LostReason::Gone,
-    LostReason::MaxHold,
-    LostReason::Shutdown,
-];
-const FIRST_LOST: u8 = 2;
-
-fn lost_reason_of(phase: u8) -> Option<LostReason> {
-    LOST.get(usize::from(phase.checked_sub(FIRST_LOST)?))
-        .copied()
-}
 
 /// The data of a grant.
 pub(crate) struct Grant {
@@ -177,21 +183,24 @@ impl HoldState {
             due,
             next,
             ends,
-            valid_until: AtomicU64::new(valid_until.nanos()),
-            longest_lease: AtomicU64::new(terms.first_asked(sent).millis()),
-            provisional: AtomicBool::new(leased && first.is_some()),
-            unclaimed: AtomicU32::new(0),
-            reentries: Mutex::default(),
-            withheld: AtomicBool::new(false),
-            working: AtomicU32::new(0),
-            phase: AtomicU8::new(HELD),
-            over: OnceLock::new(),
+            held_until: AtomicU64::new(valid_until.nanos()),
+            life: Mutex::new(Life {
+                phase: Phase::Held,
+                valid_until,
+                longest_lease: terms.first_asked(sent),
+                provisional: leased && first.is_some(),
+                unclaimed: 0,
+                withheld: false,
+                working: 0,
+                unanswered_until,
+                slot: None,
+                reentries: Vec::new(),
+                outage: None,
+                over: None,
+                requests: None,
+            }),
             count: tokio::sync::Mutex::new(1),
-            unanswered_until: AtomicU64::new(unanswered_until.nanos()),
-            slot: Mutex::new(None),
             public_owner: OnceLock::new(),
-            outage: Mutex::new(None),
-            requests: OnceLock::new(),
         });
         if state.sync.tenure() != Tenure::Nothing {
             if state.core.sink.is_some() {
@@ -208,24 +217,18 @@ impl HoldState {
         state
     }
 
+    /// Locked for a moment only: never across an await, a queue's event or a waker.
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn valid_until(&self) -> Moment {
-        Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+        self.life().valid_until
     }
 
-    /// The notifier of the hold's end. A caller must read the phase after this call.
+    /// The notifier of the hold's end. A caller must ask for the end after this call.
     pub(super) fn bell(&self) -> Arc<Notify> {
-        let bell = Arc::clone(self.over.get_or_init(Arc::default));
-        // With the fence in `ring`: either the end finds this bell, or its phase is seen after this.
-        fence(Ordering::SeqCst);
-        bell
-    }
-
-    /// Wakes the tasks that wait for the end, after the phase has changed.
-    fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if let Some(bell) = self.over.get() {
-            bell.notify_waiters();
-        }
+        Arc::clone(self.life().over.get_or_insert_default())
     }
 
     /// The moment of its grant, before the request was sent.
@@ -249,8 +252,12 @@ impl HoldState {
     }
 
     /// The requests to give the hold back.
-    pub(super) fn requests(&self) -> &watch::Sender<Option<ReleaseRequest>> {
-        self.requests.get_or_init(|| watch::Sender::new(None))
+    pub(super) fn requests(&self) -> watch::Sender<Option<ReleaseRequest>> {
+        let mut life = self.life();
+        let requests = life
+            .requests
+            .get_or_insert_with(|| watch::Sender::new(None));
+        requests.clone()
     }
 
     /// Subscribes to messages about this hold, from now on and at least until its next renewal.
@@ -280,32 +287,32 @@ impl HoldState {
 
     /// The last request to give the hold back, if there was one.
     pub(super) fn last_request(&self) -> Option<ReleaseRequest> {
-        self.requests.get()?.borrow().clone()
+        self.life().requests.as_ref()?.borrow().clone()
     }
 
     pub(crate) fn unanswered_until(&self) -> Moment {
-        Moment::from_nanos(self.unanswered_until.load(Ordering::Acquire))
+        self.life().unanswered_until
     }
 
     /// Records that an earlier request of this owner may still run until `unanswered_until` (P3).
     pub(super) fn mind(&self, unanswered_until: Moment) {
-        self.unanswered_until
-            .fetch_max(unanswered_until.nanos(), Ordering::AcqRel);
+        let mut life = self.life();
+        life.unanswered_until = life.unanswered_until.max(unanswered_until);
     }
 
     /// Marks one count as given to a caller that has not taken it yet.
     pub(super) fn leave_unclaimed(&self) {
-        self.unclaimed.fetch_add(1, Ordering::AcqRel);
+        self.life().unclaimed += 1;
     }
 
     /// Sets whether the hold belongs to a call that is still waiting.
     pub(super) fn withhold(&self, withheld: bool) {
-        self.withheld.store(withheld, Ordering::Release);
+        self.life().withheld = withheld;
     }
 
     /// Returns whether the hold belongs to a call that is still waiting. Surveys list the wait instead of the hold.
     pub(crate) fn is_of_a_wait(&self) -> bool {
-        self.withheld.load(Ordering::Acquire)
+        self.life().withheld
     }
 
     /// Returns whether the caller has not received the hold: its call is still waiting, or the hold counts only from a later moment.
@@ -313,32 +320,44 @@ impl HoldState {
         self.is_of_a_wait() || self.due > self.core.clock.now()
     }
 
+    /// Counts work under the hold that begins.
+    pub(super) fn begin_work(&self) {
+        self.life().working += 1;
+    }
+
+    pub(super) fn end_work(&self) {
+        self.life().working -= 1;
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        self.life().working > 0
+    }
+
     /// Records that the caller has taken one unclaimed count. From then on the watchdog renews the hold.
-    pub(super) fn claim(self: &Arc<Self>) {
+    pub(super) fn claim(&self) {
         let now = self.core.clock.now();
-        // This function lowers `unclaimed` before it reschedules the hold. The watchdog reads `unclaimed` after it
-        // has rescheduled the hold. Whichever of the two is second sends a renewal.
+        // The watchdog reads `unclaimed` after it has rescheduled the hold, and this lowers it before. Whichever is second sends a renewal.
         let due = self.began + self.terms.lease.renewal_interval();
-        let fewer = |unclaimed: u32| unclaimed.checked_sub(1);
-        let lowered = self
-            .unclaimed
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
-        if lowered.is_err() || !self.is_held() {
+        let mut life = self.life();
+        let Some(fewer) = life.unclaimed.checked_sub(1) else {
+            return;
+        };
+        life.unclaimed = fewer;
+        if !self.is_held_at(now) {
             return;
         }
         if self.sync.tenure() == Tenure::Unleased {
-            self.valid_until
-                .fetch_max(Moment::FAR.nanos(), Ordering::AcqRel);
-            self.schedule(Moment::FAR);
+            self.raise(&mut life, Moment::FAR);
+            self.reschedule(&mut life, Moment::FAR);
         } else if now >= due {
             // A renewal was due while the hold was unclaimed, and was skipped.
-            self.schedule(now);
+            self.reschedule(&mut life, now);
         }
     }
 
     /// Returns whether a caller was given a count and has not taken it yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
-        self.unclaimed.load(Ordering::Acquire) > 0
+        self.life().unclaimed > 0
     }
 
     /// Returns whether the hold is still held by the clock (P5). A timer that has not fired yet changes nothing.
@@ -347,26 +366,28 @@ impl HoldState {
     }
 
     pub(crate) fn is_held_at(&self, now: Moment) -> bool {
-        self.phase.load(Ordering::Acquire) == HELD && now < self.valid_until()
+        now.nanos() < self.held_until.load(Ordering::Acquire)
     }
 
     /// Returns whether the watchdog must renew the hold.
     pub(crate) fn wants_renewal(&self) -> bool {
         // A provisional hold is always renewed once: a grant by message lasts for less than the requested lease (F4).
         let watched = self.terms.renewal == Renewal::Watchdog && self.is_claimed();
-        (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
+        let life = self.life();
+        // A renewal cannot extend a hold that lasts until the end set by `max_hold`.
+        (watched || life.provisional) && life.valid_until < self.ends
     }
 
     /// Returns whether any caller has taken a count of the hold.
     pub(crate) fn is_claimed(&self) -> bool {
-        let unclaimed = self.unclaimed.load(Ordering::Acquire);
+        let unclaimed = self.life().unclaimed;
         // While an operation is in flight the hold counts as claimed. The next renewal checks again.
         unclaimed == 0 || self.guards().is_none_or(|guards| unclaimed < guards)
     }
 
     /// The lease that a renewal at `now` requests.
     pub(crate) fn lease_to_ask(&self, now: Moment) -> Lease {
-        if self.provisional.load(Ordering::Acquire) && self.terms.has_first_lease() {
+        if self.is_provisional() && self.terms.has_first_lease() {
             return self.terms.first_asked(now);
         }
         self.asked(self.terms.lease, now)
@@ -387,19 +408,13 @@ impl HoldState {
 
     /// The longest lease that was requested from the server.
     pub(super) fn longest_lease(&self) -> Lease {
-        let longest = Duration::from_millis(self.longest_lease.load(Ordering::Acquire));
-        Lease::new(longest).unwrap_or(Lease::MAX)
+        self.life().longest_lease
     }
 
     /// Records that a renewal for `lease` is about to be sent.
     pub(super) fn asks_for(&self, lease: Lease) {
-        self.longest_lease
-            .fetch_max(lease.millis(), Ordering::AcqRel);
-    }
-
-    /// Returns whether the hold already lasts until the end set by `max_hold`, so that a renewal cannot extend it.
-    fn is_at_its_end(&self) -> bool {
-        self.valid_until() >= self.ends
+        let mut life = self.life();
+        life.longest_lease = life.longest_lease.max(lease);
     }
 
     /// The time within which due renewals are sent together.
@@ -410,50 +425,56 @@ impl HoldState {
 
     /// The reason of the loss, if the hold is lost. Declares an expired hold lost: see [`HoldState::lose`] for the locks.
     pub(crate) fn lost_reason(&self, now: Moment) -> Option<LostReason> {
-        let phase = self.phase.load(Ordering::Acquire);
-        if phase == HELD {
-            let valid_until = self.valid_until();
-            if now < valid_until {
-                return None;
-            }
-            // P4: the first caller that sees the end declares the loss, which wakes the next waiter. The watchdog may see the end much later.
-            return self.lose(if valid_until >= self.ends {
-                LostReason::MaxHold
-            } else {
-                LostReason::Expired
-            });
+        if self.is_held_at(now) {
+            return None;
         }
-        lost_reason_of(phase)
+        let life = self.life();
+        let (phase, valid_until) = (life.phase, life.valid_until);
+        drop(life);
+        match phase {
+            // A renewal came in between.
+            Phase::Held if now < valid_until => None,
+            // P4: the first caller that sees the end declares the loss, which wakes the next waiter. The watchdog may see the end much later.
+            Phase::Held if valid_until >= self.ends => self.lose(LostReason::MaxHold),
+            Phase::Held => self.lose(LostReason::Expired),
+            ended => ended.lost(),
+        }
+    }
+
+    /// Ends the hold. Returns the way in which it had ended before, if it had.
+    fn over(&self, phase: Phase) -> Result<(), Phase> {
+        let mut life = self.life();
+        if life.phase != Phase::Held {
+            return Err(life.phase);
+        }
+        life.phase = phase;
+        self.held_until.store(0, Ordering::Release);
+        if let Some(slot) = life.slot.take() {
+            self.core.timetable.remove(slot);
+        }
+        let over = life.over.clone();
+        drop(life);
+        if let Some(over) = over {
+            over.notify_waiters();
+        }
+        Ok(())
     }
 
     /// Declares the hold lost, unless it has ended before: the first reason stays. Returns the reason in effect; `None` when the
     /// hold was released. Wakes the next waiter, which locks the queue: not to be called under any of the core's blocking mutexes.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
-        // Every reason is in `LOST`, so the default is never used.
-        let phase = LOST
-            .iter()
-            .position(|r| *r == reason)
-            .and_then(|i| u8::try_from(i).ok())
-            .unwrap_or_default()
-            + FIRST_LOST;
-        match self
-            .phase
-            .compare_exchange(HELD, phase, Ordering::AcqRel, Ordering::Acquire)
-        {
-            // Several tasks may notice the loss, but only one gets here, so the queue is called once.
-            Ok(_) => {
-                let (kind, label) = (self.sync.kind().name(), observe::reason(reason));
-                self.core.tell(|sink| sink.lost(kind, label));
-                self.tell_ended();
-                tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
-                self.ring();
-                self.may_be_there(reason);
-                // P4: the first task that notices the loss wakes the waiters, because no other task may do so.
-                self.queue.freed(self, End::Unknown);
-                Some(reason)
-            }
-            Err(phase) => lost_reason_of(phase),
+        // Several tasks may notice the loss, but only one goes on, so the queue is called once.
+        if let Err(ended) = self.over(Phase::Lost(reason)) {
+            return ended.lost();
         }
+        let (kind, label) = (self.sync.kind().name(), observe::reason(reason));
+        self.core.tell(|sink| sink.lost(kind, label));
+        self.tell_ended();
+        tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
+        self.may_be_there(reason);
+        // P4: the first task that notices the loss wakes the waiters, because no other task may do so.
+        self.queue.freed(self, End::Unknown);
+        Some(reason)
     }
 
     /// Records that the server may still have the hold, although it was lost and its guards have not ended.
@@ -478,14 +499,12 @@ impl HoldState {
 
     /// Records the failure of a request of an operation.
     pub(super) fn failed(&self, outage: &Outage) {
-        let boxed = Some(Box::new(outage.clone()));
-        *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = boxed;
+        self.life().outage = Some(Box::new(outage.clone()));
     }
 
     /// Takes the last failure of a request of the operation under way.
     pub(super) fn take_outage(&self) -> Option<Outage> {
-        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
-        outage.take().map(|outage| *outage)
+        self.life().outage.take().map(|outage| *outage)
     }
 
     /// Changes the phase from held to released. Returns the reason if the hold is lost instead.
@@ -494,21 +513,17 @@ impl HoldState {
         if let Some(reason) = self.lost_reason(self.core.clock.now()) {
             return Err(reason);
         }
-        match self
-            .phase
-            .compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire)
-        {
-            Ok(_) => {
-                self.ring();
+        match self.over(Phase::Released) {
+            Ok(()) => {
                 self.tell_ended();
                 Ok(())
             }
             // The hold has ended since the check above: it was lost, or another guard released it.
-            Err(phase) => lost_reason_of(phase).map_or(Ok(()), Err),
+            Err(ended) => ended.lost().map_or(Ok(()), Err),
         }
     }
 
-    /// Reports the end to the sink of metrics. Called once, by the task that changed the phase.
+    /// Reports the end to the sink of metrics. Called once, by the task that has ended the hold.
     fn tell_ended(&self) {
         let kind = self.sync.kind().name();
         // Without a sink a release does not read the clock.
@@ -522,7 +537,7 @@ impl HoldState {
 
     /// Returns whether the server has granted for less than the lease, and no renewal has succeeded since.
     pub(super) fn is_provisional(&self) -> bool {
-        self.provisional.load(Ordering::Acquire)
+        self.life().provisional
     }
 
     /// Extends the hold after a successful renewal that was sent at `sent`.
@@ -534,41 +549,36 @@ impl HoldState {
 
     /// Extends the hold by `lease` after a successful renewal for that lease, sent at `sent`.
     pub(super) fn renewed_for(&self, lease: Lease, sent: Moment) {
-        let until = lease.valid_until(sent).min(self.ends);
-        self.valid_until.fetch_max(until.nanos(), Ordering::AcqRel);
-        // Cleared after the new end is stored: a task that reads the cleared mark (Acquire) also reads that end.
-        self.provisional.store(false, Ordering::Release);
+        let mut life = self.life();
+        self.raise(&mut life, lease.valid_until(sent).min(self.ends));
+        life.provisional = false;
+    }
+
+    /// Moves the end to `until`, unless it is later already.
+    fn raise(&self, life: &mut Life, until: Moment) {
+        life.valid_until = life.valid_until.max(until);
+        if life.phase == Phase::Held {
+            self.held_until
+                .store(life.valid_until.nanos(), Ordering::Release);
+        }
     }
 
     /// Declares the hold lost because the server no longer has it.
-    pub(crate) fn gone(self: &Arc<Self>) -> LeaseLost {
+    pub(crate) fn gone(&self) -> LeaseLost {
         // `None`: the hold was released while this answer was in flight.
         let reason = self.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
         self.lease_lost(reason)
     }
 
     /// Moves the hold to `at` in the timetable. Does nothing once the hold has ended.
-    pub(crate) fn schedule(self: &Arc<Self>, at: Moment) {
-        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let (table, old) = (&self.core.timetable, slot.take());
-        // The phase is read under the mutex of `slot`, and `unschedule` runs after the phase has changed. So either
-        // `unschedule` finds this slot and removes it, or this function sees the changed phase.
-        if self.phase.load(Ordering::Acquire) == HELD {
-            *slot = Some(table.replace(old, at, Item::Hold(Arc::downgrade(self))));
-        } else if let Some(old) = old {
-            table.remove(old);
-        }
+    pub(crate) fn schedule(&self, at: Moment) {
+        self.reschedule(&mut self.life(), at);
     }
 
-    /// Removes the hold from the timetable. Must be called after the phase has changed; otherwise the watchdog may schedule it again.
-    pub(crate) fn unschedule(&self) {
-        let slot = self
-            .slot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(slot) = slot {
-            self.core.timetable.remove(slot);
+    fn reschedule(&self, life: &mut Life, at: Moment) {
+        if life.phase == Phase::Held {
+            let (table, item) = (&self.core.timetable, Item::Hold(self.this.clone()));
+            life.slot = Some(table.replace(life.slot.take(), at, item));
         }
     }
 
@@ -631,7 +641,7 @@ impl HoldState {
     }
 
     /// Waits for this owner's turn: its operations run one at a time.
-    pub(crate) async fn turn(&self) -> MutexGuard<'_, u32> {
+    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, u32> {
         if let Ok(count) = self.count.try_lock() {
             return count;
         }
@@ -650,20 +660,15 @@ impl HoldState {
 
     /// Records a re-entry that is in flight.
     pub(super) fn reenters(&self, reentry: &Arc<Parked>) {
-        let mut all = self.reentries();
-        all.retain(|it| it.strong_count() > 0);
-        all.push(Arc::downgrade(reentry));
-    }
-
-    fn reentries(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Parked>>> {
-        self.reentries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let mut life = self.life();
+        life.reentries.retain(|it| it.strong_count() > 0);
+        life.reentries.push(Arc::downgrade(reentry));
     }
 
     /// Moves the re-entries that are not being polled to the background, because one of them may have the turn.
     fn finish_parked(&self) {
-        let all: Vec<_> = self.reentries().iter().filter_map(Weak::upgrade).collect();
+        let of = |life: &Life| life.reentries.iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> = of(&self.life());
         for reentry in all {
             reentry.finish(&self.core.runner);
         }
@@ -671,7 +676,7 @@ impl HoldState {
 
     /// The way in which the hold has ended, if it has.
     pub(crate) fn ended(&self) -> Option<Ended> {
-        if self.phase.load(Ordering::Acquire) == RELEASED {
+        if self.life().phase == Phase::Released {
             return Some(Ended::Released);
         }
         self.lost_reason(self.core.clock.now()).map(Ended::Lost)

@@ -18,9 +18,9 @@
 //! * A shard of the table `Table::entries`: `LockEntry::state`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the reverse:
 //!   `Table::keep_warm` unlocks the queue first.
 //! * `Table::warm`: none.
-//! * `LockEntry::state`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
+//! * `LockEntry::state`: `HoldState::life` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
 //!   `Timetable::table`, `Wire::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
-//! * `HoldState::slot`: `Timetable::table`.
+//! * `HoldState::life`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
 //! * `Timetable::table`, `Wire::rng`, an owner's `seats`, a debt's `owed`: none.
 //!

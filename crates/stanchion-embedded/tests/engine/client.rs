@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::support::{client, client_on, client_with};
 use redis::{ProtocolVersion, PushKind, RedisConnectionInfo, Script, Value, cmd};
 use stanchion_embedded::{Engine, EngineStream, Reply};
-use crate::support::{client, client_on, client_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{client, client_on, client_with};
 use redis::{ErrorKind, PushKind, RedisConnectionInfo, RedisResult, ServerErrorKind, cmd};
 use stanchion_embedded::{Data, Engine, Reply, Switch};
-use crate::support::{client, client_on, client_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 

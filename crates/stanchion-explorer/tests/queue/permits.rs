@@ -299,8 +299,13 @@ fn planted_errors_are_found() {
 }
 
 #[test]
-fn plain_permits() {
+fn without_faults() {
     finds_nothing("plain permits, drops", plain(1), NONE, 0);
+    finds_nothing("leased permits, drops", leased(1), NONE, 0);
+}
+
+#[test]
+fn plain_permits_with_one_fault() {
     for (what, faults) in FAULTS {
         finds_nothing(&format!("plain permits, {what}"), plain(0), faults, 0);
     }
@@ -327,8 +332,7 @@ fn a_planted_error_of_a_hand_off_is_found() {
 }
 
 #[test]
-fn leased_permits() {
-    finds_nothing("leased permits, drops", leased(1), NONE, 0);
+fn leased_permits_with_one_fault() {
     for (what, faults) in &FAULTS[1..5] {
         finds_nothing(&format!("leased permits, {what}"), leased(0), *faults, 0);
     }
