@@ -1,4 +1,4 @@
-//! Random programs and simulated networks, judged by models of the promises. They need processors, and nothing else.
+//! Random programs, judged by a model of the promises. They need processors, and nothing else.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -6,4 +6,3 @@
 )]
 
 mod generator;
-mod simulation;

@@ -275,6 +275,10 @@ impl Core {
         }
     }
 
+    pub(crate) fn change_scripts(&self, from: &str, to: &str) {
+        locked(&self.executor).scripts.change(from, to);
+    }
+
     pub(crate) fn flush_scripts(&self) {
         locked(&self.executor).scripts.flush();
     }

@@ -196,6 +196,12 @@ impl Faults {
         self.engine.core().flush_scripts();
     }
 
+    /// Replaces a text in every script from now on. The digests stay. A test plants an error with this, to show that it is found.
+    #[doc(hidden)]
+    pub fn change_scripts(&self, from: &str, to: &str) {
+        self.engine.core().change_scripts(from, to);
+    }
+
     /// Deletes all keys.
     pub fn flush_all(&self) {
         self.change(Server::flush_all);

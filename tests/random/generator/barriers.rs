@@ -6,7 +6,7 @@ use stanchion::{AcquireError, BarrierError, Client, CyclicBarrier, DoubleBarrier
 use tokio::time::Instant;
 
 use crate::generator::calls::masked;
-use crate::generator::draws::{barrier_targets, fault, locks, select};
+use crate::generator::draws::{barrier_targets, fault, locks, resends, select};
 use crate::generator::guards::{Acquired, Call, LEASE, lease};
 use crate::generator::judge;
 use crate::generator::profiles::{Kind, NO_FAULTS, Profile, Weights};
@@ -16,7 +16,7 @@ use crate::generator::run::Work;
 use crate::generator::span;
 use crate::generator::state::{Held, OpKind, Shared};
 
-pub(crate) const BARRIER_PROFILES: [Profile; 3] = [
+pub(crate) const BARRIER_PROFILES: [Profile; 4] = [
     Profile {
         name: "meetings",
         weights: Weights {
@@ -50,6 +50,33 @@ pub(crate) const BARRIER_PROFILES: [Profile; 3] = [
         long: 3,
         targets: |_| prop_oneof![6 => barrier_targets(), 1 => locks()].boxed(),
         fault,
+        kind: Kind::Barriers,
+        ..ELECTIONS
+    },
+    Profile {
+        name: "partitions",
+        clients: (4, 4),
+        length: (12, 36),
+        weights: Weights {
+            take: 36,
+            verb: 4,
+            pass: 26,
+            fault: 3,
+            partition: 14,
+            observe: 2,
+            ..NO_FAULTS
+        },
+        targets: |_| {
+            select(&[
+                Target::Barrier("x", 2, false),
+                Target::Barrier("x", 2, false),
+                Target::Barrier("x", 2, false),
+                Target::DoubleBarrier("x", 2),
+                Target::Leader("x", 0),
+            ])
+        },
+        long: 2,
+        fault: resends,
         kind: Kind::Barriers,
         ..ELECTIONS
     },

@@ -178,6 +178,18 @@ pub(crate) fn fault() -> BoxedStrategy<Fault> {
     .boxed()
 }
 
+/// Faults after which requests are sent again.
+pub(crate) fn resends() -> BoxedStrategy<Fault> {
+    prop_oneof![
+        6 => (1..3_u8).prop_map(Fault::Delayed),
+        6 => Just(Fault::Delivered),
+        3 => (1..4_u8).prop_map(Fault::RepliesSilent),
+        3 => (1..4_u8).prop_map(Fault::RepliesLost),
+        1 => Just(Fault::Cleared)
+    ]
+    .boxed()
+}
+
 pub(crate) fn manages(kind: Kind, target: BoxedStrategy<Target>) -> BoxedStrategy<Manage> {
     let locks = prop_oneof![
         2 => target.clone().prop_map(Manage::ForceRelease),
@@ -210,8 +222,8 @@ pub(crate) fn manages(kind: Kind, target: BoxedStrategy<Target>) -> BoxedStrateg
     };
     let latch = |n: Name| {
         prop_oneof![
-            5 => (1..3_u64).prop_map(move |k| Manage::Arm(n, k)),
-            4 => (1..3_u64).prop_map(move |k| Manage::CountDown(n, k)),
+            5 => (1..5_u64).prop_map(move |k| Manage::Arm(n, k)),
+            8 => (1..3_u64).prop_map(move |k| Manage::CountDown(n, k)),
             1 => Just(Manage::DeleteLatch(n)),
             1 => Just(Manage::Query(Target::Latch(n)))
         ]
@@ -323,6 +335,16 @@ pub(crate) fn options_with_rest(owners: u32) -> BoxedStrategy<CallOptions> {
     let rest = prop_oneof![1 => Just(None), 1 => (500..8_000_u16).prop_map(Some)];
     (call_options(owners), rest)
         .prop_map(|(opts, rest)| CallOptions { rest, ..opts })
+        .boxed()
+}
+
+/// Options of arrivals, half of them with a lease that a partition outlasts.
+pub(crate) fn options_at_barrier() -> BoxedStrategy<CallOptions> {
+    (call_options(0), any::<bool>())
+        .prop_map(|(opts, short)| CallOptions {
+            lease: if short { Some(600) } else { opts.lease },
+            ..opts
+        })
         .boxed()
 }
 

@@ -75,8 +75,15 @@ impl Fault {
                 faults.kill_connections();
             }
             Self::Accepted => faults.refuse_connections(Switch::Off),
-            Self::RepliesLost(n) => faults.lose_replies("EVALSHA", n.into()),
-            Self::RepliesSilent(n) => faults.lose_replies_silently("EVALSHA", n.into()),
+            // The first request of a script is an EVAL, after the server did not know its digest.
+            Self::RepliesLost(n) => {
+                faults.lose_replies("EVALSHA", n.into());
+                faults.lose_replies("EVAL", 1);
+            }
+            Self::RepliesSilent(n) => {
+                faults.lose_replies_silently("EVALSHA", n.into());
+                faults.lose_replies_silently("EVAL", 1);
+            }
             Self::MessagesLost(n) => faults.lose_messages(n.into()),
             Self::Delayed(n) => faults.hold_requests("EVALSHA", n.into()),
             Self::Delivered => faults.deliver(),

@@ -137,6 +137,7 @@ impl Acquired {
             Self::Lock(guard) => Some(guard.owner().to_string()),
             Self::Fair(guard) => Some(guard.owner().to_string()),
             Self::Write(guard) => Some(format!("{}:write", guard.owner())),
+            Self::Term(term) => Some(term.id().to_owned()),
             _ => None,
         }
     }

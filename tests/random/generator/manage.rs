@@ -11,6 +11,7 @@ use stanchion::{
 use crate::generator::barriers;
 use crate::generator::calls::{OPERATION, masked};
 use crate::generator::judge;
+use crate::generator::keys;
 use crate::generator::program::{Manage, Target};
 use crate::generator::resource::{Resource, Use};
 use crate::generator::roles;
@@ -27,6 +28,8 @@ enum Change {
     /// The number of permits, or `None` if it is not known.
     Total(Option<i64>),
     By(i64),
+    /// A latch was counted down by the first number, and the second one is left.
+    Counted(i64, i64),
     Less(i64),
     Deleted,
     /// A hold was ended by force.
@@ -64,6 +67,10 @@ impl Runner {
         let ticket = self
             .shared
             .about(label, OpKind::Manage, &uses, OPERATION * 2);
+        let before = uses.first().map_or(0, |used| {
+            let engine = &self.shared.lock().engines[usize::from(used.resource.server)];
+            keys::snapshot(engine, used.resource).number
+        });
         self.shared
             .lock()
             .latches_may_open(|resource| uses.iter().any(|used| used.resource == *resource));
@@ -85,7 +92,7 @@ impl Runner {
             let outcome = do_it(&it, &manage).await;
             drop(it);
             forget();
-            shared.managed(ticket.id(), &uses, outcome);
+            shared.managed(ticket.id(), &uses, before, outcome);
         });
     }
 }
@@ -101,7 +108,7 @@ fn same_key(a: Resource, b: Resource) -> bool {
 }
 
 impl Shared {
-    fn managed(&self, call: u64, uses: &[Use], outcome: Result<Change, QueryError>) {
+    fn managed(&self, call: u64, uses: &[Use], before: i64, outcome: Result<Change, QueryError>) {
         let mut state = self.lock();
         let Some(op) = state.ops.remove(&call) else {
             return;
@@ -133,6 +140,10 @@ impl Shared {
                     let until = op.started + idle;
                     state.tracking.idle.insert(used.resource, until);
                 }
+                Change::Counted(by, left) if alone => {
+                    judge::latch::counted(&mut state, &op, before, by, left);
+                }
+                Change::Counted(..) => {}
                 Change::Ended(count) => judge::barriers::forced(&mut state, used.resource, count),
                 Change::Lives(_) => {}
                 Change::Total(total) => {
@@ -155,6 +166,10 @@ impl Shared {
             state.forced(uses);
         }
     }
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, QueryError> {
@@ -239,8 +254,8 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
             Change::Ended(barrier.danger().break_all().await?)
         }
         Manage::CountDown(name, n) => {
-            with!(latch(name)).count_down_by(*n).await?;
-            Change::Nothing
+            let left = with!(latch(name)).count_down_by(*n).await?;
+            Change::Counted(signed(*n), signed(left))
         }
         Manage::DeleteLatch(name) => {
             with!(latch(name)).danger().delete().await?;

@@ -18,6 +18,7 @@ mod java;
 mod judge;
 mod keys;
 mod manage;
+mod planted;
 mod process;
 mod profiles;
 mod program;

@@ -8,7 +8,8 @@ use proptest::strategy::Union;
 use crate::generator::barriers::{BARRIER_PROFILES, polled_at_barrier};
 use crate::generator::draws::{
     SLOTS, call_options, deadlock_options, fault, javas, leased, locks, manages, multi,
-    options_with_rest, passes, permits, polled, readers, role_verbs, select, several, verbs,
+    options_at_barrier, options_with_rest, passes, permits, polled, readers, resends, role_verbs,
+    select, several, verbs,
 };
 use crate::generator::fault::Fault;
 use crate::generator::program::{CallOptions, ClientSpec, Step, Target, WakeMode, World};
@@ -29,6 +30,7 @@ pub(crate) struct Weights {
     pub(crate) kill_group: u32,
     pub(crate) fault: u32,
     pub(crate) freeze: u32,
+    pub(crate) partition: u32,
     pub(crate) suspend: u32,
     pub(crate) stall: u32,
     pub(crate) java: u32,
@@ -50,6 +52,7 @@ pub(crate) const NO_FAULTS: Weights = Weights {
     kill_group: 0,
     fault: 0,
     freeze: 0,
+    partition: 0,
     suspend: 0,
     stall: 0,
     java: 0,
@@ -227,10 +230,12 @@ pub(crate) const PROFILES: &[Profile] = &[
         servers: (1, 1),
         databases: 1,
         clients: (1, 3),
-        length: (4, 22),
+        length: (6, 30),
         weights: Weights {
-            manage: 18,
-            fault: 2,
+            take: 24,
+            verb: 18,
+            manage: 36,
+            fault: 12,
             java: 2,
             ..NO_FAULTS
         },
@@ -238,7 +243,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         long: 1,
         parked: 4,
         targets: |_| select(&[Target::Latch("l"), Target::Latch("m")]),
-        fault,
+        fault: || prop_oneof![2 => resends(), 1 => fault()].boxed(),
         kind: Kind::Latches,
     },
     Profile {
@@ -344,14 +349,7 @@ pub(crate) const PROFILES: &[Profile] = &[
                 Target::Permits("s", 1),
             ])
         },
-        fault: || {
-            prop_oneof![
-                6 => (1..3_u8).prop_map(Fault::Delayed), 6 => Just(Fault::Delivered),
-                2 => (1..3_u8).prop_map(Fault::RepliesSilent), 2 => (1..3_u8).prop_map(Fault::RepliesLost),
-                1 => Just(Fault::Cleared)
-            ]
-            .boxed()
-        },
+        fault: resends,
         kind: Kind::All,
     },
     Profile {
@@ -479,6 +477,7 @@ pub(crate) const PROFILES: &[Profile] = &[
     BARRIER_PROFILES[0],
     BARRIER_PROFILES[1],
     BARRIER_PROFILES[2],
+    BARRIER_PROFILES[3],
 ];
 
 impl Profile {
@@ -539,6 +538,7 @@ impl Profile {
                 match self.kind {
                     Kind::Roles | Kind::Limiters => options_with_rest(self.owners),
                     Kind::Deadlocks => deadlock_options(),
+                    Kind::Barriers => options_at_barrier(),
                     _ => call_options(self.owners),
                 },
                 match self.kind {
@@ -630,6 +630,12 @@ impl Profile {
         );
         add(w.freeze, client().prop_map(Step::Freeze).boxed());
         add(w.freeze, client().prop_map(Step::Thaw).boxed());
+        add(
+            w.partition,
+            (client(), 300..5_000_u16)
+                .prop_map(|(client, millis)| Step::Partition(client, millis))
+                .boxed(),
+        );
         add(w.suspend, (100..20_000_u16).prop_map(Step::Suspend).boxed());
         add(w.stall, (10..5_000_u16).prop_map(Step::Stall).boxed());
         add(

@@ -300,6 +300,8 @@ pub(crate) enum Step {
     /// The network of one client is a black hole until [`Step::Thaw`].
     Freeze(u8),
     Thaw(u8),
+    /// The network of one client is a black hole for so many milliseconds.
+    Partition(u8, u16),
     /// All processes and servers are suspended: their clocks jump, their timers do not.
     Suspend(u16),
     /// No task runs for so many milliseconds.

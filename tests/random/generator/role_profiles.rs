@@ -17,6 +17,7 @@ pub(crate) const ELECTIONS: Profile = Profile {
         kill: 1,
         work: 8,
         observe: 3,
+        partition: 6,
         ..NO_FAULTS
     },
     owners: 0,

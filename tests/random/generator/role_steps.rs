@@ -177,6 +177,7 @@ impl Runner {
                 resource: used.resource,
                 last: None,
                 vacant: false,
+                missed: None,
                 ended: false,
             });
             state.tracking.observers.len() - 1

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::generator::calls::{OPERATION, TOLERANCE};
 use crate::generator::judge;
+use crate::generator::planted::Planted;
 use crate::generator::process::{JumpingClock, Wire};
 use crate::generator::program::{ClientSpec, Polled, Program, WakeMode};
 use crate::generator::span;
@@ -51,6 +52,15 @@ pub(crate) fn note_panics() {
 
 /// Runs `program`. Rules in `ignored` are not judged.
 pub(crate) fn run(program: &Program, ignored: &'static [&'static str]) -> Report {
+    run_with(program, ignored, Planted::Nothing)
+}
+
+/// Runs `program` with an error.
+pub(crate) fn run_with(
+    program: &Program,
+    ignored: &'static [&'static str],
+    planted: Planted,
+) -> Report {
     note_panics();
     PANICS.with_borrow_mut(Option::take);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -63,7 +73,7 @@ pub(crate) fn run(program: &Program, ignored: &'static [&'static str]) -> Report
     // The libraries below draw their random numbers from this generator.
     fastrand::seed(7);
     let shared = runtime.block_on(async {
-        let mut runner = Runner::new(program, ignored);
+        let mut runner = Runner::new(program, ignored, planted);
         runner.go(program).await;
         runner.shared
     });
@@ -155,17 +165,20 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    fn new(program: &Program, ignored: &'static [&'static str]) -> Self {
+    fn new(program: &Program, ignored: &'static [&'static str], planted: Planted) -> Self {
         let latency = Duration::from_millis(program.world.latency.into());
         let engines = (0..program.world.servers)
             .map(|number| {
                 let engine = Engine::numbered(number.into());
                 engine.faults().delay(None, latency);
+                if let Planted::Script(from, to) = planted {
+                    engine.faults().change_scripts(from, to);
+                }
                 engine
             })
             .collect();
         Self {
-            shared: Shared::new(State::new(engines, ignored)),
+            shared: Shared::new(State::new(engines, ignored, planted)),
             slots: Slots::default(),
             tasks: Vec::new(),
             observer_tasks: Vec::new(),
@@ -214,13 +227,13 @@ impl Runner {
 
     /// Connects another client, as in a process of its own. Returns `None` if it cannot connect.
     pub(crate) async fn connect(&mut self, spec: ClientSpec) -> Option<u8> {
-        let (number, engine) = {
+        let (number, engine, planted) = {
             let state = self.shared.lock();
             let engine = state.engines.get(usize::from(spec.server))?.clone();
-            (state.processes.len(), engine)
+            (state.processes.len(), engine, state.planted)
         };
         let label = format!("process-{number}");
-        let wire = Wire::new(&engine, &label);
+        let wire = Wire::new(&engine, &label, planted);
         let clock = JumpingClock::start();
         let url = format!("redis://server-{}/{}", spec.server, spec.database);
         let wake = match spec.wake_mode {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::generator::fault::{Effect, Reason};
 use crate::generator::guards::Acquired;
 use crate::generator::history::History;
+use crate::generator::planted::Planted;
 use crate::generator::process::{JumpingClock, Wire};
 use crate::generator::program::{CallOptions, ClientSpec, Target};
 use crate::generator::resource::{Family, Queue, Resource, Side, Use};
@@ -193,6 +194,7 @@ pub(crate) struct State {
     pub(crate) finding: Option<Finding>,
     /// Rules that are not judged.
     pub(crate) ignored: &'static [&'static str],
+    pub(crate) planted: Planted,
     /// Calls and guards that have ended: the client, the base of the name, and the time.
     pub(crate) ended: Vec<(u8, &'static str, Instant)>,
     /// Clients whose shutdown reported that nothing is left.
@@ -233,7 +235,11 @@ impl Shared {
 const LONG: Duration = Duration::from_secs(3600);
 
 impl State {
-    pub(crate) fn new(engines: Vec<Engine>, ignored: &'static [&'static str]) -> Self {
+    pub(crate) fn new(
+        engines: Vec<Engine>,
+        ignored: &'static [&'static str],
+        planted: Planted,
+    ) -> Self {
         let now = Instant::now();
         let past = now.checked_sub(LONG).unwrap_or(now);
         let fault_state = FaultState {
@@ -256,6 +262,7 @@ impl State {
             history: History::default(),
             finding: None,
             ignored,
+            planted,
             ended: Vec::new(),
             clean: Vec::new(),
             left: false,

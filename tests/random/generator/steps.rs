@@ -41,6 +41,26 @@ fn acquire_future(
     Some((id, Box::pin(work)))
 }
 
+impl Shared {
+    /// Begins or ends the black hole of one client.
+    fn freeze(&self, client: u8, on: bool) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let Some(process) = state.processes.get_mut(usize::from(client)) else {
+            return;
+        };
+        let (label, server) = (process.wire.label().to_owned(), process.spec.server);
+        process.trouble = now;
+        process.frozen = on.then(|| process.frozen.unwrap_or(now));
+        let faults = state.engines[usize::from(server)].faults();
+        if on {
+            faults.freeze(Some(&label));
+        } else {
+            faults.thaw(Some(&label));
+        }
+    }
+}
+
 impl Runner {
     pub(crate) async fn step(&mut self, step: &Step) {
         match step {
@@ -95,8 +115,16 @@ impl Runner {
                     state.ends_later(*server, by);
                 }
             }
-            Step::Freeze(client) => self.freeze(*client, true),
-            Step::Thaw(client) => self.freeze(*client, false),
+            Step::Freeze(client) => self.shared.freeze(*client, true),
+            Step::Thaw(client) => self.shared.freeze(*client, false),
+            Step::Partition(client, millis) => {
+                let (shared, client, length) = (self.shared.clone(), *client, span(*millis));
+                shared.freeze(client, true);
+                self.spawn(async move {
+                    tokio::time::sleep(length).await;
+                    shared.freeze(client, false);
+                });
+            }
             Step::Suspend(millis) => self.suspend(*millis),
             Step::Stall(millis) => self.stall(span(*millis)).await,
             Step::Java(server, java) => {
@@ -567,23 +595,6 @@ impl Runner {
         self.pass(span(live)).await;
         for client in group {
             self.kill(client).await;
-        }
-    }
-
-    fn freeze(&self, client: u8, on: bool) {
-        let mut state = self.shared.lock();
-        let now = Instant::now();
-        let Some(process) = state.processes.get_mut(usize::from(client)) else {
-            return;
-        };
-        let (label, server) = (process.wire.label().to_owned(), process.spec.server);
-        process.trouble = now;
-        process.frozen = on.then(|| process.frozen.unwrap_or(now));
-        let faults = state.engines[usize::from(server)].faults();
-        if on {
-            faults.freeze(Some(&label));
-        } else {
-            faults.thaw(Some(&label));
         }
     }
 

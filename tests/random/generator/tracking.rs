@@ -155,6 +155,8 @@ pub(crate) struct Observer {
     /// The last leader: its id, its fencing token, and the number of its value.
     pub(crate) last: Option<(String, Option<u64>, u64)>,
     pub(crate) vacant: bool,
+    /// A leader that the observer does not know, and since when.
+    pub(crate) missed: Option<(String, Instant)>,
     pub(crate) ended: bool,
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Scripts {
     sources: HashMap<[u8; 40], Vec<u8>>,
     /// The bytes of the sources.
     bytes: usize,
+    /// A text, and the text that replaces it in every script: an error that a test plants.
+    change: Option<(String, String)>,
 }
 
 impl Scripts {
@@ -47,7 +49,14 @@ impl Scripts {
             compiled: HashMap::new(),
             sources: HashMap::new(),
             bytes: 0,
+            change: None,
         }
+    }
+
+    /// Replaces a text in every script that is compiled from now on.
+    pub(crate) fn change(&mut self, from: &str, to: &str) {
+        self.end_interpreter();
+        self.change = Some((from.to_owned(), to.to_owned()));
     }
 
     /// Removes all scripts, and the interpreter with everything that they left in it.
@@ -179,6 +188,11 @@ impl Scripts {
             None => Interpreter::new(&self.server)
                 .map_err(|e| Failure::new(format!("ERR Lua does not start: {e}")))?,
         };
+        let changed = self.change.as_ref().map(|(from, to)| {
+            let text = String::from_utf8_lossy(source);
+            text.replace(from, to).into_bytes()
+        });
+        let source = changed.as_deref().unwrap_or(source);
         let function = self.interpreter.insert(made).compile(source);
         match function {
             Ok(function) => {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::generator::guards::Acquired;
+use crate::generator::guards::{Acquired, LEASE};
 use crate::generator::keys::{self, Snapshot};
+use crate::generator::planted::Planted;
 use crate::generator::program::Target;
 use crate::generator::resource::{Family, Resource, Side, Tokens, Use};
 use crate::generator::state::{Actor, Held, Op, OpKind, State};
@@ -18,13 +19,18 @@ pub(crate) fn check(state: &mut State, seen: &BTreeMap<Resource, Snapshot>) {
 }
 
 /// Returns whether the holder may rely on the guard now.
-fn counts(held: &Held) -> bool {
-    !held.tainted && held.acquired.is_held()
+fn counts(state: &State, held: &Held) -> bool {
+    let believed = || {
+        let lease = crate::generator::span(held.opts.lease.unwrap_or(LEASE));
+        held.since.elapsed() < lease - (lease / 100).max(Duration::from_millis(2))
+    };
+    let planted = state.planted == Planted::LeaseFromReply && held.opts.max_hold.is_none();
+    !held.tainted && (held.acquired.is_held() || planted && believed())
 }
 
 fn sides(state: &State) -> BTreeMap<Resource, Vec<(u64, &Held, Side)>> {
     let mut sides: BTreeMap<Resource, Vec<_>> = BTreeMap::new();
-    for (id, held) in state.held.iter().filter(|(_, held)| counts(held)) {
+    for (id, held) in state.held.iter().filter(|(_, held)| counts(state, held)) {
         for used in &held.uses {
             let there = sides.entry(used.resource).or_default();
             there.push((*id, held, used.side));
@@ -73,7 +79,7 @@ pub(crate) fn exclusion(state: &mut State) {
     let red: Vec<_> = state
         .held
         .iter()
-        .filter(|(_, held)| matches!(&*held.acquired, Acquired::Red(_)) && counts(held))
+        .filter(|(_, held)| matches!(&*held.acquired, Acquired::Red(_)) && counts(state, held))
         .collect();
     for (n, (id, held)) in red.iter().enumerate() {
         if red[..n]
@@ -91,7 +97,7 @@ pub(crate) fn exclusion(state: &mut State) {
 /// P1, P8: a guard that reports "held" is a holder on the server.
 fn ghosts(state: &mut State, seen: &BTreeMap<Resource, Snapshot>) {
     let mut broken = None;
-    for (id, held) in state.held.iter().filter(|(_, held)| counts(held)) {
+    for (id, held) in state.held.iter().filter(|(_, held)| counts(state, held)) {
         for used in &held.uses {
             let Some(seen) = seen.get(&used.resource) else {
                 continue;

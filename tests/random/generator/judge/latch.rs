@@ -33,6 +33,20 @@ pub(crate) fn passed(state: &mut State, op: &Op) {
     }
 }
 
+/// P6: a count-down counts once. No other call changed the latch since it began, when the count was `before`.
+pub(crate) fn counted(state: &mut State, op: &Op, before: i64, by: i64, left: i64) {
+    let expires = state.tracking.idle.contains_key(&op.uses[0].resource) || state.tracking.armed;
+    // The request of a frozen client may arrive late.
+    let frozen = state
+        .processes
+        .iter()
+        .any(|it| it.frozen.is_some() || it.trouble > op.started);
+    if left != (before - by).max(0) && !(expires && left == 0) && !frozen {
+        let text = format!("P6: {}: {left} are left of {before}", op.label);
+        state.report("Miscounted", text);
+    }
+}
+
 /// P8: a wait for a free lock does not succeed if a guard has held the lock since before the wait began.
 fn held_all_through(state: &mut State, op: &Op) {
     let wants = |held: &Held| {

@@ -6,10 +6,11 @@ use stanchion::election::{Leader, Observed};
 use stanchion::embedded::Reply;
 use tokio::time::Instant;
 
+use crate::generator::guards::Acquired;
 use crate::generator::keys::{self, key_for, run};
-use crate::generator::program::Target;
+use crate::generator::program::{Target, WakeMode};
 use crate::generator::resource::Resource;
-use crate::generator::state::{Op, OpKind, State};
+use crate::generator::state::{Held, Op, OpKind, State};
 
 /// The time that clean-ups need after a fault: to reconnect, and for requests in flight to end.
 const FAULT_FREE: Duration = Duration::from_secs(7);
@@ -17,11 +18,60 @@ const FAULT_FREE: Duration = Duration::from_secs(7);
 /// The time within which an observer knows the leader without faults: the longest interval between two polls, and a margin.
 const KNOWS: Duration = Duration::from_secs(18);
 
+/// The time within which an observer learns of a term from its message.
+const ANNOUNCED: Duration = Duration::from_secs(3);
+
 pub(crate) fn check(state: &mut State) {
     let mut resources: Vec<Resource> = state.campaigns.iter().copied().collect();
     resources.retain(|resource| state.records.contains_key(resource));
     for resource in resources {
         candidates(state, resource);
+    }
+    blind(state);
+}
+
+/// An observer learns of every leader that stays: by a message, or by its poll.
+fn blind(state: &mut State) {
+    let mut missed = None;
+    for number in 0..state.tracking.observers.len() {
+        let it = &state.tracking.observers[number];
+        let (resource, client) = (it.resource, it.client);
+        let server = usize::from(resource.server);
+        let seen = keys::snapshot(&state.engines[server], resource);
+        let known = it.last.as_ref().map(|(id, ..)| id).filter(|_| !it.vacant);
+        let process = &state.processes[usize::from(client)];
+        let ended = it.ended || process.killed || process.closing || seen.foreign;
+        let unknown = seen.holders.first().map(|(owner, _)| owner);
+        let unknown = unknown.filter(|owner| known != Some(*owner) && !ended);
+        let messages = state.fault_states[server].messages_lost.elapsed() > KNOWS;
+        // Messages do not announce holders of the plain lock.
+        let is_term = |held: &Held| {
+            matches!(&*held.acquired, Acquired::Term(_))
+                && held.acquired.owner().as_ref() == unknown
+        };
+        let announced = state.held.values().any(is_term);
+        let limit = if announced && messages && process.spec.wake_mode == WakeMode::Messages {
+            ANNOUNCED
+        } else {
+            KNOWS
+        };
+        let fault_free = state.fault_free_between(resource.server, client);
+        let since = match (&it.missed, unknown) {
+            (Some((owner, since)), Some(now)) if owner == now => *since,
+            _ => Instant::now(),
+        };
+        if let Some(owner) = unknown
+            && since.elapsed() > limit
+            && fault_free > limit + Duration::from_secs(3)
+        {
+            missed = Some(format!(
+                "observer {number} has not seen {owner} for {limit:?}"
+            ));
+        }
+        state.tracking.observers[number].missed = unknown.map(|owner| (owner.clone(), since));
+    }
+    if let Some(text) = missed {
+        state.report("Blind", text);
     }
 }
 
