@@ -7,7 +7,7 @@
 //! | `virtual` | need nothing: they run on the embedded engine, whose fault switches and virtual time reach every interleaving |
 //! | `real` | need a redis-server, processes, signals, and time that passes |
 //! | `java` | have Redisson on the other side; see [`java`] |
-//! | `random` | compute: random programs and simulated networks |
+//! | `random` | compute: random programs |
 //! | `threads`, `log` | need a process of their own: one for all processors, one for its log |
 //! | `tidy` | read the sources |
 //!
@@ -39,6 +39,7 @@ pub mod events;
 pub mod fair;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod faults;
+pub mod holds;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod idle;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]

@@ -52,8 +52,8 @@ impl ClockShim {
 
     /// Moves the clock by `millis` from where it is.
     ///
-    /// The server maps the same page, but Valkey 9.1 asks the system for the time only now and then and counts processor
-    /// ticks in between. The call therefore waits until `server_time`, in microseconds, shows the step. It does not wait for
+    /// The server maps the same page, but Valkey 9.1 reads the time of the system only now and then and counts processor
+    /// ticks in between. The call therefore waits until `server_time`, in microseconds, shows the step. The call does not wait for
     /// a server that does not answer (`None`).
     pub(crate) fn step(&self, millis: i64, server_time: impl Fn() -> Option<i64>) {
         let mut total_us = self.total_us.lock().unwrap();

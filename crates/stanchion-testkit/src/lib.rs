@@ -2,7 +2,6 @@
 //!
 //! * [`RedisServer`]: a private server per test, with TLS, a unix socket, a steppable clock, kill and restart.
 //! * [`Proxy`]: a TCP proxy that delays, freezes, resets, swallows one reply or holds one request back.
-//! * [`History`] and [`check`]: a log of the acquires and releases of locks, and a checker for exclusion, fencing and liveness.
 //! * [`Process`]: a child process whose output a test can wait for.
 //! * [`cancel_after`] and [`for_each_await_point`]: drop a future at its n-th await, and at every one.
 //! * [`eventually`]: wait for a condition.
@@ -22,7 +21,6 @@ mod clock;
 mod clock_shim;
 mod cluster;
 mod eventually;
-mod history;
 mod monitor;
 mod process;
 mod proxy;
@@ -38,7 +36,6 @@ pub use cancel::{cancel_after, for_each_await_point};
 pub use clock::machine_clock;
 pub use cluster::{Cluster, Migration};
 pub use eventually::{eventually, eventually_async, eventually_blocking};
-pub use history::{Event, History, Kind, Lane, Mode, Rule, Rules, Summary, Violation, check};
 pub use monitor::Monitor;
 pub use process::{Process, Signal, send as send_signal};
 pub use proxy::{Held, Matcher, Proxy, Switch, Then};

@@ -37,7 +37,7 @@ fn runs(program: &str) -> bool {
     version.is_ok_and(|out| out.status.success())
 }
 
-/// Compiles beside `built` and moves the result there in one step, so that nobody sees half of it.
+/// Compiles next to `built` and moves the result there in one step, so that no other test reads an incomplete file.
 fn compile(
     project: &Path,
     version: Option<&str>,

@@ -26,7 +26,7 @@ use stanchion::rwlock::Preference;
 use stanchion::{
     Client, ClientConfig, FencingToken, Lease, Lock, LockGuard, LostReason, ReleaseError, RwLock,
 };
-use stanchion_testkit::{History, Kind, Mode};
+use stanchion_tests::holds::Hold;
 use stanchion_tests::permits;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines, Stdin, stdin,
@@ -185,30 +185,20 @@ impl Counting {
         mut orders: Lines<BufReader<Stdin>>,
         path: &Path,
     ) {
-        let history = Arc::new(History::streaming(path).unwrap());
         let raw = Arc::new(Mutex::new(raw));
         orders.next_line().await.unwrap();
         let tasks: Vec<_> = (0..self.tasks)
             .map(|task| {
-                let (client, lock, history, raw) = (
-                    client.clone(),
-                    lock.clone(),
-                    Arc::clone(&history),
-                    Arc::clone(&raw),
-                );
-                let (process, rounds, name) = (self.process, self.rounds, lock.name().to_string());
+                let (client, lock, raw) = (client.clone(), lock.clone(), Arc::clone(&raw));
+                let (process, rounds) = (self.process, self.rounds);
                 tokio::spawn(async move {
-                    let lane = history.lane((process, task), &name, Mode::Write, move || {
-                        client.now().since_origin()
-                    });
+                    let now = || client.now().since_origin();
+                    let mut holds = Vec::new();
                     for _ in 0..rounds {
-                        lane.record(Kind::Invoke);
+                        let invoked = now();
                         let guard = lock.acquire().await.unwrap();
-                        lane.granted(
-                            guard.fencing_token().map(FencingToken::get),
-                            Some(guard.valid_until().since_origin()),
-                        );
-                        lane.record(Kind::Enter);
+                        let granted = now();
+                        let token = guard.fencing_token().map(FencingToken::get).unwrap();
                         // The mutex protects the connection. The lock excludes the other tasks and processes.
                         let count: u64 =
                             raw.lock().await.call("GET counter").await.parse().unwrap();
@@ -216,17 +206,26 @@ impl Counting {
                             .await
                             .call(&format!("SET counter {}", count + 1))
                             .await;
-                        lane.record(Kind::Exit);
-                        lane.record(Kind::ReleaseInvoke);
+                        let left = now();
                         guard.release().await.unwrap();
-                        lane.record(Kind::Released);
+                        holds.push(Hold {
+                            task: (process, task),
+                            invoked,
+                            granted,
+                            token,
+                            left,
+                            released: now(),
+                        });
                     }
+                    holds
                 })
             })
             .collect();
+        let mut holds = Vec::new();
         for task in tasks {
-            task.await.unwrap();
+            holds.extend(task.await.unwrap());
         }
+        std::fs::write(path, serde_json::to_vec(&holds).unwrap()).unwrap();
     }
 }
 

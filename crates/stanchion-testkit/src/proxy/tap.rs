@@ -97,7 +97,7 @@ impl Tap {
             swallow,
         }) = self.expected.front_mut()
         else {
-            // The server ended a subscription by itself, as when a slot moves.
+            // The server ended a subscription without a request, as when a slot moves.
             return Verdict::Pass;
         };
         *started = true;

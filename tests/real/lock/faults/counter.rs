@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-use stanchion_testkit::{History, Process, RedisServer, Rules, check};
+use stanchion_testkit::{Process, RedisServer};
 use stanchion_tests::faults::*;
+use stanchion_tests::holds::{Hold, violations};
 
 const PROCESSES: u32 = 4;
 const TASKS: u32 = 64;
@@ -56,16 +57,42 @@ fn four_processes_lose_no_increment_and_their_histories_are_valid() {
     );
     assert_eq!(leftovers(&server), ["counter"], "P3");
 
-    let all = History::new();
-    for process in 0..PROCESSES {
-        let file = File::open(history_of(&server, process)).unwrap();
-        all.merge(&History::from_json_lines(BufReader::new(file)).unwrap());
-    }
+    let holds: Vec<Hold> = (0..PROCESSES)
+        .flat_map(|process| {
+            let file = File::open(history_of(&server, process)).unwrap();
+            serde_json::from_reader::<_, Vec<Hold>>(BufReader::new(file)).unwrap()
+        })
+        .collect();
+    assert_eq!(holds.len(), total as usize);
     // P1, P2, P4.
-    let summary = check(&all, &Rules::new().liveness(ms(5000))).unwrap_or_else(|found| {
-        let found: Vec<String> = found.iter().take(10).map(ToString::to_string).collect();
-        panic!("{found:#?}");
-    });
-    assert_eq!(summary.grants, total as usize);
-    assert_eq!(summary.lost, 0);
+    let found = violations(holds, ms(5000));
+    assert!(found.is_empty(), "{:#?}", &found[..found.len().min(10)]);
+}
+
+/// P1, P2, P4.
+#[test]
+fn the_check_of_holds_finds_each_violation() {
+    let hold = |invoked, granted, token, left| Hold {
+        task: (1, 1),
+        invoked: ms(invoked),
+        granted: ms(granted),
+        token,
+        left: ms(left),
+        released: ms(left + 1),
+    };
+    let first = hold(0, 1, 7, 10);
+    for (second, rule) in [
+        (hold(2, 10, 8, 20), None),
+        (hold(2, 9, 8, 20), Some("P1")),
+        (hold(2, 12, 7, 20), Some("P2")),
+        (hold(2, 12, 6, 20), Some("P2")),
+        (hold(2, 111, 8, 200), None),
+        (hold(2, 112, 8, 200), Some("P4")),
+        (hold(50, 150, 8, 200), None),
+        (hold(50, 151, 8, 200), Some("P4")),
+    ] {
+        let found = violations(vec![second, first], ms(100));
+        let rules: Vec<&str> = found.iter().map(|text| &text[..2]).collect();
+        assert_eq!(rules, Vec::from_iter(rule), "{second:?}");
+    }
 }
