@@ -46,6 +46,7 @@ mod fair {
     mod faults;
 }
 mod jobs;
+mod kinds;
 mod latch {
     mod behaviour;
     mod faults;
@@ -56,7 +57,6 @@ mod limiter {
 }
 mod lock {
     mod behaviour {
-        mod exclusion;
         mod expiry;
         mod forced;
         mod input;
@@ -72,7 +72,6 @@ mod lock {
         mod memory;
         mod messages;
         mod processes;
-        mod replies;
         mod servers;
         mod values;
     }

@@ -11,8 +11,9 @@
 //! | `threads`, `log` | need a process of their own: one for all processors, one for its log |
 //! | `tidy` | read the sources |
 //!
-//! In each of them a primitive is a module, and `client` has the tests of what belongs to no primitive. A module for all kinds of hold, such as
-//! `virtual/dropped.rs`, is a table of kinds: a new primitive is a row there. In `real` their parts are:
+//! In each of them a primitive is a module, and `client` has the tests of what belongs to no primitive. A fault or a behaviour that all kinds of
+//! hold have is a table over [`kinds`], and a new primitive is a row there: `virtual/{dropped,late,leases,lost_messages,lost_replies,refusals}` in
+//! virtual time, and `real/kinds` on real servers, too. In `real` their parts are:
 //!
 //! | module | its tests |
 //! |---|---|
@@ -48,6 +49,12 @@ pub mod interop;
 pub mod java;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod jobs;
+#[expect(missing_docs, reason = "the names of small helpers say what they do")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "each method is the same on all kinds"
+)]
+pub mod kinds;
 #[expect(missing_docs, reason = "the names of small helpers say what they do")]
 pub mod limiter;
 mod listener;

@@ -27,6 +27,10 @@ mod client {
     mod shutdown;
 }
 mod dropped;
+mod late;
+mod leases;
+mod lost_messages;
+mod lost_replies;
 mod deadlocks {
     mod found;
     mod give_up;
@@ -77,6 +81,7 @@ mod multilock {
     mod turns;
 }
 mod redlock;
+mod refusals;
 mod rwlock;
 mod semaphore {
     mod big_requests;

@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use stanchion::error::NameRule;
 use stanchion::{
     AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Fencing, Lease, Lock,
-    QueryError, Rejection, Renewal,
+    QueryError, Rejection,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -24,16 +24,11 @@ suite! {
     the_keys_of_a_name_with_braces_are_redissons,
     grants_follow_arrival_over_all_processes,
     a_hand_off_costs_two_commands,
-    holds_never_overlap,
     tokens_grow_over_grants_by_message,
     tokens_come_from_the_counter_of_the_fencing_mode,
     try_acquire_never_overtakes_a_waiter,
     a_timeout_in_the_middle_leaves_the_others_in_order,
-    a_zero_timeout_tries_once,
-    a_dropped_guard_grants_to_the_next_waiter,
     a_granted_hold_is_renewed_to_its_lease,
-    a_waiter_acquires_an_expired_hold,
-    reentry_does_not_queue,
     an_owner_that_acquires_again_reenters,
     a_forced_release_grants_to_the_head,
     queue_length_and_position_are_reported,
@@ -219,32 +214,6 @@ async fn a_hand_off_costs_two_commands(world: &World) {
     world.at_rest().await;
 }
 
-async fn holds_never_overlap(world: &World) {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    let clients = [world.client().await, world.client().await];
-    let inside = Arc::new(AtomicU32::new(0));
-    let tasks: Vec<_> = (0..64)
-        .map(|i| {
-            let (lock, inside) = (fair(&clients[i % 2]), Arc::clone(&inside));
-            tokio::spawn(async move {
-                for _ in 0..5 {
-                    let guard = lock.acquire().await.unwrap();
-                    assert!(guard.is_held());
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    guard.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    world.at_rest().await;
-    assert_eq!(clients.iter().map(Client::waiters).sum::<usize>(), 0);
-}
-
 async fn tokens_grow_over_grants_by_message(world: &World) {
     let clients = [world.client().await, world.client().await];
     let mut guard = fair(&clients[0]).acquire().await.unwrap();
@@ -330,30 +299,6 @@ async fn a_timeout_in_the_middle_leaves_the_others_in_order(world: &World) {
     world.at_rest().await;
 }
 
-async fn a_zero_timeout_tries_once(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let lock = fair(&theirs);
-    let guard = lock.acquire_timeout(Duration::ZERO).await.unwrap();
-    guard.release().await.unwrap();
-    let held = fair(&ours).acquire().await.unwrap();
-    let error = lock.acquire_timeout(Duration::ZERO).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
-    held.release().await.unwrap();
-    world.at_rest().await;
-}
-
-async fn a_dropped_guard_grants_to_the_next_waiter(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    for waiter in [&ours, &theirs] {
-        let held = fair(&ours).acquire().await.unwrap();
-        let next = waiting(world, &fair(waiter)).await;
-        subscribed_to_own_channel(world, waiter).await;
-        drop(held);
-        granted(next).await.release().await.unwrap();
-    }
-    world.at_rest().await;
-}
-
 async fn a_granted_hold_is_renewed_to_its_lease(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = fair(&ours).acquire().await.unwrap();
@@ -376,38 +321,6 @@ async fn a_granted_hold_is_renewed_to_its_lease(world: &World) {
     })
     .await;
     guard.release().await.unwrap();
-    world.at_rest().await;
-}
-
-async fn a_waiter_acquires_an_expired_hold(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let options = AcquireOptions::new()
-        .lease(Lease::new(Duration::from_millis(200)).unwrap())
-        .renewal(Renewal::Manual);
-    let abandoned = fair(&ours).acquire_with(options).await.unwrap();
-    let next = fair(&theirs)
-        .acquire_timeout(Duration::from_secs(4))
-        .await
-        .unwrap();
-    assert!(!abandoned.is_held());
-    next.release().await.unwrap();
-    drop(abandoned);
-    world.at_rest().await;
-}
-
-async fn reentry_does_not_queue(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let guard = fair(&ours).acquire().await.unwrap();
-    let next = waiting(world, &fair(&theirs)).await;
-    let again = guard.reenter().await.unwrap();
-    let owner = guard.owner().to_string();
-    assert_eq!(world.admin(&["HGET", "job", &owner]), "2");
-    assert_eq!(again.fencing_token(), guard.fencing_token());
-    guard.release().await.unwrap();
-    assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
-    assert!(!next.is_finished());
-    again.release().await.unwrap();
-    granted(next).await.release().await.unwrap();
     world.at_rest().await;
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use stanchion::multilock::InvalidMembers;
 use stanchion::{
     AcquireError, AcquireOptions, Client, FairLock, Fencing, Lease, Lock, Lockable, LostReason,
-    MultiGuard, MultiLock, Rejection, ReleaseError, Renewal, RwLock,
+    MultiGuard, MultiLock, ReleaseError, Renewal, RwLock,
 };
 use stanchion_testkit::{eventually, eventually_async};
 use stanchion_tests::{World, kept};
@@ -32,7 +32,6 @@ suite! {
     the_lease_is_the_shortest_of_the_members,
     a_renewal_renews_every_member,
     bad_members_are_refused_before_anything_is_sent,
-    foreign_members_are_left_untouched,
 }
 
 fn lock(client: &Client, name: &str) -> Lock {
@@ -510,33 +509,6 @@ async fn bad_members_are_refused_before_anything_is_sent(world: &World) {
         "a is given twice: a multi-lock holds each name once"
     );
     assert_eq!(world.scripts_run(), before);
-}
-
-async fn foreign_members_are_left_untouched(world: &World) {
-    let client = world.client().await;
-    let multi = multi(&client, &["a", "b", "c"]);
-    let is_wrong_type = |error: AcquireError| {
-        assert!(
-            matches!(
-                error,
-                AcquireError::Rejected {
-                    rejection: Rejection::WrongType { .. },
-                    ..
-                }
-            ),
-            "{error}"
-        );
-    };
-    let _ = world.admin(&["SET", "b", "precious"]);
-    is_wrong_type(multi.acquire().await.unwrap_err());
-    is_wrong_type(multi.try_acquire().await.unwrap_err());
-    assert_eq!(world.keys(), ["b"]);
-    assert_eq!(world.admin(&["GET", "b"]), "precious");
-    let _ = world.admin(&["DEL", "b"]);
-    let _ = world.admin(&["HSET", "c", "mode", "read", "java:1", "1"]);
-    is_wrong_type(multi.acquire().await.unwrap_err());
-    assert_eq!(world.keys(), ["c"]);
-    assert_eq!(world.admin(&["HGET", "c", "mode"]), "read");
 }
 
 #[tokio::test]

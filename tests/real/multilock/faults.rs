@@ -1,8 +1,7 @@
-//! Tests the multi-lock on real servers: lost replies, a killed server, and members on two servers.
+//! Tests the multi-lock on real servers: a killed server, and members on two servers.
 
 use stanchion::{AcquireError, Client, Lock, Lockable, LostReason, MultiLock};
-use stanchion_multilock::scripts::{ACQUIRE, RELEASE};
-use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
+use stanchion_testkit::{Proxy, eventually};
 use stanchion_tests::faults::*;
 
 fn multi(locks: &[Lock]) -> MultiLock {
@@ -12,34 +11,6 @@ fn multi(locks: &[Lock]) -> MultiLock {
 /// Three members of one client: one script.
 fn together(client: &Client) -> MultiLock {
     multi(&["a", "b", "c"].map(|name| lock(client, name, LONG)))
-}
-
-fn script(server: &RedisServer, text: &str) -> Matcher {
-    Matcher::script(server.cli(&["SCRIPT", "LOAD", text]).as_text())
-}
-
-#[tokio::test]
-async fn a_script_whose_reply_is_lost_takes_effect_once() {
-    for then in [Then::Reset, Then::Freeze] {
-        let Some(server) = server() else { return };
-        let acquire = script(&server, ACQUIRE.text());
-        let release = script(&server, RELEASE.text());
-        let proxy = Proxy::start(server.addr());
-        let multi = together(&connect(proxy.url()).await);
-        proxy.swallow_next_reply(acquire, then);
-        let guard = soon(LONG / 3, multi.acquire()).await.unwrap();
-        proxy.thaw();
-        for name in ["a", "b", "c"] {
-            assert_eq!(hold_count(&server, name), 1, "{then:?}");
-        }
-        quiet(&server).await;
-        assert!(guard.is_held());
-        proxy.swallow_next_reply(release, then);
-        soon(LONG / 3, guard.release()).await.unwrap();
-        proxy.thaw();
-        assert_eq!(proxy.swallowed(), 2);
-        nothing_left(&server).await;
-    }
 }
 
 #[tokio::test]

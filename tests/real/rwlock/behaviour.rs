@@ -19,11 +19,7 @@ const CHANNEL: &str = "redisson_rwlock:{job}";
 suite! {
     readers_hold_together_and_leave_nothing,
     a_writer_excludes_readers_and_writers,
-    dropped_guards_are_released,
-    a_timeout_leaves_nothing,
-    a_zero_timeout_tries_once,
     tokens_of_writers_grow,
-    re_entry_counts_on_both_sides,
     a_writer_acquires_a_nested_read_hold_at_once,
     a_writer_that_releases_its_write_hold_keeps_its_read_hold,
     a_writer_that_reads_may_re_enter_its_write_hold,
@@ -32,7 +28,6 @@ suite! {
     status_shows_the_holders,
     status_lists_a_thousand_readers_at_most,
     force_release_frees_the_lock_and_old_holders_cannot_release_it,
-    sixty_four_tasks_never_overlap,
 }
 
 fn rwlock(client: &Client) -> RwLock {
@@ -66,49 +61,6 @@ async fn a_writer_excludes_readers_and_writers(world: &World) {
     assert!(rwlock(&theirs).try_write().await.unwrap().is_some());
 }
 
-async fn dropped_guards_are_released(world: &World) {
-    let client = world.client().await;
-    let lock = rwlock(&client);
-    drop((lock.read().await.unwrap(), lock.read().await.unwrap()));
-    drop(lock.write().await.unwrap());
-    world.at_rest().await;
-    assert_eq!(client.shutdown(Duration::from_secs(5)).await.unfinished, 0);
-}
-
-async fn a_timeout_leaves_nothing(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let patience = Duration::from_millis(100);
-    let reading = rwlock(&ours).read().await.unwrap();
-    let error = rwlock(&theirs).write_timeout(patience).await.unwrap_err();
-    let is_clean =
-        |error: &AcquireError| matches!(error, AcquireError::TimedOut { free_by: None, .. });
-    assert!(is_clean(&error), "{error}");
-    reading.release().await.unwrap();
-    let writing = rwlock(&ours).write().await.unwrap();
-    let error = rwlock(&theirs).read_timeout(patience).await.unwrap_err();
-    assert!(is_clean(&error), "{error}");
-    assert_eq!(theirs.waiters(), 0);
-    writing.release().await.unwrap();
-    assert!(world.keys().is_empty());
-}
-
-async fn a_zero_timeout_tries_once(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let lock = rwlock(&theirs);
-    lock.write_timeout(Duration::ZERO)
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let reading = rwlock(&ours).read().await.unwrap();
-    drop(lock.read_timeout(Duration::ZERO).await.unwrap());
-    let error = lock.write_timeout(Duration::ZERO).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
-    drop(reading);
-    world.at_rest().await;
-}
-
 async fn tokens_of_writers_grow(world: &World) {
     let lock = rwlock(&world.client().await);
     let mut last = None;
@@ -131,34 +83,6 @@ async fn tokens_of_writers_grow(world: &World) {
     let unfenced = lock.fencing(stanchion::Fencing::Off);
     assert_eq!(unfenced.write().await.unwrap().fencing_token(), None);
     world.at_rest().await;
-}
-
-async fn re_entry_counts_on_both_sides(world: &World) {
-    let client = world.client().await;
-    let lock = rwlock(&client);
-    let owner = client.owner();
-    let options = || AcquireOptions::new().owner(&owner);
-    let first = lock.read_with(options()).await.unwrap();
-    let second = first.reenter().await.unwrap();
-    let third = lock.try_read_with(options()).await.unwrap().unwrap();
-    let count = async || lock.status().await.unwrap().readers[0].hold_count;
-    assert_eq!(count().await, 3);
-    first.release().await.unwrap();
-    assert_eq!(count().await, 2);
-    drop((second, third));
-    world.at_rest().await;
-
-    let first = lock.write_with(options()).await.unwrap();
-    let second = lock.write_with(options()).await.unwrap();
-    let third = second.reenter().await.unwrap();
-    let count = async || lock.status().await.unwrap().writer.unwrap().hold_count;
-    assert_eq!(count().await, 3);
-    third.release().await.unwrap();
-    first.release().await.unwrap();
-    assert_eq!(count().await, 1);
-    assert!(lock.try_read().await.unwrap().is_none());
-    second.release().await.unwrap();
-    assert!(world.keys().is_empty());
 }
 
 async fn a_writer_acquires_a_nested_read_hold_at_once(world: &World) {
@@ -358,45 +282,5 @@ async fn force_release_frees_the_lock_and_old_holders_cannot_release_it(world: &
         writing.release().await,
         Err(ReleaseError::Lost(_))
     ));
-    world.at_rest().await;
-}
-
-async fn sixty_four_tasks_never_overlap(world: &World) {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-    /// The increment of a writer; a reader adds one.
-    const WRITER: u32 = 1000;
-    let clients = [world.client().await, world.client().await];
-    let inside = Arc::new(AtomicU32::new(0));
-    let together = Arc::new(AtomicU32::new(0));
-    let tasks: Vec<_> = (0..64)
-        .map(|i| {
-            let lock = rwlock(&clients[i % 2]);
-            let (inside, together) = (Arc::clone(&inside), Arc::clone(&together));
-            tokio::spawn(async move {
-                for round in 0..4 {
-                    if (i / 2 + round) % 4 == 0 {
-                        let writing = lock.write().await.unwrap();
-                        assert_eq!(inside.fetch_add(WRITER, SeqCst), 0);
-                        tokio::task::yield_now().await;
-                        inside.fetch_sub(WRITER, SeqCst);
-                        writing.release().await.unwrap();
-                    } else {
-                        let reading = lock.read().await.unwrap();
-                        let others = inside.fetch_add(1, SeqCst);
-                        assert!(others < WRITER);
-                        together.fetch_max(others + 1, SeqCst);
-                        tokio::task::yield_now().await;
-                        inside.fetch_sub(1, SeqCst);
-                        reading.release().await.unwrap();
-                    }
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert!(together.load(SeqCst) > 1, "no two readers held at once");
     world.at_rest().await;
 }

@@ -1,16 +1,11 @@
-//! Tests the read-write lock on real servers: killed servers and holders, paused processes, a stalled executor, and the memory limit.
+//! Tests the read-write lock on real servers: killed servers and holders, paused processes, and a stalled executor.
 
 use std::thread;
 use std::time::Duration;
 
 use stanchion::rwlock::Preference;
-use stanchion::{
-    AcquireError, AcquireOptions, Client, LostReason, Rejection, ReleaseError, RwLock,
-};
-use stanchion_rwlock::{read, write};
-use stanchion_testkit::{
-    Matcher, Process, Proxy, RedisServer, Signal, Then, eventually, eventually_blocking,
-};
+use stanchion::{AcquireError, Client, LostReason, RwLock};
+use stanchion_testkit::{Process, RedisServer, Signal, eventually, eventually_blocking};
 use tokio::task::JoinHandle;
 
 use stanchion_tests::faults::*;
@@ -251,91 +246,6 @@ fn a_blocked_executor_loses_neither_read_nor_write_holds() {
         drop(client);
         eventually_blocking("released", || leftovers(&server).is_empty());
     }
-}
-
-#[tokio::test]
-async fn without_memory_new_holds_are_refused_and_existing_holds_can_end() {
-    let Some(server) = server() else { return };
-    let lock = rwlock_of(&server, ms(1500)).await;
-    let written = lock.write().await.unwrap();
-    let nested = lock
-        .read_with(AcquireOptions::new().owner(written.owner()))
-        .await
-        .unwrap();
-    admin(&server, &["CONFIG", "SET", "maxmemory", "1"]);
-    let before = (written.valid_until(), nested.valid_until());
-    eventually("the watchdog renews both", || {
-        written.valid_until() > before.0 && nested.valid_until() > before.1
-    })
-    .await;
-    let again = nested.reenter().await.unwrap();
-    again.release().await.unwrap();
-    nested.release().await.unwrap();
-    let again = written.reenter().await.unwrap();
-    again.release().await.unwrap();
-    let reading = written.downgrade().await.unwrap();
-    reading.renew().await.unwrap();
-    assert!(matches!(
-        rejected(lock.read().await),
-        Rejection::OutOfMemory { .. }
-    ));
-    reading.release().await.unwrap();
-    assert!(matches!(
-        rejected(lock.write().await),
-        Rejection::OutOfMemory { .. }
-    ));
-    nothing_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_script_whose_reply_is_lost_takes_effect_once() {
-    for then in [Then::Reset, Then::Freeze] {
-        let Some(server) = server() else { return };
-        let proxy = Proxy::start(server.addr());
-        let lock = rwlock(&connect(proxy.url()).await, LONG);
-        let other = rwlock_of(&server, LONG).await;
-        let lose = |text: &str| {
-            let sha = server.cli(&["SCRIPT", "LOAD", text]).as_text().to_owned();
-            proxy.swallow_next_reply(Matcher::script(&sha), then);
-        };
-        let readers = async || other.status().await.unwrap().reader_count;
-        lose(read::ACQUIRE.text());
-        let reading = soon(LONG / 3, lock.read()).await.unwrap();
-        assert_eq!(readers().await, 1, "{then:?}");
-        proxy.thaw();
-        lose(read::RELEASE.text());
-        soon(LONG / 3, reading.release()).await.unwrap();
-        proxy.thaw();
-        lose(write::ACQUIRE.text());
-        let written = soon(LONG / 3, lock.write()).await.unwrap();
-        proxy.thaw();
-        lose(write::DOWNGRADE.text());
-        let reading = soon(LONG / 3, written.downgrade()).await.unwrap();
-        let status = other.status().await.unwrap();
-        assert_eq!((status.reader_count, status.writer), (1, None), "{then:?}");
-        assert_eq!(proxy.swallowed(), 4, "the faults happened");
-        proxy.thaw();
-        reading.release().await.unwrap();
-        nothing_left(&server).await;
-    }
-}
-
-#[tokio::test]
-async fn readers_and_writers_detect_the_deletion_of_the_key() {
-    let Some(server) = server() else { return };
-    let lock = rwlock_of(&server, ms(900)).await;
-    let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
-    assert_eq!(server.cli(&["DEL", "prices"]).as_int(), 1);
-    for guard in [first, second] {
-        let reason = soon(LONG / 3, guard.lost()).await;
-        assert_eq!(reason, LostReason::Gone);
-        assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
-    }
-    let guard = lock.write().await.unwrap();
-    assert_eq!(server.cli(&["DEL", "prices"]).as_int(), 1);
-    assert_eq!(soon(LONG / 3, guard.lost()).await, LostReason::Gone);
-    drop(guard);
-    nothing_left(&server).await;
 }
 
 /// Writers change two values one after the other, over plain connections. A reader that sees different values has read during a write.

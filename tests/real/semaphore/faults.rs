@@ -1,9 +1,9 @@
-//! Tests semaphores on real servers: killed servers and holders, lost replies, a stalled executor, the memory limit, and a stepped clock.
+//! Tests semaphores on real servers: killed servers and holders, a stalled executor, and a stepped clock.
 
 use std::time::Duration;
 
 use stanchion::{LeasedSemaphore, LostReason, ReleaseError, Semaphore};
-use stanchion_testkit::{Matcher, Process, Proxy, RedisServer, Signal, Then, eventually};
+use stanchion_testkit::{Process, RedisServer, Signal, eventually};
 use stanchion_tests::faults::*;
 use stanchion_tests::permits::{CHANNEL, KINDS, Kind, LEASES, LEDGER, NAME, Seat, Seats, TOTAL};
 use tokio::task::JoinHandle;
@@ -207,66 +207,6 @@ async fn a_process_paused_beyond_its_lease_detects_the_loss() {
     assert_eq!((free(&server), held(&server, Kind::Leased)), (Some(0), 1));
     seat.release().await.unwrap();
     at_rest(&server, 1).await;
-}
-
-#[tokio::test]
-async fn a_script_whose_reply_is_lost_takes_effect_once() {
-    for (kind, then) in KINDS
-        .into_iter()
-        .flat_map(|kind| [Then::Reset, Then::Freeze].map(|then| (kind, then)))
-    {
-        let Some(server) = server() else { return };
-        let proxy = Proxy::start(server.addr());
-        let client = connect(proxy.url()).await;
-        let seats = kind.on(&client);
-        seats.init(3).await.unwrap();
-        // Loads the scripts, so that the next reply is that of the script.
-        seats.acquire(2).await.unwrap().release().await.unwrap();
-        seats.add(1).await.unwrap();
-        let mut faults = 0;
-        let mut lose = || {
-            proxy.thaw();
-            proxy.swallow_next_reply(Matcher::any().containing(NAME), then);
-            faults += 1;
-        };
-        lose();
-        let seat = soon(LONG / 3, seats.acquire(3)).await.unwrap();
-        assert_eq!(
-            (free(&server), held(&server, kind)),
-            (Some(1), 3),
-            "{kind:?} {then:?}"
-        );
-        lose();
-        assert_eq!(soon(LONG / 3, seats.add(1)).await.unwrap(), 2);
-        lose();
-        soon(LONG / 3, seat.release()).await.unwrap();
-        proxy.thaw();
-        quiet(&server).await;
-        at_rest(&server, 5).await;
-        assert_eq!(proxy.swallowed(), faults, "the faults happened");
-    }
-}
-
-#[tokio::test]
-async fn without_memory_permits_are_renewed_and_released_and_none_are_taken() {
-    for kind in KINDS {
-        let Some(server) = server() else { return };
-        let seats = seats_of(&server, kind, ms(1500)).await;
-        seats.init(3).await.unwrap();
-        let seat = seats.acquire(2).await.unwrap();
-        admin(&server, &["CONFIG", "SET", "maxmemory", "1"]);
-        assert!(seats.acquire(1).await.is_err());
-        assert!(seats.add(1).await.is_err());
-        if let Seat::Leased(permit) = &seat {
-            permit.renew().await.unwrap();
-            let before = permit.valid_until();
-            eventually("the watchdog renews", || permit.valid_until() > before).await;
-        }
-        assert_eq!((free(&server), held(&server, kind)), (Some(1), 2));
-        seat.release().await.unwrap();
-        admin(&server, &["CONFIG", "SET", "maxmemory", "0"]);
-        at_rest(&server, 3).await;
-    }
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Tests that the fair lock's waiters find their grants after lost replies and lost messages.
+//! Tests that the fair lock's waiters find their grants after lost replies and lost messages. `virtual/lost_replies` and `virtual/lost_messages`
+//! have the cases of all kinds.
 
 use stanchion_tests::LostReply;
 
@@ -20,20 +21,6 @@ async fn in_turn(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_whose_reply_is_lost_holds_once() {
-    for way in LostReply::WAYS {
-        let (world, ours, _theirs) = warm().await;
-        world.lose_next_reply(way);
-        let guard = fair(&ours).acquire().await.unwrap();
-        let status = fair(&ours).status().await.unwrap();
-        assert_eq!(status.holder.unwrap().hold_count, 1);
-        assert_eq!(status.last_token, guard.fencing_token());
-        guard.release().await.unwrap();
-        world.at_rest().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiter_whose_reply_is_lost_has_one_queue_entry() {
     for way in LostReply::WAYS {
         let (world, ours, theirs) = warm().await;
@@ -44,20 +31,6 @@ async fn a_waiter_whose_reply_is_lost_has_one_queue_entry() {
         sleep(Duration::from_secs(4)).await;
         assert_eq!(queued(&world), 2);
         assert_eq!(world.admin(&["ZCARD", WAITERS]), "2");
-        held.release().await.unwrap();
-        in_turn(&world, first, second).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_whose_reply_is_lost_grants_once() {
-    for way in LostReply::WAYS {
-        let (world, ours, theirs) = warm().await;
-        let held = fair(&ours).acquire().await.unwrap();
-        let first = waiting(&world, &fair(&theirs)).await;
-        let second = waiting(&world, &fair(&theirs)).await;
-        sleep(ms(10)).await;
-        world.lose_next_reply(way);
         held.release().await.unwrap();
         in_turn(&world, first, second).await;
     }
@@ -112,22 +85,6 @@ async fn a_grant_inside_a_client_needs_no_message() {
     assert!(started.elapsed() > ms(100));
     assert!(started.elapsed() <= POLL + ms(10), "P4");
     world.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_departure_whose_reply_is_lost_is_final() {
-    for way in LostReply::WAYS {
-        let (world, ours, theirs) = warm().await;
-        let held = fair(&ours).acquire().await.unwrap();
-        let doomed = waiting(&world, &fair(&theirs)).await;
-        let survivor = waiting(&world, &fair(&ours)).await;
-        world.lose_next_reply(way);
-        doomed.abort();
-        eventually("it has left", || queued(&world) == 1).await;
-        held.release().await.unwrap();
-        granted(survivor).await.release().await.unwrap();
-        world.at_rest().await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,20 +185,5 @@ async fn a_polling_client_finds_its_grants() {
     }
     let channel = format!("redisson_lock__channel:{{job}}:{}", polling.id());
     assert_eq!(world.subscribers(&channel), 0);
-    world.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_disconnected_subscriber_misses_no_grant() {
-    let (world, ours, theirs) = warm().await;
-    let held = fair(&ours).acquire().await.unwrap();
-    let first = waiting(&world, &fair(&theirs)).await;
-    let second = waiting(&world, &fair(&theirs)).await;
-    world.as_engine().faults().kill_subscribers();
-    let started = Instant::now();
-    held.release().await.unwrap();
-    granted(first).await.release().await.unwrap();
-    granted(second).await.release().await.unwrap();
-    assert!(started.elapsed() < ms(1100), "{:?}", started.elapsed());
     world.at_rest().await;
 }

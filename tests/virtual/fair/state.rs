@@ -112,34 +112,6 @@ async fn a_full_server_still_grants_to_queued_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_get_an_error_when_the_lock_is_overwritten() {
-    let (world, ours, theirs) = warm().await;
-    let _held = fair(&ours).acquire().await.unwrap();
-    let lock = fair(&theirs);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    eventually("it waits", || queued(&world) == 1).await;
-    let _ = world.admin(&["SET", "job", "precious"]);
-    let started = Instant::now();
-    let error = waiter.await.unwrap().unwrap_err();
-    assert!(
-        matches!(
-            &error,
-            AcquireError::Rejected {
-                rejection: Rejection::WrongType { .. },
-                ..
-            }
-        ),
-        "{error}"
-    );
-    assert!(
-        started.elapsed() <= POLL + ms(20),
-        "{:?}",
-        started.elapsed()
-    );
-    assert_eq!(world.admin(&["GET", "job"]), "precious");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_queued_acquire_keeps_its_deadline() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();

@@ -1,51 +1,15 @@
-//! Tests leases (P5), deadlines (P9) and renewals (P10) to the millisecond, in virtual time.
+//! Tests deadlines (P9) and renewals (P10) to the millisecond, in virtual time. `virtual/leases` has the cases of all kinds.
 
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, AcquireOptions, Client, Lease, Lock, LostReason, Renewal};
+use stanchion::{AcquireError, AcquireOptions, Client, Lease, Lock, LostReason};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::Instant;
 
 fn seconds(n: u64) -> Lease {
     Lease::new(Duration::from_secs(n)).unwrap()
-}
-
-#[tokio::test(start_paused = true)]
-async fn lost_resolves_at_the_conservative_end_and_not_before() {
-    let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job").unwrap();
-    let options = AcquireOptions::new()
-        .lease(seconds(3))
-        .renewal(Renewal::Manual);
-    let guard = lock.acquire_with(options).await.unwrap();
-    let started = Instant::now();
-    assert_eq!(guard.lost().await, LostReason::Expired);
-    // sent + L - m, m = L/100 = 30 ms; timers tick in milliseconds.
-    let elapsed = started.elapsed();
-    assert!((2969..=2971).contains(&elapsed.as_millis()), "{elapsed:?}");
-    assert_eq!(
-        world.keys(),
-        ["job"],
-        "the lock is still held on the server"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn is_held_turns_false_by_the_clock_alone() {
-    let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job")
-        .unwrap()
-        .lease(seconds(3));
-    let guard = lock.acquire().await.unwrap();
-    world.as_engine().faults().freeze(None);
-    // Time jumps, and no timer of the library runs between these two lines: `is_held` must read the clock.
-    tokio::time::advance(Duration::from_millis(2969)).await;
-    assert!(guard.is_held());
-    tokio::time::advance(Duration::from_millis(2)).await;
-    assert!(!guard.is_held());
-    assert_eq!(guard.remaining(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,47 +28,6 @@ async fn a_hold_is_renewed_every_third_of_its_lease_until_the_release() {
     let before = world.scripts_run();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.scripts_run(), before, "P10: never after the release");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hold_survives_an_outage_shorter_than_its_lease() {
-    let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job")
-        .unwrap()
-        .lease(seconds(6));
-    let guard = lock.acquire().await.unwrap();
-    let mut lost = Box::pin(guard.lost());
-    for _ in 0..10 {
-        world.as_engine().faults().freeze(None);
-        tokio::time::sleep(Duration::from_millis(2500)).await;
-        world.as_engine().faults().thaw(None);
-        let pause = tokio::time::timeout(Duration::from_millis(3500), &mut lost).await;
-        assert!(pause.is_err(), "P5: lost early: {pause:?}");
-    }
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hold_is_lost_before_another_client_gets_the_lock() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
-    let guard = Lock::new(&ours, "job")
-        .unwrap()
-        .lease(seconds(3))
-        .acquire()
-        .await
-        .unwrap();
-    world.as_engine().faults().freeze(Some("ours"));
-    let valid_until = guard.valid_until();
-    let next = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
-    assert!(theirs.now() >= valid_until && !guard.is_held());
-    world.as_engine().faults().thaw(Some("ours"));
-    // Late renewals and the late release of the old owner do not affect the new one.
-    drop(guard);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(next.is_held());
-    next.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,22 +127,6 @@ async fn an_acquire_without_a_deadline_gives_up_after_the_outage_tolerance() {
         "{:?}",
         started.elapsed()
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_step_of_the_server_clock_costs_one_refusal() {
-    let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job").unwrap();
-    lock.acquire().await.unwrap().release().await.unwrap();
-    for step in [3_600_000, -1_800_000] {
-        world.as_engine().faults().step_clock(step);
-        let started = Instant::now();
-        let guard = lock.acquire().await.unwrap();
-        assert!(started.elapsed() < Duration::from_secs(1));
-        guard.reenter().await.unwrap().release().await.unwrap();
-        guard.renew().await.unwrap();
-        guard.release().await.unwrap();
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Tests server errors (P8): a rejected request returns a typed error, and a hold can be renewed and released at maxmemory.
+//! Tests server errors (P8): a rejected request returns a typed error that names the refusal. `virtual/refusals` has the cases of all kinds.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +10,8 @@ use stanchion::client::{ByteStream, Connector};
 use stanchion::embedded::{Engine, Switch};
 use stanchion::error::ServerRejection;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, ConnectError, Lease, Lock, MultiLock, Rejection,
-    Semaphore,
+    AcquireError, AcquireOptions, Client, ConnectError, Lock, MultiLock, Rejection, Semaphore,
 };
-use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -22,89 +20,6 @@ fn rejection(error: AcquireError) -> Rejection {
         AcquireError::Rejected { rejection, .. } => rejection,
         other => panic!("{other}"),
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
-    let world = World::engine();
-    let client = world.client().await;
-    let lock = Lock::new(&client, "job")
-        .unwrap()
-        .lease(Lease::new(Duration::from_secs(3)).unwrap());
-    let guard = lock.acquire().await.unwrap();
-    let keys = world.admin(&["DBSIZE"]);
-    world.as_engine().faults().out_of_memory(Switch::On);
-    let error = Lock::new(&client, "other")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap_err();
-    assert!(matches!(rejection(error), Rejection::OutOfMemory { .. }));
-    assert_eq!(world.admin(&["DBSIZE"]), keys, "nothing was written");
-    let end = guard.valid_until();
-    eventually("the watchdog renews", || guard.valid_until() > end).await;
-    guard.renew().await.unwrap();
-    let inner = guard.reenter().await.unwrap();
-    inner.release().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap() }
-    });
-    eventually("the next acquire waits", || client.waiters() == 1).await;
-    world.quiet().await;
-    guard.release().await.unwrap();
-    next.await.unwrap().release().await.unwrap();
-    world.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_acquire_waits_for_a_server_that_is_loading_or_read_only() {
-    type Refuse = fn(&World, Switch);
-    let loading: Refuse = |w, s| w.as_engine().faults().loading(s);
-    let read_only: Refuse = |w, s| w.as_engine().faults().read_only(s);
-    let refusals = [("LOADING", loading), ("READONLY", read_only)];
-    for (code, refuse) in refusals {
-        let world = World::engine();
-        let client = world.client().await;
-        let lock = Lock::new(&client, "job").unwrap();
-        refuse(&world, Switch::On);
-        let error = lock
-            .acquire_timeout(Duration::from_millis(300))
-            .await
-            .unwrap_err();
-        assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
-        assert!(error.to_string().contains(code), "P8: {error}");
-        let waiting = tokio::spawn({
-            let lock = lock.clone();
-            async move { lock.acquire().await.unwrap() }
-        });
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(!waiting.is_finished());
-        refuse(&world, Switch::Off);
-        waiting.await.unwrap().release().await.unwrap();
-        world.at_rest().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_flushed_script_cache_is_filled_again_without_an_error() {
-    let world = World::engine();
-    let client = world.client().await;
-    let lock = Lock::new(&client, "job").unwrap();
-    let flush = || world.as_engine().faults().flush_scripts();
-    for _ in 0..3 {
-        flush();
-        let guard = lock.acquire().await.unwrap();
-        flush();
-        let inner = guard.reenter().await.unwrap();
-        flush();
-        guard.renew().await.unwrap();
-        flush();
-        inner.release().await.unwrap();
-        flush();
-        guard.release().await.unwrap();
-    }
-    world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Tests of the multi-lock: futures dropped at every await point, lost replies, rejections, random faults, and a model.
+//! Tests of the multi-lock: futures dropped while members become free, resends that find a member taken, random faults, and a model.
 //!
 //! Long: one suite over one set-up.
 
@@ -6,12 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use stanchion::embedded::Switch;
-use stanchion::{
-    AcquireError, Client, Lease, Lock, Lockable, LostReason, MultiGuard, MultiLock, Rejection,
-};
+use stanchion::{Client, Lease, Lock, Lockable, LostReason, MultiGuard, MultiLock};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
-use stanchion_tests::{World, assert_swept_later};
+use stanchion_tests::World;
 use tokio::time::Instant;
 
 fn lock(client: &Client, name: &str) -> Lock {
@@ -101,43 +98,6 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn operations_with_lost_replies_take_effect_once() {
-    for way in WAYS {
-        for silent in [false, true] {
-            let world = World::engine();
-            let (ours, theirs) = clients(&world).await;
-            let multi = three(way, &ours, &theirs);
-            let faults = world.as_engine().faults();
-            let lose = |n| {
-                if silent {
-                    faults.lose_replies_silently("EVALSHA", n);
-                } else {
-                    faults.lose_replies("EVALSHA", n);
-                }
-            };
-            for n in 1..=3 {
-                lose(n);
-                let guard = multi.acquire().await.unwrap();
-                assert_eq!(world.keys(), ["a", "b", "c"], "{way:?}");
-                for name in ["a", "b", "c"] {
-                    let status = lock(&theirs, name).status().await.unwrap();
-                    assert_eq!(status.holder.unwrap().hold_count, 1);
-                    if matches!(way, Way::InOrder) {
-                        assert_eq!(status.last_token, guard.fencing_token(name));
-                    }
-                }
-                lose(1);
-                guard.release().await.unwrap();
-                world.at_rest().await;
-                lose(1);
-                drop(multi.try_acquire().await.unwrap().unwrap());
-                world.at_rest().await;
-            }
-        }
-    }
-}
-
 /// R12: the first run acquires all members, and its reply is lost. Another client has one member when the request is resent.
 #[tokio::test(start_paused = true)]
 async fn a_resent_acquire_that_finds_a_member_taken_keeps_nothing() {
@@ -168,78 +128,6 @@ async fn a_resent_acquire_that_finds_a_member_taken_keeps_nothing() {
     taken.release().await.unwrap();
     waiter.await.unwrap().release().await.unwrap();
     world.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_arrives_after_its_caller_gave_up_acquires_nothing() {
-    for way in WAYS {
-        let world = World::engine();
-        let (ours, theirs) = clients(&world).await;
-        let faults = world.as_engine().faults();
-        faults.freeze(None);
-        let error = three(way, &ours, &theirs)
-            .acquire_timeout(Duration::from_millis(100))
-            .await
-            .unwrap_err();
-        assert_swept_later(&error);
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        faults.thaw(None);
-        assert!(world.keys().is_empty(), "a late request took a member");
-        let multi = three(way, &ours, &theirs);
-        multi.acquire().await.unwrap().release().await.unwrap();
-        world.at_rest().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_maxmemory_a_multi_lock_can_be_renewed_and_released_but_not_acquired() {
-    for way in WAYS {
-        let world = World::engine();
-        let (ours, theirs) = clients(&world).await;
-        let lease = Lease::new(Duration::from_secs(3)).unwrap();
-        let multi = three(way, &ours, &theirs).lease(lease);
-        let guard = multi.acquire().await.unwrap();
-        let faults = world.as_engine().faults();
-        faults.out_of_memory(Switch::On);
-        let end = guard.valid_until();
-        eventually("the watchdog renews", || guard.valid_until() > end).await;
-        guard.renew().await.unwrap();
-        guard.release().await.unwrap();
-        world.at_rest().await;
-        let error = multi.acquire().await.unwrap_err();
-        assert!(
-            matches!(
-                error,
-                AcquireError::Rejected {
-                    rejection: Rejection::OutOfMemory { .. },
-                    ..
-                }
-            ),
-            "{error}"
-        );
-        world.at_rest().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rejected_member_rolls_the_others_back() {
-    let world = World::engine();
-    let (ours, theirs) = clients(&world).await;
-    let _ = world.admin(&["SET", "b", "precious"]);
-    for way in WAYS {
-        let error = three(way, &ours, &theirs).acquire().await.unwrap_err();
-        assert!(
-            matches!(
-                &error,
-                AcquireError::Rejected {
-                    rejection: Rejection::WrongType { .. },
-                    ..
-                }
-            ),
-            "{error}"
-        );
-        eventually("the others are rolled back", || world.keys() == ["b"]).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]

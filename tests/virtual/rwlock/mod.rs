@@ -1,4 +1,4 @@
-//! Tests the read-write lock: cancellation at every await point, lost replies and messages, refusals, the queue, and two models.
+//! Tests the read-write lock: what only it has of cancellation, lost replies and refusals, the queue, and two models.
 
 mod cancellation;
 mod direct;
@@ -18,8 +18,6 @@ use std::time::Duration;
 
 use stanchion::rwlock::Preference;
 use stanchion::{Client, RwLock};
-
-const CHANNEL: &str = "redisson_rwlock:{job}";
 
 fn rwlock(client: &Client) -> RwLock {
     RwLock::new(client, "job").unwrap()

@@ -71,37 +71,6 @@ async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flushed_script_cache_is_filled_again_without_an_error() {
-    let world = World::engine();
-    let client = world.client().await;
-    let lock = preferring(&client);
-    let flush = || world.as_engine().faults().flush_scripts();
-    for _ in 0..3 {
-        flush();
-        let writing = lock.write().await.unwrap();
-        flush();
-        let again = writing.reenter().await.unwrap();
-        flush();
-        writing.renew().await.unwrap();
-        flush();
-        again.release().await.unwrap();
-        flush();
-        let reading = writing.downgrade().await.unwrap();
-        flush();
-        let again = reading.reenter().await.unwrap();
-        flush();
-        reading.renew().await.unwrap();
-        flush();
-        again.release().await.unwrap();
-        flush();
-        lock.status().await.unwrap();
-        flush();
-        reading.release().await.unwrap();
-    }
-    world.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
     let world = World::engine();
     let client = world.client().await;

@@ -1,4 +1,4 @@
-//! Tests the leases of leased permits: leases that end during a request, loss, and renewal.
+//! Tests the leases of leased permits: leases that end during a request, loss, and renewal. `virtual/leases` has the cases of all kinds.
 
 use std::time::Duration;
 
@@ -6,7 +6,6 @@ use stanchion::{AcquireOptions, Client, Lease, LeasedSemaphore, LostReason, Rene
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use stanchion_tests::permits::{Kind, LEASES, NAME, at_rest, free};
-use tokio::time::Instant;
 
 async fn warm(world: &World, permits: u32) -> (Client, LeasedSemaphore) {
     let client = world.named("ours").await;
@@ -56,25 +55,6 @@ async fn a_reply_that_took_longer_than_the_lease_grants_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_resolves_at_the_conservative_end_and_not_before() {
-    let world = World::engine();
-    let (_client, semaphore) = warm(&world, 2).await;
-    let permit = semaphore.acquire_with(2, manual(3_000)).await.unwrap();
-    let started = Instant::now();
-    assert_eq!(permit.lost().await, LostReason::Expired);
-    // sent + L - m, m = L/100 = 30 ms; timers tick in milliseconds.
-    let elapsed = started.elapsed();
-    assert!((2969..=2971).contains(&elapsed.as_millis()), "{elapsed:?}");
-    assert_eq!(
-        Kind::Leased.held(&world),
-        2,
-        "the permits are still held on the server"
-    );
-    drop(permit);
-    at_rest(&world, 2).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hundred_permits_are_renewed_in_few_scripts() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 100).await;
@@ -94,48 +74,6 @@ async fn a_hundred_permits_are_renewed_in_few_scripts() {
     assert!(permits.iter().all(stanchion::LeasedPermit::is_held));
     drop(permits);
     at_rest(&world, 100).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn permits_survive_an_outage_shorter_than_their_lease() {
-    let world = World::engine();
-    let (_client, semaphore) = warm(&world, 3).await;
-    let semaphore = semaphore.lease(Lease::new(Duration::from_secs(6)).unwrap());
-    let permit = semaphore.acquire_many(3).await.unwrap();
-    let mut lost = Box::pin(permit.lost());
-    for _ in 0..5 {
-        world.as_engine().faults().freeze(None);
-        tokio::time::sleep(Duration::from_millis(2_500)).await;
-        world.as_engine().faults().thaw(None);
-        let pause = tokio::time::timeout(Duration::from_millis(3_500), &mut lost).await;
-        assert!(pause.is_err(), "P5: lost early: {pause:?}");
-    }
-    permit.release().await.unwrap();
-    at_rest(&world, 3).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn permits_are_lost_before_another_client_gets_them() {
-    let world = World::engine();
-    let (_client, semaphore) = warm(&world, 2).await;
-    let semaphore = semaphore.lease(Lease::new(Duration::from_secs(3)).unwrap());
-    let other = world.client().await;
-    let permit = semaphore.acquire_many(2).await.unwrap();
-    world.as_engine().faults().freeze(Some("ours"));
-    let valid_until = permit.valid_until();
-    let next = LeasedSemaphore::new(&other, NAME)
-        .unwrap()
-        .acquire_many(2)
-        .await
-        .unwrap();
-    assert!(other.now() >= valid_until && !permit.is_held());
-    world.as_engine().faults().thaw(Some("ours"));
-    // Late renewals and the late release of the old holder do not affect the new one.
-    drop(permit);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(next.is_held());
-    next.release().await.unwrap();
-    at_rest(&world, 2).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! Tests both kinds of semaphore: cancellation at every await point, lost replies and messages, refusals, and the queue on the server.
+//! Tests both kinds of semaphore: operations whose replies are lost, the memory limit, dead processes, and the queue on the server. The tables
+//! in `virtual` have the faults of all kinds.
 //!
 //! Long: all tests share one set-up.
 
@@ -7,11 +8,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, Lease, LeasedSemaphore, Rejection, Semaphore};
-use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
+use stanchion_testkit::eventually;
 use stanchion_tests::permits::{
     CHANNEL, KINDS, Kind, NAME, Seat, Seats, TOTAL, at_rest, free, keys,
 };
-use stanchion_tests::{LostReply, World, assert_swept_later, together};
+use stanchion_tests::{LostReply, World, together};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -41,86 +42,9 @@ fn spawn_acquire(seats: &Seats, permits: u32) -> JoinHandle<Seat> {
     tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_up_on() {
-    for kind in KINDS {
-        for wanted in [1, 2] {
-            let world = World::slow_engine();
-            let (client, other) = (world.client().await, world.client().await);
-            let seats = kind.on(&client);
-            seats.init(2).await.unwrap();
-            let polls = for_each_await_point(async |polls| {
-                let held = kind.on(&other).acquire(2).await.unwrap();
-                // The release falls into any stage of the doomed waiter's wait.
-                let releasing = tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(40)).await;
-                    held.release().await.unwrap();
-                });
-                let doomed = tokio::spawn({
-                    let seats = seats.clone();
-                    async move { cancel_after(seats.acquire(wanted), polls).await.is_some() }
-                });
-                tokio::task::yield_now().await;
-                let started = Instant::now();
-                let survivor = seats.acquire(2).await.unwrap();
-                assert!(
-                    started.elapsed() < Duration::from_secs(1),
-                    "{kind:?} {wanted}: the survivor missed its wake-up after {polls} polls"
-                );
-                survivor.release().await.unwrap();
-                releasing.await.unwrap();
-                let covered = doomed.await.unwrap();
-                at_rest(&world, 2).await;
-                assert_eq!(client.waiters(), 0, "after {polls} polls");
-                covered
-            })
-            .await;
-            assert!(polls > 2);
-        }
-    }
-}
-
 fn each_way() -> impl Iterator<Item = (Kind, LostReply)> {
     let ways = |kind| LostReply::WAYS.map(|way| (kind, way));
     KINDS.into_iter().flat_map(ways)
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_acquire_with_a_lost_reply_takes_permits_once() {
-    for (kind, way) in each_way() {
-        let world = World::engine();
-        let (_client, seats) = warm(&world, kind, 5).await;
-        world.lose_next_reply(way);
-        let two = seats.acquire(2).await.unwrap();
-        assert_eq!(
-            (free(&world), kind.held(&world)),
-            (3, 2),
-            "{kind:?} {way:?}"
-        );
-        world.lose_next_reply(way);
-        // The last permits: a second run would find too few.
-        let three = seats
-            .try_acquire(3)
-            .await
-            .unwrap()
-            .expect("three permits are free");
-        assert_eq!(
-            (free(&world), kind.held(&world)),
-            (0, 5),
-            "{kind:?} {way:?}"
-        );
-        assert!(two.is_held() && three.is_held());
-        world.lose_next_reply(way);
-        two.release().await.unwrap();
-        assert_eq!(
-            (free(&world), kind.held(&world)),
-            (2, 3),
-            "{kind:?} {way:?}"
-        );
-        world.lose_next_reply(way);
-        drop(three);
-        at_rest(&world, 5).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,70 +109,6 @@ async fn remembered_results_expire() {
     assert_eq!(days, 29, "30 days, and the first has begun");
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_client, seats) = warm(&world, kind, 2).await;
-        world.lose_next_reply(LostReply::Silent);
-        let error = seats
-            .acquire_timeout(2, Duration::from_millis(50))
-            .await
-            .unwrap_err();
-        assert_swept_later(&error);
-        let started = Instant::now();
-        at_rest(&world, 2).await;
-        assert!(
-            started.elapsed() < Duration::from_secs(10),
-            "swept, not expired"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_runs_after_its_caller_gave_up_acquires_nothing() {
-    for kind in KINDS {
-        for held in [0, 1] {
-            let world = World::engine();
-            let (_client, seats) = warm(&world, kind, 2).await;
-            // With one of two permits held, a late request would join the queue instead.
-            let other = kind.on(&world.named("other").await);
-            let held = match held {
-                0 => None,
-                n => Some(other.acquire(n).await.unwrap()),
-            };
-            let faults = world.as_engine().faults();
-            faults.freeze(Some("client"));
-            let error = seats.acquire_timeout(2, Duration::from_millis(100)).await;
-            assert!(error.is_err());
-            tokio::time::sleep(Duration::from_secs(20)).await;
-            faults.thaw(Some("client"));
-            // `thaw` has run the late request.
-            let left = if held.is_some() { (1, 1) } else { (2, 0) };
-            assert_eq!((free(&world), kind.held(&world)), left, "{kind:?}");
-            assert_eq!(kind.queued(&world), 0, "{kind:?}");
-            drop(held);
-            at_rest(&world, 2).await;
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refused_request_that_is_resent_is_queued_once() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_client, seats) = warm(&world, kind, 2).await;
-        let held = seats.acquire(1).await.unwrap();
-        world.lose_next_reply(LostReply::Closed);
-        let waiting = spawn_acquire(&seats, 2);
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(kind.queued(&world), 1, "{kind:?}");
-        held.release().await.unwrap();
-        waiting.await.unwrap().release().await.unwrap();
-        at_rest(&world, 2).await;
-    }
-}
-
 /// One client holds all permits, and as many waiters of another client wait for one each. The clients must outlive the waiters.
 async fn all_wait(
     world: &World,
@@ -293,62 +153,6 @@ async fn waiters_of_a_process_are_served_one_round_trip_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_message_delays_all_its_waiters_by_one_poll_interval() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_clients, held, waiting) = all_wait(&world, kind, 3).await;
-        world.as_engine().faults().lose_messages(1);
-        let took = serve_all(held, waiting).await;
-        assert!(took <= Duration::from_millis(5_100), "{kind:?} {took:?}");
-        at_rest(&world, 3).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_polls_after_the_one_in_front_was_served_by_a_poll() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_ours, seats) = warm(&world, kind, 1).await;
-        let held = seats.acquire(1).await.unwrap();
-        let theirs = kind.on(&world.client().await);
-        let waiting = [1, 1].map(|n| {
-            let seats = theirs.clone();
-            tokio::spawn(async move {
-                let seat = seats.acquire(n).await.unwrap();
-                seat.release().await.unwrap();
-            })
-        });
-        world.subscribed(CHANNEL).await;
-        world.quiet().await;
-        world.as_engine().faults().lose_messages(100);
-        let started = Instant::now();
-        held.release().await.unwrap();
-        for waiter in waiting {
-            let served = tokio::time::timeout(Duration::from_secs(60), waiter).await;
-            served.unwrap().unwrap();
-        }
-        let waited = started.elapsed();
-        assert!(
-            waited <= Duration::from_millis(10_200),
-            "{kind:?} {waited:?}"
-        );
-        at_rest(&world, 1).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiters_are_served_when_their_lost_subscription_is_restored() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_clients, held, waiting) = all_wait(&world, kind, 2).await;
-        world.as_engine().faults().kill_subscribers();
-        let took = serve_all(held, waiting).await;
-        assert!(took < Duration::from_secs(1), "{kind:?} {took:?}");
-        at_rest(&world, 2).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
     for kind in KINDS {
         let world = World::engine();
@@ -380,44 +184,6 @@ async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
         two.release().await.unwrap();
         faults.out_of_memory(Switch::Off);
         at_rest(&world, 3).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_flushed_script_cache_is_filled_again_without_an_error() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_client, seats) = warm(&world, kind, 3).await;
-        let flush = || world.as_engine().faults().flush_scripts();
-        flush();
-        let two = seats.acquire(2).await.unwrap();
-        flush();
-        assert_eq!(seats.available().await.unwrap(), 1);
-        flush();
-        assert_eq!(seats.add(1).await.unwrap(), 2);
-        flush();
-        two.release().await.unwrap();
-        at_rest(&world, 4).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_step_of_the_server_clock_costs_one_refusal() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_client, seats) = warm(&world, kind, 2).await;
-        // After a step back no request is late.
-        for (step, refusals) in [(3_600_000, 1), (-1_800_000, 0)] {
-            world.as_engine().faults().step_clock(step);
-            let started = Instant::now();
-            let before = world.scripts_run();
-            let permit = seats.acquire(1).await.unwrap();
-            assert!(started.elapsed() < Duration::from_secs(1));
-            let scripts = world.scripts_run() - before;
-            assert_eq!(scripts, 1 + refusals, "{kind:?}: {step}");
-            permit.release().await.unwrap();
-            at_rest(&world, 2).await;
-        }
     }
 }
 

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use stanchion::{
     Client, FairLock, Guard, LeasedSemaphore, Lock, Lockable, LostReason, MultiLock, QueryError,
-    Rejection, RwLock,
+    Rejection, ReleaseError, RwLock,
 };
 use stanchion_tests::{JAVA, World};
 
 suite! {
+    force_release_frees_the_lock_and_the_old_holder_cannot_release_it,
     force_release_notifies_the_holders_of_each_primitive,
     reclaim_and_delete_notify_the_holders_of_permits,
     force_release_loses_no_other_hold,
@@ -223,4 +224,28 @@ async fn a_bad_reason_is_refused_before_anything_is_sent(world: &World) {
     }
     assert_eq!(world.scripts_run(), before);
     lock.request_release(&"é".repeat(100)).await.unwrap();
+}
+
+async fn force_release_frees_the_lock_and_the_old_holder_cannot_release_it(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lock = Lock::new(&ours, "job").unwrap();
+    assert!(!lock.danger().force_release().await.unwrap());
+    let first = lock.acquire().await.unwrap();
+    assert!(
+        Lock::new(&theirs, "job")
+            .unwrap()
+            .danger()
+            .force_release()
+            .await
+            .unwrap()
+    );
+    let second = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
+    assert!(second.fencing_token() > first.fencing_token());
+    let error = first.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+    assert_eq!(
+        lock.status().await.unwrap().holder.unwrap().owner,
+        second.owner().to_string()
+    );
+    second.release().await.unwrap();
 }

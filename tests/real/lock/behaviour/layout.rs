@@ -11,7 +11,6 @@ suite! {
     a_redisson_release_wakes_our_waiter,
     our_release_wakes_a_waiter_on_redissons_channel,
     the_key_prefix_is_part_of_the_name,
-    a_foreign_key_is_left_untouched,
     a_lock_refuses_the_name_of_a_read_write_lock_with_a_clear_error,
 }
 
@@ -76,27 +75,6 @@ async fn the_key_prefix_is_part_of_the_name(world: &World) {
     assert_eq!(guard.name().to_string(), "app:job");
     let unprefixed = Lock::new(&world.client().await, "app:job").unwrap();
     assert!(unprefixed.try_acquire().await.unwrap().is_none());
-}
-
-async fn a_foreign_key_is_left_untouched(world: &World) {
-    let lock = Lock::new(&world.client().await, "job").unwrap();
-    let _ = world.admin(&["SET", "job", "precious"]);
-    let wrong = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { .. });
-    match lock.acquire().await.unwrap_err() {
-        stanchion::AcquireError::Rejected { rejection, .. } => {
-            assert!(wrong(&rejection), "{rejection}");
-        }
-        other => panic!("{other}"),
-    }
-    assert!(lock.try_acquire().await.is_err());
-    assert!(
-        matches!(lock.status().await.unwrap_err(), stanchion::QueryError::Rejected { rejection } if wrong(&rejection))
-    );
-    assert!(
-        matches!(lock.danger().force_release().await.unwrap_err(), stanchion::QueryError::Rejected { rejection } if wrong(&rejection))
-    );
-    assert_eq!(world.admin(&["GET", "job"]), "precious");
-    assert_eq!(world.admin(&["PTTL", "job"]), "-1");
 }
 
 async fn a_lock_refuses_the_name_of_a_read_write_lock_with_a_clear_error(world: &World) {

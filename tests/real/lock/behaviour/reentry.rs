@@ -1,47 +1,20 @@
 //! Tests re-entry: an owner acquires its own hold again, and the count is where Redisson reads it.
 
-use stanchion::{AcquireError, AcquireOptions, Lock, Reentry, Rejection, ReleaseError, RenewError};
+use stanchion::{AcquireError, AcquireOptions, Lock, Reentry, Rejection};
 use stanchion_tests::World;
 
 suite! {
-    re_entry_counts_and_the_last_release_frees_the_lock,
-    guards_of_one_hold_share_its_token,
     an_owner_re_enters_its_own_hold,
     the_owner_of_a_guard_re_enters,
     another_owner_is_excluded,
     an_owner_acquires_a_new_hold_after_the_last_one_ended,
     tasks_that_share_an_owner_re_enter_one_hold,
-    re_entering_a_lost_hold_is_an_error,
     re_entry_can_be_refused,
     a_late_duplicate_request_does_not_change_the_count,
 }
 
 fn count(world: &World, owner: &str) -> String {
     world.admin(&["HGET", "job", owner])
-}
-
-async fn re_entry_counts_and_the_last_release_frees_the_lock(world: &World) {
-    let lock = Lock::new(&world.client().await, "job").unwrap();
-    let first = lock.acquire().await.unwrap();
-    let owner = lock.status().await.unwrap().holder.unwrap().owner;
-    assert_eq!(count(world, &owner), "1");
-    let second = first.reenter().await.unwrap();
-    let third = second.reenter().await.unwrap();
-    assert_eq!(count(world, &owner), "3");
-    first.release().await.unwrap();
-    assert_eq!(count(world, &owner), "2");
-    third.release().await.unwrap();
-    assert!(lock.try_acquire().await.unwrap().is_none());
-    second.release().await.unwrap();
-    assert!(world.keys().is_empty());
-}
-
-async fn guards_of_one_hold_share_its_token(world: &World) {
-    let lock = Lock::new(&world.client().await, "job").unwrap();
-    let first = lock.acquire().await.unwrap();
-    let second = first.reenter().await.unwrap();
-    assert_eq!(first.fencing_token(), second.fencing_token());
-    assert_eq!(first.owner(), second.owner());
 }
 
 async fn an_owner_re_enters_its_own_hold(world: &World) {
@@ -134,19 +107,6 @@ async fn tasks_that_share_an_owner_re_enter_one_hold(world: &World) {
     assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 16);
     drop(guards);
     world.at_rest().await;
-}
-
-async fn re_entering_a_lost_hold_is_an_error(world: &World) {
-    let lock = Lock::new(&world.client().await, "job").unwrap();
-    let guard = lock.acquire().await.unwrap();
-    assert!(lock.danger().force_release().await.unwrap());
-    let error = guard.reenter().await.unwrap_err();
-    assert!(matches!(error, RenewError::Lost(_)), "{error}");
-    assert!(!guard.is_held());
-    assert!(matches!(
-        guard.release().await.unwrap_err(),
-        ReleaseError::Lost(_)
-    ));
 }
 
 async fn re_entry_can_be_refused(world: &World) {

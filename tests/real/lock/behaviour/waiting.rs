@@ -1,19 +1,15 @@
-//! Tests wake-ups of the lock (P4) and the local queue: order, dropped waiters, and fairness between processes.
+//! Tests wake-ups of the lock (P4) and the local queue: order, cost, and fairness between processes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use stanchion::{AcquireOptions, Lease, Lock, Renewal};
+use stanchion::Lock;
 use stanchion_tests::World;
 
 suite! {
     waiters_of_one_process_are_served_in_order,
     a_hand_off_costs_one_command,
-    a_dropped_guard_wakes_the_next_waiter,
-    a_dropped_waiter_does_not_block_the_next_one,
     waiters_in_other_processes_are_not_starved,
-    a_waiter_acquires_an_expired_hold_without_a_message,
     force_release_wakes_a_waiter,
     ten_thousand_waiters_share_one_subscription,
 }
@@ -76,36 +72,6 @@ async fn a_hand_off_costs_one_command(world: &World) {
     assert_eq!(world.scripts_run() - before, 15);
 }
 
-async fn a_dropped_guard_wakes_the_next_waiter(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    for waiter in [&ours, &theirs] {
-        let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
-        let lock = Lock::new(waiter, "job").unwrap();
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        world.subscribed(CHANNEL).await;
-        drop(held);
-        waiting.await.unwrap().release().await.unwrap();
-    }
-}
-
-async fn a_dropped_waiter_does_not_block_the_next_one(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
-    let lock = Lock::new(&theirs, "job").unwrap();
-    let mut first = Box::pin(lock.acquire());
-    assert!((&mut first).now_or_never().is_none());
-    let second = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap() }
-    });
-    stanchion_testkit::eventually("both calls wait", || theirs.waiters() == 2).await;
-    drop(first);
-    held.release().await.unwrap();
-    second.await.unwrap().release().await.unwrap();
-    assert_eq!(theirs.waiters(), 0);
-    world.at_rest().await;
-}
-
 async fn waiters_in_other_processes_are_not_starved(world: &World) {
     let (busy, other) = (world.client().await, world.client().await);
     let lock = Lock::new(&busy, "job").unwrap();
@@ -138,25 +104,6 @@ async fn waiters_in_other_processes_are_not_starved(world: &World) {
     for contender in contenders {
         contender.await.unwrap();
     }
-}
-
-async fn a_waiter_acquires_an_expired_hold_without_a_message(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let options = AcquireOptions::new()
-        .lease(Lease::new(Duration::from_millis(200)).unwrap())
-        .renewal(Renewal::Manual);
-    let abandoned = Lock::new(&ours, "job")
-        .unwrap()
-        .acquire_with(options)
-        .await
-        .unwrap();
-    let next = Lock::new(&theirs, "job")
-        .unwrap()
-        .acquire_timeout(Duration::from_secs(4))
-        .await
-        .unwrap();
-    assert!(!abandoned.is_held());
-    next.release().await.unwrap();
 }
 
 async fn force_release_wakes_a_waiter(world: &World) {

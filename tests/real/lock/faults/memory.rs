@@ -1,63 +1,7 @@
-//! Tests a server at its memory limit, and a server that flushes its scripts.
+//! Tests a server that flushes its scripts. `real/kinds/behaviour` has the memory limit.
 
-use stanchion::{AcquireOptions, Rejection};
-use stanchion_testkit::{RedisServer, eventually};
+use stanchion::AcquireOptions;
 use stanchion_tests::faults::*;
-
-fn fill_up(server: &RedisServer) {
-    admin(server, &["CONFIG", "SET", "maxmemory", "1"]);
-}
-
-#[tokio::test]
-async fn without_memory_an_acquire_is_rejected_and_writes_nothing() {
-    let Some(server) = server() else { return };
-    let lock = lock_of(server.url(), "orders", LONG).await;
-    fill_up(&server);
-    assert!(matches!(
-        rejected(lock.acquire().await),
-        Rejection::OutOfMemory { .. }
-    ));
-    assert!(matches!(
-        rejected(lock.try_acquire().await.map(|_| ())),
-        Rejection::OutOfMemory { .. }
-    ));
-    assert_eq!(server.keys(), [] as [String; 0], "not even a counter");
-    assert!(lock.status().await.unwrap().holder.is_none());
-    admin(&server, &["CONFIG", "SET", "maxmemory", "0"]);
-    lock.acquire().await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test]
-async fn without_memory_holds_are_renewed_reentered_passed_on_and_released() {
-    let Some(server) = server() else { return };
-    let client = connect(server.url()).await;
-    let lock = lock(&client, "orders", ms(1500));
-    let guard = lock.acquire().await.unwrap();
-    let waiter = waiting(&lock);
-    eventually("the call waits", || client.waiters() == 1).await;
-    fill_up(&server);
-    let again = guard.reenter().await.unwrap();
-    assert_eq!(hold_count(&server, "orders"), 2);
-    guard.renew().await.unwrap();
-    renewed(&guard).await;
-    again.release().await.unwrap();
-    assert_eq!(hold_count(&server, "orders"), 1);
-    let first = token(&guard);
-    guard.release().await.unwrap();
-    let next = granted(waiter, ms(1500)).await;
-    assert!(token(&next) > first, "P2");
-    next.release().await.unwrap();
-    nothing_left(&server).await;
-}
-
-#[tokio::test]
-async fn without_memory_a_dropped_guard_is_released() {
-    let Some(server) = server() else { return };
-    let guard = acquired(server.url(), "orders", LONG).await;
-    fill_up(&server);
-    drop(guard);
-    nothing_left(&server).await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_succeed_while_the_server_flushes_its_scripts() {

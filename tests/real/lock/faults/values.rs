@@ -1,4 +1,5 @@
-//! Tests foreign values under the names of locks: they are refused and left unchanged.
+//! Tests foreign values under the names of locks: all operations refuse them and leave them unchanged. `real/kinds/foreign_keys` has the cases
+//! of all kinds.
 
 use stanchion::{QueryError, Rejection};
 use stanchion_testkit::{RedisServer, eventually};
@@ -71,31 +72,6 @@ async fn a_foreign_value_is_refused_and_not_touched() {
     }
     quiet(&server).await;
     assert_eq!(leftovers(&server).len(), 5);
-}
-
-#[tokio::test]
-async fn a_foreign_value_without_ttl_stays_without() {
-    let Some(server) = server() else { return };
-    admin(&server, &["SET", "text", "precious"]);
-    let lock = lock_of(server.url(), "text", LONG).await;
-    assert!(matches!(
-        rejected(lock.acquire().await),
-        Rejection::WrongType { .. }
-    ));
-    assert_eq!(server.cli(&["PTTL", "text"]).as_int(), -1);
-    assert_eq!(server.cli(&["GET", "text"]).as_text(), "precious");
-}
-
-#[tokio::test]
-async fn a_hold_whose_key_is_replaced_is_lost_and_leaves_the_foreign_value() {
-    let Some(server) = server() else { return };
-    let guard = acquired(server.url(), "orders", ms(600)).await;
-    admin(&server, &["SET", "orders", "precious"]);
-    loss(&guard).await;
-    drop(guard);
-    quiet(&server).await;
-    assert_eq!(server.cli(&["GET", "orders"]).as_text(), "precious");
-    assert_eq!(server.cli(&["PTTL", "orders"]).as_int(), -1);
 }
 
 /// Replaces the counter of the slot of `orders` by a list. Returns the key.

@@ -1,4 +1,4 @@
-//! Tests leases of readers and writers: they expire, the watchdog renews them (P10), and a holder detects the end in time (P5).
+//! Tests leases of readers and writers next to each other. `real/kinds/leases` has the cases of all kinds.
 
 use std::time::Duration;
 
@@ -9,9 +9,7 @@ use stanchion_tests::{World, kept};
 use super::{CHANNEL, rwlock};
 
 suite! {
-    the_watchdog_keeps_both_sides_beyond_their_leases,
     the_release_of_a_nested_read_does_not_stop_the_renewal_of_the_writer,
-    an_unrenewed_reader_is_lost_before_a_writer_is_granted,
     an_unrenewed_writer_is_lost_before_a_reader_is_granted,
     expired_readers_are_removed_while_others_read,
     a_reader_whose_field_was_deleted_is_lost_at_its_renewal,
@@ -33,26 +31,6 @@ fn unrenewed(lease: Lease) -> AcquireOptions {
     AcquireOptions::new().lease(lease).renewal(Renewal::Manual)
 }
 
-async fn the_watchdog_keeps_both_sides_beyond_their_leases(world: &World) {
-    let client = world.client().await;
-    let lock = rwlock(&client).lease(kept());
-    let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
-    let end = second.valid_until() + kept().length();
-    eventually("both holds are renewed", || {
-        first.valid_until() > end && second.valid_until() > end
-    })
-    .await;
-    assert!(first.is_held() && second.is_held());
-    assert!(lock.try_write().await.unwrap().is_none());
-    first.release().await.unwrap();
-    second.release().await.unwrap();
-    let writing = lock.write().await.unwrap();
-    let end = writing.valid_until() + kept().length();
-    eventually("the hold is renewed", || writing.valid_until() > end).await;
-    writing.release().await.unwrap();
-    world.at_rest().await;
-}
-
 async fn the_release_of_a_nested_read_does_not_stop_the_renewal_of_the_writer(world: &World) {
     // In Redisson the release of a nested read stops the renewal of the write lock.
     let client = world.client().await;
@@ -65,25 +43,6 @@ async fn the_release_of_a_nested_read_does_not_stop_the_renewal_of_the_writer(wo
     reading.release().await.unwrap();
     let end = writing.valid_until() + kept().length();
     eventually("the hold is renewed", || writing.valid_until() > end).await;
-    assert!(writing.is_held());
-    writing.release().await.unwrap();
-    world.at_rest().await;
-}
-
-async fn an_unrenewed_reader_is_lost_before_a_writer_is_granted(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let reading = rwlock(&ours).read_with(unrenewed(short())).await.unwrap();
-    let end = reading.valid_until();
-    let writing = rwlock(&theirs)
-        .write_timeout(Duration::from_secs(4))
-        .await
-        .unwrap();
-    assert!(theirs.now() > end && !reading.is_held());
-    assert_eq!(reading.lost().await, LostReason::Expired);
-    assert!(matches!(
-        reading.release().await,
-        Err(ReleaseError::Lost(_))
-    ));
     assert!(writing.is_held());
     writing.release().await.unwrap();
     world.at_rest().await;

@@ -1,4 +1,4 @@
-//! Tests names and options of the read-write lock, and foreign keys under its name.
+//! Tests names and options of the read-write lock, and locks of its name.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use super::rwlock;
 suite! {
     bad_names_are_refused_before_anything_is_sent,
     bad_options_are_refused_before_anything_is_sent,
-    a_foreign_key_is_left_untouched,
     a_lock_and_a_read_write_lock_of_one_name_refuse_each_other,
     the_key_prefix_is_part_of_every_key,
     odd_names_work_and_leave_nothing,
@@ -79,22 +78,6 @@ async fn assert_all_refuse(lock: &RwLock) {
     assert!(wrong(&error), "{error}");
     let error = lock.status().await.unwrap_err();
     assert!(wrong(&error), "{error}");
-}
-
-async fn a_foreign_key_is_left_untouched(world: &World) {
-    let client = world.client().await;
-    for preference in [
-        stanchion::rwlock::Preference::Redisson,
-        stanchion::rwlock::Preference::Writer,
-    ] {
-        let lock = rwlock(&client).preference(preference);
-        let _ = world.admin(&["SET", "job", "precious"]);
-        assert_all_refuse(&lock).await;
-        assert_eq!(world.admin(&["GET", "job"]), "precious");
-        assert_eq!(world.admin(&["PTTL", "job"]), "-1");
-        assert_eq!(world.keys(), ["job"], "no other keys");
-        let _ = world.admin(&["DEL", "job"]);
-    }
 }
 
 async fn a_lock_and_a_read_write_lock_of_one_name_refuse_each_other(world: &World) {

@@ -20,7 +20,6 @@ suite! {
     readers_never_overtake_a_waiting_writer_of_their_process,
     a_dropped_writer_does_not_block_the_readers_behind_it,
     releases_of_other_readers_cause_no_retry_of_a_writer,
-    waiters_acquire_an_expired_hold_without_a_message,
 }
 
 /// A client whose polls and renewals are so rare that commands can be counted.
@@ -244,22 +243,5 @@ async fn releases_of_other_readers_cause_no_retry_of_a_writer(world: &World) {
     assert_eq!(world.scripts_run() - before, 10);
     staying.release().await.unwrap();
     drop(writer.await.unwrap());
-    world.at_rest().await;
-}
-
-async fn waiters_acquire_an_expired_hold_without_a_message(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let options = stanchion::AcquireOptions::new()
-        .lease(Lease::new(Duration::from_millis(300)).unwrap())
-        .renewal(stanchion::Renewal::Manual);
-    let abandoned = rwlock(&ours).write_with(options).await.unwrap();
-    let lock = rwlock(&theirs);
-    let (first, second) = tokio::join!(
-        lock.read_timeout(Duration::from_secs(4)),
-        lock.read_timeout(Duration::from_secs(4)),
-    );
-    assert!(!abandoned.is_held());
-    drop((first.unwrap(), second.unwrap()));
-    drop(abandoned);
     world.at_rest().await;
 }

@@ -15,12 +15,8 @@ use stanchion_tests::{World, kept};
 
 suite! {
     a_leased_semaphore_is_redissons_string_and_sorted_set,
-    the_watchdog_keeps_permits_beyond_their_lease,
-    an_unrenewed_permit_is_lost_before_the_next_grant,
-    a_lease_that_ends_wakes_a_waiter_without_a_message,
     permits_acquired_together_are_lost_together,
     a_renewal_never_shortens_a_lease,
-    max_hold_ends_a_permit,
     status_counts_expired_permits_as_available,
     the_total_is_set_while_permits_are_held,
     ended_leases_are_reaped_a_few_at_a_time,
@@ -125,59 +121,6 @@ async fn a_leased_semaphore_is_redissons_string_and_sorted_set(world: &World) {
     assert_eq!(world.admin(&["GET", NAME]), "5");
 }
 
-async fn the_watchdog_keeps_permits_beyond_their_lease(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let semaphore = semaphore(&ours, 3).await.lease(kept());
-    let permit = semaphore.acquire_many(3).await.unwrap();
-    let third_end = permit.valid_until() + 2 * kept().length();
-    eventually("the permits are renewed beyond two leases", || {
-        permit.valid_until() > third_end
-    })
-    .await;
-    assert!(permit.is_held());
-    assert!(of(&theirs).try_acquire().await.unwrap().is_none());
-    assert_eq!(of(&theirs).acquired().await.unwrap(), 3);
-    permit.release().await.unwrap();
-    at_rest(world, 3).await;
-}
-
-async fn an_unrenewed_permit_is_lost_before_the_next_grant(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let permit = manual(&semaphore(&ours, 1).await, 1, 300).await;
-    let valid_until = permit.valid_until();
-    let next = of(&theirs).acquire().await.unwrap();
-    // P1. Both clients are on one machine, so their clocks are comparable.
-    assert!(theirs.now() >= valid_until);
-    assert!(!permit.is_held());
-    assert_eq!(permit.lost().await, LostReason::Expired);
-    assert!(matches!(
-        permit.release().await.unwrap_err(),
-        ReleaseError::Lost(_)
-    ));
-    assert!(
-        next.is_held(),
-        "a late release does not affect the next holder"
-    );
-    world.quiet().await;
-    assert_eq!(world.admin(&["GET", NAME]), "0");
-    next.release().await.unwrap();
-    at_rest(world, 1).await;
-}
-
-async fn a_lease_that_ends_wakes_a_waiter_without_a_message(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let semaphore = semaphore(&ours, 2).await;
-    let abandoned = manual(&semaphore, 2, 200).await;
-    // The timeout is shorter than the poll interval of 5 s.
-    let next = of(&theirs)
-        .acquire_many_timeout(2, Duration::from_secs(3))
-        .await
-        .unwrap();
-    assert!(!abandoned.is_held());
-    next.release().await.unwrap();
-    at_rest(world, 2).await;
-}
-
 async fn permits_acquired_together_are_lost_together(world: &World) {
     let semaphore = semaphore(&world.client().await, 3).await.lease(kept());
     let three = semaphore.acquire_many(3).await.unwrap();
@@ -209,17 +152,6 @@ async fn a_renewal_never_shortens_a_lease(world: &World) {
     assert_eq!(leases(world)[0].1.to_string(), far, "R3");
     permit.release().await.unwrap();
     at_rest(world, 1).await;
-}
-
-async fn max_hold_ends_a_permit(world: &World) {
-    let semaphore = semaphore(&world.client().await, 1).await;
-    let options = AcquireOptions::new()
-        .lease(kept())
-        .max_hold(kept().length() * 3 / 2);
-    let permit = semaphore.acquire_with(1, options).await.unwrap();
-    let next = semaphore.acquire().await.unwrap();
-    assert_eq!(permit.lost().await, LostReason::MaxHold);
-    next.release().await.unwrap();
 }
 
 async fn status_counts_expired_permits_as_available(world: &World) {

@@ -32,8 +32,6 @@ macro_rules! both_kinds {
 both_kinds! {
     the_number_of_permits_is_set_once,
     a_timeout_says_that_the_semaphore_has_no_permits,
-    a_dropped_permit_is_released,
-    sixty_four_tasks_never_exceed_the_limit,
     a_release_of_three_wakes_three_waiters,
     a_big_request_is_served_among_small_ones,
     a_small_request_is_served_among_big_ones,
@@ -73,43 +71,6 @@ async fn a_timeout_says_that_the_semaphore_has_no_permits(world: &World, kind: K
     assert!(!taken.contains("init"), "{taken}");
     drop(held);
     kind.at_rest(world, 1).await;
-}
-
-async fn a_dropped_permit_is_released(world: &World, kind: Kind) {
-    let client = world.client().await;
-    let semaphore = semaphore(kind, &client, 4).await;
-    drop(semaphore.acquire(3).await.unwrap());
-    kind.at_rest(world, 4).await;
-    assert_eq!(client.shutdown(Duration::from_secs(5)).await.unfinished, 0);
-}
-
-async fn sixty_four_tasks_never_exceed_the_limit(world: &World, kind: Kind) {
-    let clients = [world.client().await, world.client().await];
-    semaphore(kind, &clients[0], 8).await;
-    let (held, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let tasks: Vec<_> = (0..64)
-        .map(|i: u32| {
-            let semaphore = kind.on(&clients[i as usize % 2]);
-            let (held, most) = (Arc::clone(&held), Arc::clone(&most));
-            tokio::spawn(async move {
-                for round in 0..8 {
-                    let wanted = if (i + round).is_multiple_of(5) { 3 } else { 1 };
-                    let permit = semaphore.acquire(wanted).await.unwrap();
-                    let now = held.fetch_add(wanted, Ordering::SeqCst) + wanted;
-                    most.fetch_max(now, Ordering::SeqCst);
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    held.fetch_sub(wanted, Ordering::SeqCst);
-                    permit.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let most = most.load(Ordering::SeqCst);
-    assert!((4..=8).contains(&most), "{most} at once");
-    kind.at_rest(world, 8).await;
 }
 
 async fn a_release_of_three_wakes_three_waiters(world: &World, kind: Kind) {

@@ -10,15 +10,13 @@ use stanchion::{
     AcquireError, AcquireOptions, Client, Lease, OnDeadlock, QueryError, Rejection, ReleaseError,
     Renewal, Semaphore,
 };
-use stanchion_testkit::{eventually, eventually_async};
+use stanchion_testkit::eventually;
 use stanchion_tests::permits::{CHANNEL, Kind, LEDGER, NAME};
 use stanchion_tests::{World, together};
 
 suite! {
     a_semaphore_is_redissons_string_and_a_ledger,
     a_call_waits_until_the_semaphore_is_created,
-    try_acquire_returns_none_while_all_permits_are_held,
-    a_timeout_leaves_nothing,
     a_grant_costs_little_more_than_two_commands,
     waiters_of_a_process_are_served_in_order,
     added_permits_wake_waiters,
@@ -40,7 +38,6 @@ suite! {
     bad_numbers_are_refused_before_anything_is_sent,
     options_of_an_acquire_apply,
     options_that_need_a_lease_are_refused_before_anything_is_sent,
-    a_shut_down_client_acquires_nothing,
 }
 
 async fn semaphore(client: &Client, permits: u32) -> Semaphore {
@@ -108,37 +105,6 @@ async fn a_call_waits_until_the_semaphore_is_created(world: &World) {
     assert!(of(&theirs).init(1).await.unwrap());
     waiting.await.unwrap().release().await.unwrap();
     at_rest(world, 1).await;
-}
-
-async fn try_acquire_returns_none_while_all_permits_are_held(world: &World) {
-    let semaphore = semaphore(&world.client().await, 3).await;
-    let two = semaphore.try_acquire_many(2).await.unwrap().unwrap();
-    assert!(semaphore.try_acquire_many(2).await.unwrap().is_none());
-    let one = semaphore.try_acquire().await.unwrap().unwrap();
-    assert!(semaphore.try_acquire().await.unwrap().is_none());
-    two.release().await.unwrap();
-    one.release().await.unwrap();
-    at_rest(world, 3).await;
-}
-
-async fn a_timeout_leaves_nothing(world: &World) {
-    let client = world.client().await;
-    let semaphore = semaphore(&client, 2).await;
-    let held = semaphore.acquire_many(2).await.unwrap();
-    for permits in [1, 2] {
-        let wait = Duration::from_millis(60);
-        let error = semaphore
-            .acquire_many_timeout(permits, wait)
-            .await
-            .unwrap_err();
-        let AcquireError::TimedOut { free_by: None, .. } = error else {
-            panic!("{error}")
-        };
-    }
-    assert!(semaphore.acquire_timeout(Duration::ZERO).await.is_err());
-    held.release().await.unwrap();
-    at_rest(world, 2).await;
-    assert_eq!(client.waiters(), 0);
 }
 
 async fn a_grant_costs_little_more_than_two_commands(world: &World) {
@@ -659,22 +625,4 @@ async fn options_that_need_a_lease_are_refused_before_anything_is_sent(world: &W
     let fails = rejection(fails.await).to_string();
     assert!(fails.contains("on_deadlock"), "{fails}");
     assert_eq!(world.scripts_run(), before);
-}
-
-async fn a_shut_down_client_acquires_nothing(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let held = semaphore(&ours, 1).await.acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let semaphore = of(&theirs);
-        async move { semaphore.acquire().await }
-    });
-    eventually("the call waits", || theirs.waiters() == 1).await;
-    theirs.shutdown(Duration::from_secs(5)).await;
-    let error = waiting.await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
-    held.release().await.unwrap();
-    eventually_async("the permit is free", async || {
-        of(&ours).available().await.unwrap() == 1
-    })
-    .await;
 }
