@@ -31,7 +31,7 @@ const HELD_FOR: Duration = Duration::from_millis(900);
 pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
     let now = core.clock.now();
     // One script touches one slot of a cluster; without a cluster slots do not matter.
-    // Ordered, so that one seed gives one history in the simulation.
+    // Ordered, so that one seed gives one history in the random tests.
     let mut groups: BTreeMap<(&'static str, u16), Vec<Due>> = BTreeMap::new();
     for hold in holds {
         if hold.lost_reason(now).is_some() {
