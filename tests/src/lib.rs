@@ -61,6 +61,7 @@ mod listener;
 pub mod outside;
 pub mod permits;
 pub mod rights;
+pub mod transcript;
 
 use std::io::Write as _;
 use std::path::PathBuf;
