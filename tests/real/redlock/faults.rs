@@ -129,10 +129,10 @@ async fn a_killed_majority_is_reported_with_reasons_and_waited_for() {
         let RedLockError::NoQuorum { nodes, .. } = &error else {
             panic!("{error}");
         };
-        assert!(matches!(nodes[1].outcome, NodeOutcome::Granted), "{error}");
-        [&nodes[0], &nodes[2]]
-            .iter()
-            .all(|it| matches!(it.outcome, NodeOutcome::Failed(_)))
+        // The other node may still have the grant of the try before.
+        let granted = matches!(nodes[1].outcome, NodeOutcome::Granted);
+        let mut dead = [&nodes[0], &nodes[2]].into_iter();
+        granted && dead.all(|it| matches!(it.outcome, NodeOutcome::Failed(_)))
     })
     .await;
     nothing_left(&nodes.servers[1]).await;

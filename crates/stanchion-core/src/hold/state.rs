@@ -11,6 +11,8 @@
 //! Only guards (one may be in a waiter's untaken turn) and operations in flight keep the state alive. The timetable,
 //! the local queue's `holder` and an owner's seats have weak references to it. So the hold ends with its last guard:
 //! dropping a [`Hold`](crate::hold::handle::Hold) releases it in the background.
+//!
+//! Long: the record of one hold, and all that reads or changes it.
 
 use std::fmt;
 use std::pin::pin;
