@@ -42,7 +42,7 @@ async fn a_message_wakes_a_waiter_within_a_round_trip() {
     for kind in kinds() {
         let case = Case::warm(kind).await;
         let took = grant(&case, |world| {
-            world.as_engine().faults().delay(None, ms(10))
+            world.as_engine().faults().delay(None, ms(10));
         })
         .await;
         // Members of several clients are released and acquired one after the other.

@@ -256,6 +256,10 @@ fn a_release_without_a_queue_publishes_for_redisson() {
         > return A %0 -> 3; base: 5; free = 5; held = [%1@ms+5000ms]; wake = {turn 0, until now+2ms} /3000
         > return A %0%1 -> -2; base: 06; free = 6; held is gone
 
+        one of two is not held, and no client waits
+        + free = 4; held = [%1@ms+5000ms]
+        > return A %0%1 -> -2; base: 5; free = 5; held is gone
+
         no right to publish the number
         + free = 4; held = [%0@ms+5000ms %1@ms+5000ms]; heard base=3; refuse PUBLISH
         > return A %0 -> -1; free = 5; held = [%1@ms+5000ms]
