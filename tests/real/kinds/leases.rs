@@ -101,12 +101,14 @@ async fn a_deleted_hold_is_lost_and_recreates_nothing(case: &Case) {
 
 /// P5.
 async fn a_released_guard_is_never_lost(case: &Case) {
-    let Some(guard) = hold(case, short()).await else {
+    let options = AcquireOptions::new().lease(kept()).renewal(Renewal::Manual);
+    let Some(guard) = hold(case, options).await else {
         return;
     };
     let mut lost = Box::pin(guard.lost());
     guard.release().await.unwrap();
-    let past_the_lease = tokio::time::timeout(Duration::from_millis(500), &mut lost).await;
+    let past_the_lease = kept().length() + Duration::from_millis(200);
+    let past_the_lease = tokio::time::timeout(past_the_lease, &mut lost).await;
     assert!(past_the_lease.is_err(), "{past_the_lease:?}");
 }
 

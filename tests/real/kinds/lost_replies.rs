@@ -4,19 +4,19 @@ use futures_util::future::join_all;
 use stanchion_testkit::{Matcher, Proxy, Then};
 use stanchion_tests::World;
 use stanchion_tests::faults::{LONG, connect, soon};
-use stanchion_tests::kinds::{Case, Kind, kinds};
+use stanchion_tests::kinds::{Case, Kind};
 
 #[tokio::test]
 async fn a_script_whose_reply_is_lost_takes_effect_once() {
     for then in [Then::Reset, Then::Freeze] {
-        join_all(kinds().map(async |kind| takes_effect_once(kind, then).await)).await;
+        let servers = super::servers().into_iter();
+        join_all(servers.map(async |(kind, world)| takes_effect_once(kind, world, then).await))
+            .await;
     }
 }
 
-async fn takes_effect_once(kind: Kind, then: Then) {
-    let Some(World::Server(server)) = World::server("lost replies") else {
-        return;
-    };
+async fn takes_effect_once(kind: Kind, world: World, then: Then) {
+    let World::Server(server) = world else { return };
     let proxy = Proxy::start(server.addr());
     let clients = [connect(proxy.url()).await, connect(server.url()).await];
     let case = Case::of(kind, World::Server(server), clients).await;

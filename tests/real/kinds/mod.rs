@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use stanchion_tests::World;
-use stanchion_tests::kinds::{Case, kinds};
+use stanchion_tests::kinds::{Case, Kind, kinds};
 
 mod behaviour;
 mod foreign_keys;
@@ -38,10 +38,15 @@ async fn on_engines(check: impl AsyncFn(&Case)) {
     }
 }
 
+/// A server for each kind. All of them first: a start blocks the thread, on which the leases of other kinds would end.
+fn servers() -> Vec<(Kind, World)> {
+    let start = |kind| Some((kind, World::server("all kinds")?));
+    kinds().into_iter().filter_map(start).collect()
+}
+
 /// Checks all kinds at the same time, because the checks wait.
 async fn on_servers(check: impl AsyncFn(&Case)) {
-    let failed = join_all(kinds().map(async |kind| {
-        let world = World::server("all kinds")?;
+    let failed = join_all(servers().into_iter().map(async |(kind, world)| {
         let checking = async { check(&Case::new(kind, world).await).await };
         let checked = AssertUnwindSafe(checking).catch_unwind().await;
         checked.is_err().then_some(kind.0)

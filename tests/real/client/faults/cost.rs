@@ -40,6 +40,17 @@ fn used() -> u64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
+/// The least processor time of three runs, in ns: a machine with too much work may cut a connection during one, and then all waiters subscribe again.
+async fn least(client: &Client, run: &str) -> u64 {
+    let mut least = u64::MAX;
+    for n in 0..3 {
+        let before = used();
+        churn(client, &format!("{run}-{n}")).await;
+        least = least.min(used() - before);
+    }
+    least
+}
+
 #[test]
 #[cfg_attr(
     not(target_os = "linux"),
@@ -55,14 +66,10 @@ fn the_cost_of_a_wait_does_not_grow_with_the_number_of_other_waiting_names() {
         let client = Client::connect_with(config).await.unwrap();
         let mut held = park(&client, 0..100).await;
         churn(&client, "warm").await;
-        let before = used();
-        churn(&client, "few").await;
-        let few = used() - before;
+        let few = least(&client, "few").await;
         held.extend(park(&client, 100..6_000).await);
         churn(&client, "settle").await;
-        let before = used();
-        churn(&client, "many").await;
-        let many = used() - before;
+        let many = least(&client, "many").await;
         let ratio = u32::try_from(many * 100 / few).unwrap();
         assert!(ratio < 400, "{ratio} % of the time with 100 waiting names");
         drop(held);
