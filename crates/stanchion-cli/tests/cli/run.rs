@@ -140,7 +140,13 @@ fn a_held_lock_is_not_acquired_within_the_wait() {
         );
         assert_eq!(refused.status.code(), Some(75), "--wait {wait}");
         assert_eq!(text(&refused.stdout), "");
-        assert!(text(&refused.stderr).contains("held by another process"));
+        let said = text(&refused.stderr);
+        // P8: on a busy machine the end of a wait may not be confirmed in time.
+        let is_unconfirmed = wait != "0" && said.contains("what it may have left");
+        assert!(
+            said.contains("held by another process") || is_unconfirmed,
+            "{said}"
+        );
     }
     let own_code = ["run", "job", "--wait", "0", "-E", "9", "--", "true"];
     assert_eq!(code(&server, &own_code), Some(9));
