@@ -9,7 +9,8 @@ use stanchion_tests::kinds::{Case, Kind};
 #[tokio::test]
 async fn a_script_whose_reply_is_lost_takes_effect_once() {
     for then in [Then::Reset, Then::Freeze] {
-        let servers = super::servers().into_iter();
+        let (_turn, servers) = super::servers().await;
+        let servers = servers.into_iter();
         join_all(servers.map(async |(kind, world)| takes_effect_once(kind, world, then).await))
             .await;
     }

@@ -6,6 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, Kind, kinds};
+use tokio::sync::{Mutex, MutexGuard};
 
 mod behaviour;
 mod foreign_keys;
@@ -38,15 +39,20 @@ async fn on_engines(check: impl AsyncFn(&Case)) {
     }
 }
 
-/// A server for each kind. All of them first: a start blocks the thread, on which the leases of other kinds would end.
-fn servers() -> Vec<(Kind, World)> {
+/// Only one table at a time has its servers: the machine that starts hundreds at once does not answer other tests in time.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// A server for each kind, and the turn to have them. All of them first: a start blocks the thread, on which the leases of other kinds would end.
+async fn servers() -> (MutexGuard<'static, ()>, Vec<(Kind, World)>) {
+    let turn = TURN.lock().await;
     let start = |kind| Some((kind, World::server("all kinds")?));
-    kinds().into_iter().filter_map(start).collect()
+    (turn, kinds().into_iter().filter_map(start).collect())
 }
 
 /// Checks all kinds at the same time, because the checks wait.
 async fn on_servers(check: impl AsyncFn(&Case)) {
-    let failed = join_all(servers().into_iter().map(async |(kind, world)| {
+    let (_turn, servers) = servers().await;
+    let failed = join_all(servers.into_iter().map(async |(kind, world)| {
         let checking = async { check(&Case::new(kind, world).await).await };
         let checked = AssertUnwindSafe(checking).catch_unwind().await;
         checked.is_err().then_some(kind.0)
