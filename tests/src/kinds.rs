@@ -326,7 +326,7 @@ impl Case {
         assert!(took < limit, "{}: {took:?}", self.label);
     }
 
-    /// Asserts that the other client can acquire only if nothing is held.
+    /// Returns whether the other client cannot acquire.
     pub async fn is_held(&self) -> bool {
         match self.theirs().try_acquire().await.unwrap() {
             None => true,

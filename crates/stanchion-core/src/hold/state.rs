@@ -6,7 +6,7 @@
 //! `ended` and `lost` resolve, and the local queue wakes the next waiter. A holder may count on the hold only until `valid_until` (P5):
 //! all checks compare the clock, so an expiry needs no timer.
 //!
-//! What changes is in [`Life`], under one mutex. What tasks ask most, whether the hold is held, is an atomic beside it.
+//! What changes is in [`Life`], under one mutex. [`HoldState::is_held`] reads an atomic instead, because queues call it under theirs.
 //!
 //! Only guards (one may be in a waiter's untaken turn) and operations in flight keep the state alive. The timetable,
 //! the local queue's `holder` and an owner's seats have weak references to it. So the hold ends with its last guard:

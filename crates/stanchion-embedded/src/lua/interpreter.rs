@@ -100,8 +100,6 @@ impl Interpreter {
     }
 
     pub(super) fn compile(&self, source: &[u8]) -> Outcome<Function> {
-        #[cfg(stanchion_mutants)]
-        let source = &*super::mutant::mutated(source);
         self.lua
             .load(source)
             .set_name(SCRIPT)

@@ -3,8 +3,6 @@
 mod convert;
 mod interpreter;
 mod library;
-#[cfg(stanchion_mutants)]
-mod mutant;
 mod packing;
 mod patterns;
 
@@ -37,8 +35,15 @@ pub(crate) struct Scripts {
     sources: HashMap<[u8; 40], Vec<u8>>,
     /// The bytes of the sources.
     bytes: usize,
-    /// A text, and the text that replaces it in every script: an error that a test plants.
+    /// A text, and the text that replaces it in every script: a planted error, or a mutant.
     change: Option<(String, String)>,
+}
+
+/// The change of `scripts/mutants`, which builds with `--cfg stanchion_mutants`: a text, the unit separator, and the text that replaces it.
+fn mutant() -> Option<(String, String)> {
+    let change = cfg!(stanchion_mutants).then(|| std::env::var("STANCHION_MUTANT").ok())??;
+    let (from, to) = change.split_once('\u{1f}')?;
+    Some((from.to_owned(), to.to_owned()))
 }
 
 impl Scripts {
@@ -49,7 +54,7 @@ impl Scripts {
             compiled: HashMap::new(),
             sources: HashMap::new(),
             bytes: 0,
-            change: None,
+            change: mutant(),
         }
     }
 
