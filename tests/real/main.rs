@@ -57,23 +57,17 @@ mod limiter {
 }
 mod lock {
     mod behaviour {
-        mod expiry;
         mod forced;
-        mod input;
         mod layout;
         mod reentry;
         mod small_verbs;
-        mod waiting;
     }
     mod faults {
         mod clocks;
         mod counter;
-        mod deadlines;
-        mod memory;
         mod messages;
         mod processes;
         mod servers;
-        mod values;
     }
 }
 mod multilock {

@@ -58,6 +58,7 @@ mod lock {
     mod ends;
     mod forced;
     mod holds;
+    mod input;
     mod leases;
     mod line;
     mod local_queue;

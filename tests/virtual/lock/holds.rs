@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, AcquireOptions, AdoptError, Client, FairLock, HoldTicket, Lease, LeasedSemaphore,
-    Lock, LostReason, RenewError, RwLock, Semaphore,
+    AcquireOptions, AdoptError, Client, FairLock, HoldTicket, Lease, LeasedSemaphore, Lock,
+    LostReason, RenewError, RwLock, Semaphore,
 };
 use stanchion_tests::World;
 use tokio::task::JoinHandle;
@@ -293,23 +293,6 @@ async fn a_ticket_with_a_short_lease_ends_with_it() {
     let guard = lock.adopt(&ticket).await.unwrap();
     assert!(ttl(&world, "lock") <= 30_000, "{}", ttl(&world, "lock"));
     guard.release().await.unwrap();
-}
-
-/// A first lease that is shorter than the lease is refused: it would have no effect.
-#[tokio::test(start_paused = true)]
-async fn a_first_lease_below_the_lease_is_refused() {
-    let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job").unwrap();
-    let options = AcquireOptions::new().first_lease(lease(8_000));
-    let error = lock.acquire_with(options.clone()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Rejected { .. }), "{error}");
-    assert!(error.to_string().contains("first_lease 8s"), "{error}");
-    assert!(world.keys().is_empty());
-    lock.acquire_with(options.lease(lease(8_000)))
-        .await
-        .unwrap()
-        .leave();
-    assert!(ttl(&world, "job") <= 8_000, "{}", ttl(&world, "job"));
 }
 
 /// P8: a hold that `max_hold` has ended is not reported once the server no longer has it.

@@ -10,8 +10,10 @@ use stanchion::client::{ByteStream, Connector};
 use stanchion::embedded::{Engine, Switch};
 use stanchion::error::ServerRejection;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, ConnectError, Lock, MultiLock, Rejection, Semaphore,
+    AcquireError, AcquireOptions, Client, ConnectError, Fencing, Lock, MultiLock, Rejection,
+    Secret, Semaphore,
 };
+use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -22,52 +24,55 @@ fn rejection(error: AcquireError) -> Rejection {
     }
 }
 
+/// A hand-off cannot mint a token: it frees the lock, and the waiter gets the reason.
 #[tokio::test(start_paused = true)]
 async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
-    let world = World::engine();
-    let client = world.client().await;
-    let lock = Lock::new(&client, "job")
-        .unwrap()
-        .fencing(stanchion::Fencing::PerName);
-    let _ = world.admin(&["RPUSH", "redisson_lock_token:{job}", "x"]);
-    assert!(matches!(
-        rejection(lock.acquire().await.unwrap_err()),
-        Rejection::WrongType { .. }
-    ));
-    assert!(world.keys().is_empty());
-    assert_eq!(world.admin(&["LLEN", "redisson_lock_token:{job}"]), "1");
+    for fencing in [Fencing::PerName, Fencing::default()] {
+        let world = World::engine();
+        let client = world.client().await;
+        let lock = Lock::new(&client, "job").unwrap().fencing(fencing);
+        let guard = lock.acquire().await.unwrap();
+        let waiter = tokio::spawn(lock.acquire());
+        eventually("the call waits", || client.waiters() == 1).await;
+        world.quiet().await;
+        let keys = world.as_engine().keys().into_iter();
+        let mut keys = keys.map(|key| String::from_utf8(key).unwrap());
+        let fence = keys.find(|key| key.contains("fence:") || key.contains("token:"));
+        let fence = fence.unwrap();
+        let _ = world.admin(&["DEL", &fence]);
+        let _ = world.admin(&["RPUSH", &fence, "precious"]);
+        guard.release().await.unwrap();
+        for refused in [
+            waiter.await.unwrap(),
+            lock.acquire().await,
+            lock.try_acquire().await.map(Option::unwrap),
+        ] {
+            let rejection = rejection(refused.unwrap_err());
+            assert!(matches!(rejection, Rejection::WrongType { .. }));
+        }
+        assert!(lock.status().await.is_err());
+        world.at_rest().await;
+        assert_eq!(world.admin(&["LINDEX", &fence, "0"]), "precious");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn connecting_with_a_missing_or_wrong_password_fails() {
     let world = World::engine();
     world.as_engine().faults().password(Some("secret"));
-    let refused = async |config| match Client::connect_with(config).await.unwrap_err() {
-        ConnectError::Rejected {
-            rejection: ServerRejection::Unauthenticated { .. },
-            ..
-        } => {}
-        other => panic!("{other:?}"),
-    };
-    refused(world.config("client")).await;
-    refused(
-        world
-            .config("client")
-            .password(stanchion::Secret::new("wrong")),
-    )
-    .await;
-    let config = world
-        .config("client")
-        .password(stanchion::Secret::new("secret"));
-    let client = Client::connect_with(config).await.unwrap();
-    Lock::new(&client, "job")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let config = || world.config("client");
+    let with = |password: &'static str| config().password(Secret::new(password));
+    for config in [config(), with("wrong")] {
+        match Client::connect_with(config).await.unwrap_err() {
+            ConnectError::Rejected {
+                rejection: ServerRejection::Unauthenticated { .. },
+                ..
+            } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let client = Client::connect_with(with("secret")).await.unwrap();
+    drop(Lock::new(&client, "job").unwrap().acquire().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

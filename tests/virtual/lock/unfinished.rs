@@ -27,26 +27,21 @@ fn arrival(world: &World, key: &str) -> f64 {
     world.admin(&["EVAL", script, "1", key]).parse().unwrap()
 }
 
-/// Adds dead processes to a queue or wait set, as processes that arrived at `score`.
-fn add_dead(world: &World, key: &str, score: f64, member: impl Fn(usize) -> String) {
+/// Adds dead processes to a queue or wait set, as processes that arrived at `score`. `mark` says what they want.
+fn add_dead(world: &World, key: &str, score: f64, mark: &str) {
     for n in 0..DEAD {
-        let _ = world.admin(&["ZADD", key, &format!("{score:.0}"), &member(n)]);
+        let entry = format!("00000000-0000-8000-8000-{n:012}:1{mark}");
+        let _ = world.admin(&["ZADD", key, &format!("{score:.0}"), &entry]);
     }
 }
 
-fn entry(n: usize) -> String {
-    format!("00000000-0000-8000-8000-{n:012}:1")
-}
-
-fn permit(n: usize) -> String {
-    entry(n) + "=1"
-}
-
 /// Spawns a waiter that returns the time of its grant. Returns when the waiter is queued in `key`, which then has `count` entries.
-async fn queued<F>(world: &World, key: &str, count: usize, acquires: F) -> JoinHandle<Instant>
-where
-    F: Future<Output = Instant> + Send + 'static,
-{
+async fn queued(
+    world: &World,
+    key: &str,
+    count: usize,
+    acquires: impl Future<Output = Instant> + Send + 'static,
+) -> JoinHandle<Instant> {
     let waiter = tokio::spawn(acquires);
     eventually("the waiter is queued", || {
         world.admin(&["ZCARD", key]) == count.to_string()
@@ -58,9 +53,42 @@ where
     waiter
 }
 
+/// Queues a waiter behind dead processes with `mark`, and asserts that it is served soon after `frees`.
+async fn skips_the_dead(
+    world: &World,
+    (line, mark): (&str, &str),
+    waits: impl Future<Output = Instant> + Send + 'static,
+    frees: impl Future<Output = ()>,
+) {
+    let waiter = queued(world, line, 1, waits).await;
+    add_dead(world, line, 1.0, mark);
+    let began = Instant::now();
+    frees.await;
+    let took = waiter.await.unwrap() - began;
+    assert!(took < BOUND, "{line} {mark}: {took:?}");
+}
+
+async fn two() -> (World, Client, Client) {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    (world, a, b)
+}
+
+fn lock(client: &Client, name: &str) -> Lock {
+    Lock::new(client, name).unwrap()
+}
+
+fn rwlock(client: &Client) -> RwLock {
+    RwLock::new(client, "job").unwrap()
+}
+
+fn joined(client: &Client) -> MultiLock {
+    MultiLock::new([&lock(client, "job") as &dyn Lockable, &lock(client, "tob")]).unwrap()
+}
+
 /// A waiter for the lock `name`.
 fn locks(client: &Client, name: &str) -> impl Future<Output = Instant> + Send + 'static {
-    let lock = Lock::new(client, name).unwrap();
+    let lock = lock(client, name);
     async move {
         let guard = lock.acquire().await.unwrap();
         let at = Instant::now();
@@ -69,60 +97,130 @@ fn locks(client: &Client, name: &str) -> impl Future<Output = Instant> + Send + 
     }
 }
 
-async fn in_time(what: &str, began: Instant, waiter: JoinHandle<Instant>) {
-    let took = waiter.await.unwrap() - began;
-    assert!(took < BOUND, "{what}: {took:?}");
-}
-
-fn joined(client: &Client) -> MultiLock {
-    let (x, y) = (
-        Lock::new(client, "job").unwrap(),
-        Lock::new(client, "tob").unwrap(),
-    );
-    MultiLock::new([&x as &dyn Lockable, &y]).unwrap()
-}
-
+/// The dead are subscribers that are gone, and clients that poll and have not asked for a second.
 #[tokio::test(start_paused = true)]
 async fn a_release_of_a_lock_skips_all_dead_processes() {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
-    let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
-    let waiter = queued(&world, LINE, 1, locks(&b, "job")).await;
-    add_dead(&world, LINE, 1.0, entry);
-    let began = Instant::now();
-    guard.release().await.unwrap();
-    in_time("release", began, waiter).await;
+    for mark in ["", "?"] {
+        let (world, a, b) = two().await;
+        let guard = lock(&a, "job").acquire().await.unwrap();
+        let frees = async { guard.release().await.unwrap() };
+        skips_the_dead(&world, (LINE, mark), locks(&b, "job"), frees).await;
+        world.at_rest().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_skips_all_dead_processes() {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
-    let lock = Lock::new(&a, "job").unwrap();
+    let (world, a, b) = two().await;
+    let lock = lock(&a, "job");
     let _guard = lock.acquire().await.unwrap();
-    let waiter = queued(&world, LINE, 1, locks(&b, "job")).await;
-    add_dead(&world, LINE, 1.0, entry);
-    let began = Instant::now();
-    assert!(lock.danger().force_release().await.unwrap());
-    in_time("forced release", began, waiter).await;
+    let frees = async { assert!(lock.danger().force_release().await.unwrap()) };
+    skips_the_dead(&world, (LINE, ""), locks(&b, "job"), frees).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_multi_lock_skips_all_dead_processes() {
+    let (world, a, b) = two().await;
+    let guard = joined(&a).acquire().await.unwrap();
+    let frees = async { guard.release().await.unwrap() };
+    skips_the_dead(&world, (LINE, ""), locks(&b, "job"), frees).await;
+}
+
+/// The key of one lock was deleted, so the hand-off fails and frees the other lock.
+#[tokio::test(start_paused = true)]
+async fn a_failed_hand_off_of_a_multi_lock_skips_all_dead_processes() {
+    let (world, a, b) = two().await;
+    let both = joined(&a);
+    let guard = both.acquire().await.unwrap();
+    let local = tokio::spawn(async move { both.acquire().await.unwrap().release().await });
+    eventually("the next task waits", || a.waiters() == 1).await;
+    let frees = async {
+        let _ = world.admin(&["DEL", "job"]);
+        guard.release().await.unwrap_err();
+    };
+    let line = "stanchion_line:{tob}";
+    skips_the_dead(&world, (line, ""), locks(&b, "tob"), frees).await;
+    let local = tokio::time::timeout(Duration::from_secs(20), local).await;
+    assert!(local.is_ok(), "the next task of the process still waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_of_a_read_write_lock_skips_all_dead_processes() {
+    for writes in [true, false] {
+        for mark in ["", "r"] {
+            let (world, a, b) = two().await;
+            let lock = rwlock(&a);
+            let _guard = lock.write().await.unwrap();
+            let frees = async { assert!(lock.danger().force_release().await.unwrap()) };
+            skips_the_dead(&world, (RW_LINE, mark), reads_or_writes(&b, writes), frees).await;
+        }
+    }
+}
+
+fn reads_or_writes(client: &Client, writes: bool) -> impl Future<Output = Instant> + use<> {
+    let lock = rwlock(client);
+    async move {
+        if writes {
+            drop(lock.write().await.unwrap());
+        } else {
+            drop(lock.read().await.unwrap());
+        }
+        Instant::now()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_skips_all_dead_processes() {
+    for mark in ["", "r", "R"] {
+        let (world, a, b) = two().await;
+        let guard = rwlock(&a).write().await.unwrap();
+        let mut reading = None;
+        let frees = async { reading = Some(guard.downgrade().await.unwrap()) };
+        skips_the_dead(&world, (RW_LINE, mark), reads_or_writes(&b, false), frees).await;
+    }
+}
+
+fn takes_a_permit(kind: Kind, client: Client) -> impl Future<Output = Instant> + Send {
+    let seats = kind.on(&client);
+    async move {
+        let permit = seats.acquire(1).await.unwrap();
+        let at = Instant::now();
+        permit.release().await.unwrap();
+        drop(client);
+        at
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_permit_and_an_added_one_skip_all_dead_processes() {
+    for kind in KINDS {
+        for adds in [false, true] {
+            let (world, a, b) = two().await;
+            kind.on(&a).init(1).await.unwrap();
+            let mut held = Some(kind.on(&a).acquire(1).await.unwrap());
+            let frees = async {
+                match adds {
+                    true => drop(kind.on(&a).add(1).await.unwrap()),
+                    false => held.take().unwrap().release().await.unwrap(),
+                }
+            };
+            skips_the_dead(&world, (kind.line(), "=1"), takes_a_permit(kind, b), frees).await;
+        }
+    }
 }
 
 /// After eight hand-offs inside a process, the lock goes to the queue.
 #[tokio::test(start_paused = true)]
 async fn a_hand_off_at_the_end_of_a_turn_skips_all_dead_processes() {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
-    let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
+    let (world, a, b) = two().await;
+    let guard = lock(&a, "job").acquire().await.unwrap();
     let mut waiters: Vec<_> = (0..20).map(|_| tokio::spawn(locks(&a, "job"))).collect();
     eventually("all tasks wait", || a.waiters() == 20).await;
     waiters.push(queued(&world, LINE, 2, locks(&b, "job")).await);
-    add_dead(&world, LINE, 1.0, entry);
+    add_dead(&world, LINE, 1.0, "");
     let mut last = Instant::now();
     guard.release().await.unwrap();
-    let mut grants = Vec::new();
-    for waiter in waiters {
-        grants.push(waiter.await.unwrap());
-    }
+    let mut grants = stanchion_tests::together(waiters).await;
     grants.sort_unstable();
     for grant in grants {
         assert!(grant - last < BOUND, "idle for {:?}", grant - last);
@@ -130,193 +228,41 @@ async fn a_hand_off_at_the_end_of_a_turn_skips_all_dead_processes() {
     }
 }
 
-/// A client that polls is dead when it has not asked for a second.
-#[tokio::test(start_paused = true)]
-async fn a_release_skips_all_dead_clients_that_polled() {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
-    let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
-    let waiter = queued(&world, LINE, 1, locks(&b, "job")).await;
-    add_dead(&world, LINE, 1.0, |n| entry(n) + "?");
-    let began = Instant::now();
-    guard.release().await.unwrap();
-    in_time("release", began, waiter).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_of_a_multi_lock_skips_all_dead_processes() {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
-    let guard = joined(&a).acquire().await.unwrap();
-    let waiter = queued(&world, LINE, 1, locks(&b, "job")).await;
-    add_dead(&world, LINE, 1.0, entry);
-    let began = Instant::now();
-    guard.release().await.unwrap();
-    in_time("release of a multi-lock", began, waiter).await;
-}
-
-/// The key of one lock was deleted, so the hand-off fails and frees the other lock.
-#[tokio::test(start_paused = true)]
-async fn a_failed_hand_off_of_a_multi_lock_skips_all_dead_processes() {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
-    let both = joined(&a);
-    let guard = both.acquire().await.unwrap();
-    let local = tokio::spawn({
-        let both = both.clone();
-        async move { both.acquire().await.unwrap().release().await }
-    });
-    eventually("the next task waits", || a.waiters() == 1).await;
-    let waiter = queued(&world, "stanchion_line:{tob}", 1, locks(&b, "tob")).await;
-    add_dead(&world, "stanchion_line:{tob}", 1.0, entry);
-    let _ = world.admin(&["DEL", "job"]);
-    let began = Instant::now();
-    guard.release().await.unwrap_err();
-    in_time("failed hand-off", began, waiter).await;
-    let local = tokio::time::timeout(Duration::from_secs(20), local).await;
-    assert!(local.is_ok(), "the next task of the process still waits");
-}
-
 /// A multi-lock is woken for one lock, finds the other held, and leaves the first to the queue.
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_of_a_multi_lock_skips_all_dead_processes() {
-    let world = World::engine();
-    let (a, b, c) = (
-        world.named("a").await,
-        world.named("b").await,
-        world.named("c").await,
-    );
-    let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
-    let _other = Lock::new(&a, "tob").unwrap().acquire().await.unwrap();
+    let (world, a, b) = two().await;
+    let c = world.named("c").await;
+    let guard = lock(&a, "job").acquire().await.unwrap();
+    let _other = lock(&a, "tob").acquire().await.unwrap();
     let both = joined(&c);
-    let joint = tokio::spawn(async move { both.acquire().await.map(drop) });
-    eventually("the waiter is queued", || {
-        world.admin(&["ZCARD", LINE]) == "1"
-    })
-    .await;
-    let arrived = arrival(&world, LINE);
-    tokio::time::sleep(ms(1)).await;
-    let waiter = queued(&world, LINE, 2, locks(&b, "job")).await;
-    add_dead(&world, LINE, arrived + 1.0, entry);
-    let began = Instant::now();
-    guard.release().await.unwrap();
-    in_time("refused request", began, waiter).await;
-    joint.abort();
-}
-
-async fn rw_waiter(world: &World, client: &Client, writes: bool) -> JoinHandle<Instant> {
-    let lock = RwLock::new(client, "job").unwrap();
-    let acquires = async move {
-        if writes {
-            drop(lock.write().await.unwrap());
-        } else {
-            drop(lock.read().await.unwrap());
-        }
+    let both = async move {
+        drop(both.acquire().await);
         Instant::now()
     };
-    queued(world, RW_LINE, 1, acquires).await
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_forced_release_of_a_read_write_lock_skips_all_dead_processes() {
-    for writes in [true, false] {
-        for side in ["", "r"] {
-            let world = World::engine();
-            let (a, b) = (world.named("a").await, world.named("b").await);
-            let lock = RwLock::new(&a, "job").unwrap();
-            let _guard = lock.write().await.unwrap();
-            let waiter = rw_waiter(&world, &b, writes).await;
-            add_dead(&world, RW_LINE, 1.0, |n| entry(n) + side);
-            let began = Instant::now();
-            assert!(lock.danger().force_release().await.unwrap());
-            in_time(&format!("forced: {writes}, {side:?}"), began, waiter).await;
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_downgrade_skips_all_dead_processes() {
-    for side in ["", "r", "R"] {
-        let world = World::engine();
-        let (a, b) = (world.named("a").await, world.named("b").await);
-        let guard = RwLock::new(&a, "job").unwrap().write().await.unwrap();
-        let waiter = rw_waiter(&world, &b, false).await;
-        add_dead(&world, RW_LINE, 1.0, |n| entry(n) + side);
-        let began = Instant::now();
-        let _reading = guard.downgrade().await.unwrap();
-        in_time(&format!("downgrade: {side:?}"), began, waiter).await;
-    }
-}
-
-/// One process holds the only permit, and a living process waits behind dead ones.
-async fn permits(
-    world: &World,
-    kind: Kind,
-) -> (Client, stanchion_tests::permits::Seat, JoinHandle<Instant>) {
-    let (a, b) = (world.named("a").await, world.named("b").await);
-    kind.on(&a).init(1).await.unwrap();
-    let held = kind.on(&a).acquire(1).await.unwrap();
-    let seats = kind.on(&b);
-    let acquires = async move {
-        let permit = seats.acquire(1).await.unwrap();
-        let at = Instant::now();
-        permit.release().await.unwrap();
-        at
-    };
-    let waiter = queued(world, kind.line(), 1, acquires).await;
-    add_dead(world, kind.line(), 1.0, permit);
-    (a, held, waiter)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_of_a_permit_skips_all_dead_processes() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_a, held, waiter) = permits(&world, kind).await;
-        let began = Instant::now();
-        held.release().await.unwrap();
-        in_time(&format!("{kind:?}"), began, waiter).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn added_permits_skip_all_dead_processes() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (a, _held, waiter) = permits(&world, kind).await;
-        let began = Instant::now();
-        kind.on(&a).add(1).await.unwrap();
-        in_time(&format!("{kind:?}"), began, waiter).await;
-    }
+    let both = queued(&world, LINE, 1, both).await;
+    let arrived = arrival(&world, LINE);
+    let waiter = queued(&world, LINE, 2, locks(&b, "job")).await;
+    add_dead(&world, LINE, arrived + 1.0, "");
+    let began = Instant::now();
+    guard.release().await.unwrap();
+    let took = waiter.await.unwrap() - began;
+    assert!(took < BOUND, "{took:?}");
+    both.abort();
 }
 
 /// A process that was granted a plain permit is frozen: after half a second, the next living process gets it.
 #[tokio::test(start_paused = true)]
 async fn the_wake_up_behind_a_frozen_process_skips_all_dead_processes() {
-    let world = World::engine();
-    let (a, b, c) = (
-        world.named("a").await,
-        world.named("b").await,
-        world.named("c").await,
-    );
+    let (world, a, b) = two().await;
     let kind = Kind::Plain;
     kind.on(&a).init(1).await.unwrap();
     let held = kind.on(&a).acquire(1).await.unwrap();
-    let [silent, living] = [b, c].map(|client| {
-        let seats = kind.on(&client);
-        async move {
-            let permit = seats.acquire(1).await.unwrap();
-            let at = Instant::now();
-            permit.release().await.unwrap();
-            drop(client);
-            at
-        }
-    });
-    let silent = queued(&world, kind.line(), 1, silent).await;
+    let silent = queued(&world, kind.line(), 1, takes_a_permit(kind, b)).await;
     let first = arrival(&world, kind.line());
-    tokio::time::sleep(ms(1)).await;
+    let living = takes_a_permit(kind, world.named("c").await);
     let living = queued(&world, kind.line(), 2, living).await;
-    add_dead(&world, kind.line(), first + 1.0, permit);
+    add_dead(&world, kind.line(), first + 1.0, "=1");
     world.as_engine().faults().freeze(Some("b"));
     let began = Instant::now();
     held.release().await.unwrap();

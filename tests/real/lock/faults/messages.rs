@@ -1,4 +1,4 @@
-//! Tests wake-ups without reliable messages (P4): killed subscribers, and users that may not publish or subscribe.
+//! Tests wake-ups without reliable messages (P4): killed subscribers, and a user that may not publish.
 
 use stanchion::{Client, Secret};
 use stanchion_testkit::{Matcher, Proxy, RedisServer, eventually};
@@ -6,24 +6,12 @@ use stanchion_tests::faults::*;
 
 /// Connects a client of a user with all rights except on channels.
 async fn without_channels(server: &RedisServer) -> Client {
-    admin(
-        server,
-        &[
-            "ACL",
-            "SETUSER",
-            "mute",
-            "reset",
-            "on",
-            ">pw",
-            "~*",
-            "+@all",
-            "resetchannels",
-        ],
-    );
-    let config = config(server.url())
-        .username("mute".to_owned())
-        .password(Secret::new("pw"));
-    Client::connect_with(config).await.unwrap()
+    let user = "ACL SETUSER mute reset on >pw ~* +@all resetchannels";
+    admin(server, &user.split(' ').collect::<Vec<_>>());
+    let config = config(server.url()).username("mute".to_owned());
+    Client::connect_with(config.password(Secret::new("pw")))
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -58,56 +46,6 @@ async fn a_holder_that_may_not_publish_releases_and_the_waiter_polls() {
     guard.release().await.unwrap();
     served(waiter, ms(500) + SLACK).await;
     nothing_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_waiter_that_may_not_subscribe_polls() {
-    let Some(server) = server() else { return };
-    let mute = without_channels(&server).await;
-    let guard = acquired(server.url(), "orders", LONG).await;
-    let (first, second) = (
-        waiting(&lock(&mute, "orders", LONG)),
-        waiting(&lock(&mute, "orders", LONG)),
-    );
-    eventually("both calls wait", || mute.waiters() == 2).await;
-    guard.release().await.unwrap();
-    let guard = granted(first, ms(500) + SLACK).await;
-    guard.release().await.unwrap();
-    served(second, ms(500) + SLACK).await;
-    assert!(mute.is_connected());
-    nothing_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_wake_reaches_the_waiters_of_every_process() {
-    let Some(server) = server() else { return };
-    let guard = acquired(server.url(), "orders", LONG).await;
-    let mut waiters = Vec::new();
-    for _ in 0..5 {
-        // The poll interval is too long to wake a waiter in time.
-        let client = Client::connect_with(
-            config(server.url())
-                .poll_interval(LONG)
-                .subscription_linger(ms(10)),
-        )
-        .await
-        .unwrap();
-        waiters.push(waiting(&lock(&client, "orders", LONG)));
-    }
-    eventually("all clients are subscribed", || {
-        server.subscribers("redisson_lock__channel:{orders}") == 5
-    })
-    .await;
-    guard.release().await.unwrap();
-    for waiter in waiters {
-        // The order is not fixed: each waiter releases as soon as it is granted.
-        tokio::spawn(async move { waiter.await.unwrap().unwrap().release().await.unwrap() });
-    }
-    nothing_left(&server).await;
-    eventually("no client waits", || {
-        server.subscribers("redisson_lock__channel:{orders}") == 0
-    })
-    .await;
 }
 
 #[tokio::test]
