@@ -34,6 +34,27 @@ async fn lost_resolves_at_the_conservative_end_and_not_before() {
     .await;
 }
 
+/// P1: the validity counts from before the request was sent.
+#[tokio::test(start_paused = true)]
+async fn a_slow_link_shortens_the_validity_of_a_hold() {
+    for kind in kinds() {
+        let case = Case::warm(kind).await;
+        let slow = Duration::from_millis(160);
+        case.world.as_engine().faults().delay(None, slow);
+        let began = Instant::now();
+        if let Some(guard) = case.ours().acquire_with(lease(3)).await {
+            let guard = guard.unwrap();
+            let ends = began.elapsed() + guard.remaining();
+            assert!(
+                ends <= Duration::from_millis(2_971),
+                "{}: {ends:?}",
+                case.label
+            );
+            guard.release().await.unwrap();
+        }
+    }
+}
+
 /// P5. Time jumps, and no timer of the library runs between these lines: `is_held` reads the clock.
 #[tokio::test(start_paused = true)]
 async fn is_held_turns_false_by_the_clock_alone() {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures_util::poll;
 use stanchion::client::{ByteStream, Connector};
 use stanchion::embedded::{Data, Engine, Switch};
-use stanchion::{Client, Lease, Lock, LostReason, QueryError};
+use stanchion::{Client, Lease, Lock, QueryError};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::Instant;
@@ -75,20 +75,6 @@ async fn a_console_sends_plain_commands_and_distinguishes_refusals_from_outages(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_renewal_notices_a_restart_without_data() {
-    let world = World::engine();
-    let client = world.client().await;
-    let lock = Lock::new(&client, "job")
-        .unwrap()
-        .lease(Lease::new(Duration::from_secs(3)).unwrap());
-    let guard = lock.acquire().await.unwrap();
-    world.as_engine().faults().restart(Data::Lost);
-    assert_eq!(guard.lost().await, LostReason::Gone);
-    let next = lock.acquire().await.unwrap();
-    assert!(next.fencing_token() > guard.fencing_token());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiter_survives_an_outage_of_fifty_minutes() {
     let world = World::engine();
     let config = world
@@ -150,43 +136,6 @@ async fn an_idle_connection_that_died_silently_is_replaced_before_it_is_needed()
         "{:?}",
         started.elapsed()
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn exclusion_holds_while_connections_are_cut_all_the_time() {
-    let world = World::engine();
-    let clients = [world.client().await, world.client().await];
-    let faults = world.as_engine().faults();
-    let cutting = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(Duration::from_millis(37)).await;
-            faults.kill_connections();
-        }
-    });
-    let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
-    let tasks: Vec<_> = (0..8)
-        .map(|i| {
-            let (lock, inside) = (
-                Lock::new(&clients[i % 2], "job").unwrap(),
-                Arc::clone(&inside),
-            );
-            tokio::spawn(async move {
-                for _ in 0..20 {
-                    let guard = lock.acquire().await.unwrap();
-                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-                    // At worst the result is ambiguous. The next holder shows that the lock is free.
-                    drop(guard.release().await);
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    cutting.abort();
-    world.at_rest().await;
 }
 
 /// Opens streams to the engine that end after `life`, and records when it opened each.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion::{Client, FairLock, LeasedSemaphore, Lock, Lockable, MultiLock, RwLock, Semaphore};
 use stanchion_tests::World;
+use stanchion_tests::kinds::{Case, kinds};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -23,108 +23,56 @@ const AFTER: u64 = 700;
 /// The longest time without a grant, without the migration itself. A grant by message that is not used costs 1.5 s.
 const BOUND: Duration = ms(600);
 
-/// Two processes with three tasks each acquire one name, and release it after a few ms, while slots move now and then. No release fails, at most
-/// one task holds, and a free name does not stay idle after a migration.
-macro_rules! contend {
-    ($what:expr, $world:expr, $make:expr, $acquire:ident) => {{
-        let (inside, ends) = (
-            Arc::new(AtomicU32::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
+/// P1, P4. Two processes with three tasks each acquire one name, and release it after a few ms, while slots move now and then. No release
+/// fails, and a free name does not stay idle after a migration.
+#[tokio::test(start_paused = true)]
+async fn holds_survive_moving_slots() {
+    for kind in kinds() {
+        let world = World::slow_engine().ends_after(ms(600_000));
+        let case = Case::new(kind, world).await;
+        let faults = case.world.as_engine().faults();
+        let (inside, ends): (Arc<AtomicU32>, Arc<AtomicBool>) = Default::default();
         let last = Arc::new(std::sync::Mutex::new((Instant::now(), Duration::ZERO)));
         let mut tasks = JoinSet::new();
-        for client in ["a", "b"] {
-            let client = $world.named(client).await;
-            for task in 0..3_u64 {
-                let name = $make(&client);
-                let (inside, ends, last) =
-                    (Arc::clone(&inside), Arc::clone(&ends), Arc::clone(&last));
-                tasks.spawn(async move {
-                    while !ends.load(Ordering::SeqCst) {
-                        let held = name.$acquire().await.unwrap();
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "P1: {}", $what);
-                        {
-                            let mut last = last.lock().unwrap();
-                            let idle = last.0.elapsed();
-                            last.1 = last.1.max(idle);
-                        }
-                        sleep(ms(2 + task)).await;
-                        last.lock().unwrap().0 = Instant::now();
-                        assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
-                        let released = held.release().await;
-                        assert!(released.is_ok(), "{}: {released:?}", $what);
+        for task in 0..6_u64 {
+            let name = if task < 3 {
+                case.rival_of_ours()
+            } else {
+                case.theirs()
+            };
+            let (inside, ends, last) = (Arc::clone(&inside), Arc::clone(&ends), Arc::clone(&last));
+            tasks.spawn(async move {
+                while !ends.load(Ordering::SeqCst) {
+                    let held = name.acquire().await.unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "P1");
+                    {
+                        let mut last = last.lock().unwrap();
+                        last.1 = last.1.max(last.0.elapsed());
                     }
-                });
-            }
+                    sleep(ms(2 + task % 3)).await;
+                    last.lock().unwrap().0 = Instant::now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    held.release().await.unwrap();
+                }
+            });
         }
         for _ in 0..MIGRATIONS {
             sleep(ms(AFTER)).await;
-            $world.as_engine().faults().migrating(Switch::On);
+            faults.migrating(Switch::On);
             sleep(ms(MOVING)).await;
-            $world.as_engine().faults().migrating(Switch::Off);
+            faults.migrating(Switch::Off);
         }
         sleep(ms(AFTER)).await;
         ends.store(true, Ordering::SeqCst);
         while let Some(task) = tasks.join_next().await {
-            task.unwrap();
+            task.unwrap_or_else(|error| panic!("{}: {error}", case.label));
         }
         let idle = last.lock().unwrap().1;
-        assert!(idle < ms(MOVING) + BOUND, "{}: idle for {idle:?}", $what);
-    }};
-}
-
-fn multi(client: &Client) -> MultiLock {
-    let members = ["m1", "m2"].map(|name| Lock::new(client, name).unwrap());
-    MultiLock::new(members.iter().map(|lock| lock as &dyn Lockable)).unwrap()
-}
-
-fn world() -> World {
-    World::slow_engine().ends_after(ms(600_000))
-}
-
-#[tokio::test(start_paused = true)]
-async fn locks_survive_moving_slots() {
-    let world = world();
-    contend!("lock", world, |it| Lock::new(it, "lock").unwrap(), acquire);
-    contend!(
-        "fair lock",
-        world,
-        |it| FairLock::new(it, "fair").unwrap(),
-        acquire
-    );
-    contend!(
-        "writers",
-        world,
-        |it| RwLock::new(it, "rwlock").unwrap(),
-        write
-    );
-    contend!("multi-lock", world, multi, acquire);
-}
-
-#[tokio::test(start_paused = true)]
-async fn permits_survive_moving_slots() {
-    let world = world();
-    let client = world.named("c").await;
-    let plain = Semaphore::new(&client, "plain").unwrap();
-    assert!(plain.init(1).await.unwrap());
-    let leased = LeasedSemaphore::new(&client, "leased").unwrap();
-    assert!(leased.init(1).await.unwrap());
-    contend!(
-        "permits",
-        world,
-        |it| Semaphore::new(it, "plain").unwrap(),
-        acquire
-    );
-    contend!(
-        "leased permits",
-        world,
-        |it| LeasedSemaphore::new(it, "leased").unwrap(),
-        acquire
-    );
-    for (what, free) in [
-        ("permits", plain.available().await.unwrap()),
-        ("leased permits", leased.available().await.unwrap()),
-    ] {
-        assert_eq!(free, 1, "{what}");
+        assert!(
+            idle < ms(MOVING) + BOUND,
+            "{}: idle for {idle:?}",
+            case.label
+        );
+        case.soon_at_rest().await;
     }
 }

@@ -383,25 +383,3 @@ async fn redissons_waiters_are_not_starved() {
         "{turns} turns of Redisson's, {ours} of ours"
     );
 }
-
-/// `x` and `{x}` share Redisson's channel and nothing else.
-#[tokio::test(start_paused = true)]
-async fn a_name_in_braces_has_a_line_of_its_own() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let of = |client: &Client, name: &str| Lock::new(client, name).unwrap();
-    let plain = of(&ours, "job").acquire().await.unwrap();
-    let braced = of(&ours, "{job}").acquire().await.unwrap();
-    let waits = tokio::spawn(of(&theirs, "{job}").acquire());
-    eventually("it is queued", || {
-        world.admin(&["EXISTS", "stanchion_line_braced:{job}"]) == "1"
-    })
-    .await;
-    world.quiet().await;
-    plain.release().await.unwrap();
-    world.quiet().await;
-    assert!(!waits.is_finished());
-    braced.release().await.unwrap();
-    drop(waits.await.unwrap().unwrap());
-    world.at_rest().await;
-}

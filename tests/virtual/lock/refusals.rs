@@ -8,10 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stanchion::client::{ByteStream, Connector};
 use stanchion::embedded::{Engine, Switch};
-use stanchion::error::ServerRejection;
 use stanchion::{
     AcquireError, AcquireOptions, Client, ConnectError, Fencing, Lock, MultiLock, Rejection,
-    Secret, Semaphore,
+    Semaphore,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -54,25 +53,6 @@ async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
         world.at_rest().await;
         assert_eq!(world.admin(&["LINDEX", &fence, "0"]), "precious");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn connecting_with_a_missing_or_wrong_password_fails() {
-    let world = World::engine();
-    world.as_engine().faults().password(Some("secret"));
-    let config = || world.config("client");
-    let with = |password: &'static str| config().password(Secret::new(password));
-    for config in [config(), with("wrong")] {
-        match Client::connect_with(config).await.unwrap_err() {
-            ConnectError::Rejected {
-                rejection: ServerRejection::Unauthenticated { .. },
-                ..
-            } => {}
-            other => panic!("{other:?}"),
-        }
-    }
-    let client = Client::connect_with(with("secret")).await.unwrap();
-    drop(Lock::new(&client, "job").unwrap().acquire().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::{
-    AcquireError, Client, CountDownLatch, FairLock, LeasedSemaphore, Lock, QueryError, Rejection,
-    RwLock, Semaphore,
-};
+use stanchion::{AcquireError, CountDownLatch, LeasedSemaphore, QueryError, Rejection, RwLock};
 use stanchion_tests::World;
 
 suite! {
@@ -24,106 +21,96 @@ enum Kind {
     Leased,
     Latch,
 }
+use Kind::*;
 
-const KINDS: [Kind; 7] = [
-    Kind::Lock,
-    Kind::FairLock,
-    Kind::Read,
-    Kind::Write,
-    Kind::Semaphore,
-    Kind::Leased,
-    Kind::Latch,
-];
+const KINDS: [Kind; 7] = [Lock, FairLock, Read, Write, Semaphore, Leased, Latch];
 
-/// Uses the name, and returns the value that keeps it in use.
-async fn occupy(client: &Client, kind: Kind) -> Box<dyn std::any::Any + Send> {
-    match kind {
-        Kind::Lock => Box::new(Lock::new(client, "job").unwrap().acquire().await.unwrap()),
-        Kind::FairLock => Box::new(
-            FairLock::new(client, "job")
-                .unwrap()
-                .acquire()
-                .await
-                .unwrap(),
-        ),
-        Kind::Read => Box::new(RwLock::new(client, "job").unwrap().read().await.unwrap()),
-        Kind::Write => Box::new(RwLock::new(client, "job").unwrap().write().await.unwrap()),
-        Kind::Semaphore => {
-            let semaphore = Semaphore::new(client, "job").unwrap();
-            assert!(semaphore.init(3).await.unwrap());
-            Box::new(semaphore.acquire().await.unwrap())
-        }
-        Kind::Leased => {
-            let semaphore = LeasedSemaphore::new(client, "job").unwrap();
-            assert!(semaphore.init(3).await.unwrap());
-            Box::new(semaphore.acquire().await.unwrap())
-        }
-        Kind::Latch => {
-            let latch = CountDownLatch::new(client, "job").unwrap();
-            assert!(latch.arm(3).await.unwrap());
-            Box::new(latch)
-        }
-    }
+/// One object of each primitive, with the same name.
+struct All {
+    lock: stanchion::Lock,
+    fair: stanchion::FairLock,
+    rwlock: RwLock,
+    plain: stanchion::Semaphore,
+    leased: LeasedSemaphore,
+    latch: CountDownLatch,
 }
 
-/// Calls every verb of `kind` that could write to the name, and returns the results.
-async fn use_every_verb(client: &Client, kind: Kind) -> Vec<Result<(), Rejection>> {
-    let name = "job";
-    match kind {
-        Kind::Lock => vec![tried(Lock::new(client, name).unwrap().try_acquire().await)],
-        Kind::FairLock => vec![
-            tried(FairLock::new(client, name).unwrap().try_acquire().await),
-            tried(waited(
-                FairLock::new(client, name)
-                    .unwrap()
-                    .acquire_timeout(TIMEOUT)
-                    .await,
-            )),
-        ],
-        Kind::Read => vec![tried(RwLock::new(client, name).unwrap().try_read().await)],
-        Kind::Write => vec![tried(RwLock::new(client, name).unwrap().try_write().await)],
-        Kind::Semaphore => {
-            let semaphore = Semaphore::new(client, name).unwrap();
-            vec![
-                queried(semaphore.init(7).await),
-                tried(semaphore.try_acquire().await),
-                queried(semaphore.add(1).await),
-                queried(semaphore.drain().await),
-            ]
+impl All {
+    async fn new(world: &World) -> Self {
+        let client = &world.client().await;
+        Self {
+            lock: stanchion::Lock::new(client, "job").unwrap(),
+            fair: stanchion::FairLock::new(client, "job").unwrap(),
+            rwlock: RwLock::new(client, "job").unwrap(),
+            plain: stanchion::Semaphore::new(client, "job").unwrap(),
+            leased: LeasedSemaphore::new(client, "job").unwrap(),
+            latch: CountDownLatch::new(client, "job").unwrap(),
         }
-        Kind::Leased => {
-            let semaphore = LeasedSemaphore::new(client, name).unwrap();
-            vec![
-                queried(semaphore.init(7).await),
-                tried(semaphore.try_acquire().await),
-                queried(semaphore.add(1).await),
-                queried(semaphore.drain().await),
-            ]
+    }
+
+    /// Uses the name, and returns the value that keeps it in use.
+    async fn occupy(&self, kind: Kind) -> Box<dyn std::any::Any + Send> {
+        if [Semaphore, Leased, Latch].contains(&kind) {
+            assert!(self.set(kind, 3).await.unwrap());
         }
-        Kind::Latch => {
-            let latch = CountDownLatch::new(client, name).unwrap();
-            vec![
-                queried(latch.arm(7).await),
-                queried(latch.count_down().await),
-                tried(latch.wait_timeout(TIMEOUT).await.map(Some)),
-                queried(latch.danger().delete().await),
-            ]
+        match kind {
+            Lock => Box::new(self.lock.acquire().await.unwrap()),
+            FairLock => Box::new(self.fair.acquire().await.unwrap()),
+            Read => Box::new(self.rwlock.read().await.unwrap()),
+            Write => Box::new(self.rwlock.write().await.unwrap()),
+            Semaphore => Box::new(self.plain.acquire().await.unwrap()),
+            Leased => Box::new(self.leased.acquire().await.unwrap()),
+            Latch => Box::new(()),
+        }
+    }
+
+    /// Sets the number of permits, or of a latch.
+    async fn set(&self, kind: Kind, number: u32) -> Result<bool, QueryError> {
+        match kind {
+            Semaphore => self.plain.init(number).await,
+            Leased => self.leased.init(number).await,
+            _ => self.latch.arm(number.into()).await,
+        }
+    }
+
+    /// Calls every verb of `kind` that could write to the name, and returns the results.
+    async fn use_every_verb(&self, kind: Kind) -> Vec<Result<(), Rejection>> {
+        let waited = self.fair.acquire_timeout(TIMEOUT);
+        match kind {
+            Lock => vec![tried(self.lock.try_acquire().await)],
+            FairLock => vec![tried(self.fair.try_acquire().await), tried(waited.await)],
+            Read => vec![tried(self.rwlock.try_read().await)],
+            Write => vec![tried(self.rwlock.try_write().await)],
+            Semaphore => vec![
+                queried(self.set(kind, 7).await),
+                tried(self.plain.try_acquire().await),
+                queried(self.plain.add(1).await),
+                queried(self.plain.drain().await),
+            ],
+            Leased => vec![
+                queried(self.set(kind, 7).await),
+                tried(self.leased.try_acquire().await),
+                queried(self.leased.add(1).await),
+                queried(self.leased.drain().await),
+            ],
+            Latch => vec![
+                queried(self.set(kind, 7).await),
+                queried(self.latch.count_down().await),
+                tried(self.latch.wait_timeout(TIMEOUT).await),
+                queried(self.latch.danger().delete().await),
+            ],
         }
     }
 }
 
 const TIMEOUT: Duration = Duration::from_millis(30);
 
-fn tried<T>(result: Result<Option<T>, AcquireError>) -> Result<(), Rejection> {
+fn tried<T>(result: Result<T, AcquireError>) -> Result<(), Rejection> {
     match result {
         Ok(_) | Err(AcquireError::TimedOut { .. }) => Ok(()),
         Err(AcquireError::Rejected { rejection, .. }) => Err(rejection),
         Err(error) => panic!("{error}"),
     }
-}
-
-fn waited<T>(result: Result<T, AcquireError>) -> Result<Option<T>, AcquireError> {
-    result.map(Some)
 }
 
 fn queried<T>(result: Result<T, QueryError>) -> Result<(), Rejection> {
@@ -138,74 +125,62 @@ fn queried<T>(result: Result<T, QueryError>) -> Result<(), Rejection> {
 /// See docs/protocol.md, "One name, two primitives".
 fn share(a: Kind, b: Kind) -> bool {
     let family = |kind| match kind {
-        Kind::Lock | Kind::FairLock => 0,
-        Kind::Read | Kind::Write => 1,
-        Kind::Semaphore | Kind::Leased | Kind::Latch => 2,
+        Lock | FairLock => 0,
+        Read | Write => 1,
+        Semaphore | Leased | Latch => 2,
     };
     family(a) == family(b)
 }
 
 async fn a_second_primitive_refuses_the_name_and_changes_nothing(world: &World) {
     for first in KINDS {
-        for second in KINDS {
-            if share(first, second) {
-                continue;
-            }
+        for second in KINDS.into_iter().filter(|it| !share(first, *it)) {
             let _ = world.admin(&["FLUSHALL"]);
-            let (one, other) = (world.client().await, world.client().await);
-            let occupied = occupy(&one, first).await;
+            let _occupied = All::new(world).await.occupy(first).await;
             let before = world.dump();
-            for (verb, outcome) in use_every_verb(&other, second).await.into_iter().enumerate() {
-                let case = format!("{second:?} (verb {verb}) on the name of a {first:?}");
-                match outcome {
-                    Err(Rejection::WrongType { .. }) => {}
-                    other => panic!("{case}: {other:?}"),
-                }
+            let other = All::new(world).await;
+            for outcome in other.use_every_verb(second).await {
+                let is_refused = matches!(outcome, Err(Rejection::WrongType { .. }));
+                assert!(
+                    is_refused,
+                    "{second:?} on the name of a {first:?}: {outcome:?}"
+                );
             }
             assert_eq!(
                 world.dump(),
                 before,
                 "{second:?} on the name of a {first:?}"
             );
-            drop(occupied);
         }
     }
 }
 
+/// P2: tokens come from one counter, so they grow across both.
 async fn a_lock_and_a_fair_lock_exclude_each_other(world: &World) {
-    let (one, other) = (world.client().await, world.client().await);
-    let (plain, fair) = (
-        Lock::new(&one, "job").unwrap(),
-        FairLock::new(&other, "job").unwrap(),
-    );
-    let held = plain.acquire().await.unwrap();
-    assert!(fair.try_acquire().await.unwrap().is_none());
+    let (one, other) = (All::new(world).await, All::new(world).await);
+    let held = one.lock.acquire().await.unwrap();
+    assert!(other.fair.try_acquire().await.unwrap().is_none());
     held.release().await.unwrap();
-    let held = fair.acquire().await.unwrap();
-    assert!(plain.try_acquire().await.unwrap().is_none());
-    // Tokens come from one counter, so they grow across both.
+    let held = other.fair.acquire().await.unwrap();
+    assert!(one.lock.try_acquire().await.unwrap().is_none());
     let token = held.fencing_token();
     held.release().await.unwrap();
-    let held = plain.acquire().await.unwrap();
+    let held = one.lock.acquire().await.unwrap();
     assert!(held.fencing_token() > token);
     held.release().await.unwrap();
     world.at_rest().await;
 }
 
 async fn a_number_in_use_is_not_overwritten(world: &World) {
-    let numbers = [Kind::Semaphore, Kind::Leased, Kind::Latch];
+    let numbers = [Semaphore, Leased, Latch];
     for first in numbers {
         let _ = world.admin(&["FLUSHALL"]);
-        let (one, other) = (world.client().await, world.client().await);
-        let occupied = occupy(&one, first).await;
+        let occupied = All::new(world).await.occupy(first).await;
         let before = world.dump();
+        let other = All::new(world).await;
         for second in numbers {
-            let set = match second {
-                Kind::Semaphore => Semaphore::new(&other, "job").unwrap().init(7).await,
-                Kind::Leased => LeasedSemaphore::new(&other, "job").unwrap().init(7).await,
-                _ => CountDownLatch::new(&other, "job").unwrap().arm(7).await,
-            };
-            assert!(!set.unwrap(), "{second:?} on the name of a {first:?}");
+            let set = other.set(second, 7).await.unwrap();
+            assert!(!set, "{second:?} on the name of a {first:?}");
         }
         // A refused init may leave its once key for a few seconds. The number and the holds must not change.
         let after = world.dump();

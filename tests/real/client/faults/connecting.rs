@@ -51,35 +51,24 @@ fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
     addr
 }
 
+/// The error names the server.
 #[tokio::test]
-async fn a_closed_port_is_unreachable() {
+async fn a_closed_port_an_unknown_host_and_a_missing_socket_are_unreachable() {
     // Bound and dropped: no process listens on the port.
-    let addr = TcpListener::bind(("127.0.0.1", 0))
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let error = refused(config(format!("redis://{addr}/"))).await;
-    assert!(unreachable(&error), "{error:?}");
-    assert!(
-        error.to_string().contains(&addr.to_string()),
-        "names the server: {error}"
-    );
-}
-
-#[tokio::test]
-async fn an_unknown_host_is_unreachable() {
-    let error = refused(config("redis://no-such-host.invalid/")).await;
-    assert!(unreachable(&error), "{error:?}");
-    assert!(
-        error.to_string().contains("no-such-host.invalid"),
-        "{error}"
-    );
-}
-
-#[tokio::test]
-async fn a_missing_socket_is_unreachable() {
-    let error = refused(config("unix:///nowhere/redis.sock")).await;
-    assert!(unreachable(&error), "{error:?}");
+    let addr = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr();
+    let addr = addr.unwrap().to_string();
+    for (url, named) in [
+        (format!("redis://{addr}/"), addr.as_str()),
+        (
+            "redis://no-such-host.invalid/".into(),
+            "no-such-host.invalid",
+        ),
+        ("unix:///nowhere/redis.sock".into(), "/nowhere/redis.sock"),
+    ] {
+        let error = refused(config(url)).await;
+        assert!(unreachable(&error), "{error:?}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
 }
 
 #[tokio::test]

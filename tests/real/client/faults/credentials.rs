@@ -14,6 +14,22 @@ use stanchion::{
 use stanchion_testkit::{RedisServer, eventually, machine_clock};
 use stanchion_tests::faults::*;
 
+/// Creates a user with a password, all commands and channels, and these further rights.
+fn user_with(server: &RedisServer, name: &str, password: &str, rights: &str) {
+    let line = format!("ACL SETUSER {name} reset on >{password} &* +@all {rights}");
+    admin(server, &line.split(' ').collect::<Vec<_>>());
+}
+
+/// Connects as a user of [`user_with`], with the password `pw`.
+async fn app(server: &RedisServer) -> Client {
+    let config = config(server.url()).username("app".to_owned());
+    let config = config.password(Secret::new("pw"));
+    Client::connect_with(config).await.unwrap()
+}
+
+/// The keys of a lock, next to its name.
+const KEYS: &str = "~stanchion_fence:* ~stanchion_origin:* ~stanchion_line:* ~stanchion_wake:*";
+
 /// Returns whether the server refused these credentials.
 fn unauthenticated(error: &ConnectError) -> bool {
     matches!(
@@ -57,22 +73,7 @@ async fn missing_and_wrong_passwords_are_refused_at_once_by_type() {
 #[tokio::test]
 async fn a_password_that_changes_under_a_client_is_reported_and_its_hold_lost_in_time() {
     let Some(server) = server() else { return };
-    let user = |password: &str| {
-        admin(
-            &server,
-            &[
-                "ACL",
-                "SETUSER",
-                "app",
-                "reset",
-                "on",
-                &format!(">{password}"),
-                "~*",
-                "&*",
-                "+@all",
-            ],
-        );
-    };
+    let user = |password| user(&server, "app", password);
     user("old");
     let config = config(server.url())
         .username("app".to_owned())
@@ -122,43 +123,17 @@ async fn a_password_that_changes_under_a_client_is_reported_and_its_hold_lost_in
 async fn a_missing_right_is_a_rejection_and_leaves_nothing() {
     let Some(server) = server() else { return };
     // The user has no right on other keys, and later none to set a TTL.
-    admin(
-        &server,
-        &[
-            "ACL",
-            "SETUSER",
-            "app",
-            "reset",
-            "on",
-            ">pw",
-            "~app:*",
-            "~stanchion_fence:*",
-            "~stanchion_origin:*",
-            "~stanchion_line:*",
-            "~stanchion_wake:*",
-            "&*",
-            "+@all",
-        ],
-    );
-    let config = config(server.url())
-        .username("app".to_owned())
-        .password(Secret::new("pw"));
-    let client = Client::connect_with(config).await.unwrap();
+    user_with(&server, "app", "pw", &format!("~app:* {KEYS}"));
+    let client = app(&server).await;
     assert!(matches!(
         rejected(lock(&client, "orders", LONG).acquire().await),
         Rejection::NotPermitted { .. }
     ));
-    lock(&client, "app:orders", LONG)
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let orders = lock(&client, "app:orders", LONG);
+    orders.acquire().await.unwrap().release().await.unwrap();
     admin(&server, &["ACL", "SETUSER", "app", "-pexpire"]);
-    let refused = lock(&client, "app:orders", LONG).acquire().await;
     assert!(matches!(
-        rejected(refused),
+        rejected(orders.acquire().await),
         Rejection::NotPermitted { .. } | Rejection::Other { .. }
     ));
     assert_eq!(
@@ -171,25 +146,12 @@ async fn a_missing_right_is_a_rejection_and_leaves_nothing() {
 #[tokio::test]
 async fn a_revoked_right_loses_only_the_hold_that_needs_it() {
     let Some(server) = server() else { return };
-    let rights = |keys: &[&str]| {
-        let mut line = vec!["ACL", "SETUSER", "app", "reset", "on", ">pw", "&*", "+@all"];
-        line.extend(keys);
-        line.extend([
-            "~stanchion_fence:*",
-            "~stanchion_line:*",
-            "~stanchion_wake:*",
-        ]);
-        admin(&server, &line);
-    };
-    rights(&["~kept", "~taken"]);
-    let config = config(server.url())
-        .username("app".to_owned())
-        .password(Secret::new("pw"));
-    let client = Client::connect_with(config).await.unwrap();
+    user_with(&server, "app", "pw", &format!("~kept ~taken {KEYS}"));
+    let client = app(&server).await;
     // One request renews both holds.
     let kept = lock(&client, "kept", ms(1200)).acquire().await.unwrap();
     let taken = lock(&client, "taken", ms(1200)).acquire().await.unwrap();
-    rights(&["~kept"]);
+    user_with(&server, "app", "pw", &format!("~kept {KEYS}"));
     assert_eq!(loss(&taken).await, LostReason::Expired);
     renewed(&kept).await;
     kept.release().await.unwrap();
@@ -198,24 +160,10 @@ async fn a_revoked_right_loses_only_the_hold_that_needs_it() {
 #[tokio::test]
 async fn a_user_without_the_right_to_info_can_lock() {
     let Some(server) = server() else { return };
-    admin(
-        &server,
-        &[
-            "ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", "-info",
-        ],
-    );
-    let config = config(server.url())
-        .username("app".to_owned())
-        .password(Secret::new("pw"));
-    let client = Client::connect_with(config).await.unwrap();
+    user_with(&server, "app", "pw", "~* -info");
+    let client = app(&server).await;
     assert_eq!(client.server().version, "unknown");
-    lock(&client, "orders", LONG)
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    drop(lock(&client, "orders", LONG).acquire().await.unwrap());
 }
 
 /// The behaviour of a provider when it is called.
@@ -286,13 +234,7 @@ impl CredentialsProvider for Vault {
 
 /// Creates a user with all rights and one password.
 fn user(server: &RedisServer, name: &str, password: &str) {
-    let password = format!(">{password}");
-    admin(
-        server,
-        &[
-            "ACL", "SETUSER", name, "reset", "on", &password, "~*", "&*", "+@all",
-        ],
-    );
+    user_with(server, name, password, "~*");
 }
 
 /// The ids of a user's connections.

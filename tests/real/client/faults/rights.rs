@@ -6,12 +6,12 @@ use std::path::Path;
 use stanchion::limiter::{QuotaScope, Usage};
 use stanchion::rwlock::Preference;
 use stanchion::{
-    AcquireError, Client, CountDownLatch, FairLock, IdleExpiry, Lease, LeasedPermit,
-    LeasedSemaphore, Lock, Lockable, MultiLock, RateLimiter, Rejection, RwLock, Secret, Semaphore,
-    TokenBucket,
+    AcquireError, Client, CountDownLatch, FairLock, IdleExpiry, Lease, LeasedSemaphore, Lock,
+    RateLimiter, Rejection, RwLock, Semaphore, TokenBucket,
 };
 use stanchion_testkit::{RedisServer, eventually};
 use stanchion_tests::faults::*;
+use stanchion_tests::kinds::{self, PERMITS, Target, kinds};
 use stanchion_tests::rights;
 
 /// Connects a client as the user of the ACL line.
@@ -31,21 +31,71 @@ async fn users(server: &RedisServer) -> (Client, Client) {
     (client(server).await, client(server).await)
 }
 
+/// A wait that gives up, one that a message ends, a renewal, a re-entry, and releases.
 #[tokio::test]
-async fn a_lock_needs_no_more_rights_than_the_line_gives() {
+async fn every_kind_of_hold_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    admin(&server, &rights::the_line());
+    let config = rights::as_app(config(server.url())).key_prefix("app:");
+    let a = Client::connect_with(config.clone()).await.unwrap();
+    let b = Client::connect_with(config).await.unwrap();
+    for (label, ours, theirs) in kinds() {
+        let (ours, theirs) = (ours(&a, &b), theirs(&b, &a));
+        if let Target::Seats(seats, _) = &theirs {
+            seats.init(PERMITS).await.unwrap();
+        }
+        let held = ours.acquire().await.unwrap();
+        assert!(theirs.acquire_timeout(ms(50)).await.is_err(), "{label}");
+        let waiting = kinds::served(theirs);
+        eventually("the call waits", || b.waiters() + a.waiters() > 0).await;
+        quiet(&server).await;
+        held.renew().await.unwrap();
+        if let Some(again) = held.reenter().await {
+            again.release().await.unwrap();
+        }
+        held.release().await.unwrap();
+        waiting.await.unwrap();
+    }
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn operations_beyond_holds_need_no_more_rights_than_the_line_gives() {
     let Some(server) = server() else { return };
     let (a, b) = users(&server).await;
-    let held = lock(&a, "app:orders", ms(600)).acquire().await.unwrap();
-    let theirs = lock(&b, "app:orders", ms(600));
-    let waiting = waiting(&theirs);
-    subscribed(&server, "app:orders").await;
-    renewed(&held).await;
-    held.reenter().await.unwrap().release().await.unwrap();
-    held.release().await.unwrap();
-    let held = waiting.await.unwrap().unwrap();
+    let held = lock(&a, "app:orders", LONG).acquire().await.unwrap();
+    let theirs = lock(&b, "app:orders", LONG);
     assert!(theirs.status().await.unwrap().is_held());
     assert!(theirs.danger().force_release().await.unwrap());
     drop(held);
+
+    let [first, second] = [&a, &b].map(|it| FairLock::new(it, "app:line").unwrap());
+    let _held = first.acquire().await.unwrap();
+    let waiting = tokio::spawn(second.acquire());
+    while first.queue_len().await.unwrap() == 0 {
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert_eq!(second.position().await.unwrap(), Some(0));
+    assert!(second.status().await.unwrap().is_held());
+    assert!(second.danger().force_release().await.unwrap());
+    drop(waiting.await.unwrap().unwrap());
+
+    let [ours, theirs] = [&a, &b].map(|it| {
+        let rwlock = RwLock::new(it, "app:prices").unwrap();
+        rwlock.preference(Preference::Writer)
+    });
+    let _reading = ours.write().await.unwrap().downgrade().await.unwrap();
+    assert!(theirs.status().await.unwrap().is_held());
+    assert!(theirs.danger().force_release().await.unwrap());
+
+    let [latch, theirs] = [&a, &b].map(|it| CountDownLatch::new(it, "app:done").unwrap());
+    assert!(latch.arm(1).await.unwrap());
+    let opened = tokio::spawn(async move { theirs.wait().await });
+    eventually("the call waits", || b.waiters() == 1).await;
+    latch.count_down().await.unwrap();
+    opened.await.unwrap().unwrap();
+    assert!(latch.arm(1).await.unwrap());
+    assert!(latch.danger().delete().await.unwrap());
     nothing_refused(&server);
 }
 
@@ -57,13 +107,8 @@ async fn without_the_rights_to_inspect_clients_only_inspection_fails() {
         &server,
         &["ACL", "SETUSER", "app", "-pubsub", "-client|setname"],
     );
-    let c = Client::connect_with(
-        config(server.url())
-            .username("app".to_owned())
-            .password(Secret::new("password")),
-    )
-    .await
-    .unwrap();
+    let c = rights::as_app(config(server.url()));
+    let c = Client::connect_with(c).await.unwrap();
     let held = lock(&c, "app:orders", ms(600)).acquire().await.unwrap();
     let theirs = lock(&a, "app:orders", ms(600));
     let status = theirs.status().await.unwrap();
@@ -80,160 +125,53 @@ async fn without_the_rights_to_inspect_clients_only_inspection_fails() {
     held.release().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_read_write_lock_needs_no_more_rights_than_the_line_gives() {
-    let Some(server) = server() else { return };
-    let (a, b) = users(&server).await;
-    let rwlock = |client: &Client| {
-        RwLock::new(client, "app:prices")
-            .unwrap()
-            .lease(Lease::new(ms(600)).unwrap())
-            .preference(Preference::Writer)
-    };
-    let ours = rwlock(&a);
-    let (first, second) = (ours.read().await.unwrap(), ours.read().await.unwrap());
-    let theirs = rwlock(&b);
-    let waiting = tokio::spawn({
-        let theirs = theirs.clone();
-        async move { theirs.write().await.unwrap() }
-    });
-    eventually("the call waits", || b.waiters() == 1).await;
-    let before = first.valid_until();
-    eventually("the hold is renewed", || first.valid_until() > before).await;
-    first.reenter().await.unwrap().release().await.unwrap();
-    first.release().await.unwrap();
-    second.release().await.unwrap();
-    let reading = waiting.await.unwrap().downgrade().await.unwrap();
-    let held_off = ours.write_timeout(ms(100)).await;
-    assert!(held_off.is_err() && theirs.status().await.unwrap().is_held());
-    reading.release().await.unwrap();
-    let writing = theirs.write().await.unwrap();
-    writing.reenter().await.unwrap().release().await.unwrap();
-    assert!(ours.danger().force_release().await.unwrap());
-    drop(writing);
-    nothing_refused(&server);
-}
-
-#[tokio::test]
-async fn a_latch_and_a_multilock_need_no_more_rights_than_the_line_gives() {
-    let Some(server) = server() else { return };
-    let (a, b) = users(&server).await;
-    let latch = CountDownLatch::new(&a, "app:done").unwrap();
-    assert!(latch.arm(1).await.unwrap());
-    let theirs = CountDownLatch::new(&b, "app:done").unwrap();
-    let opened = tokio::spawn(async move { theirs.wait().await });
-    eventually("the call waits", || b.waiters() == 1).await;
-    latch.count_down().await.unwrap();
-    opened.await.unwrap().unwrap();
-    assert!(latch.arm(1).await.unwrap());
-    assert!(latch.danger().delete().await.unwrap());
-    let (one, two) = (lock(&a, "app:1", ms(600)), lock(&a, "app:2", ms(600)));
-    let both = MultiLock::new([&one as &dyn Lockable, &two]).unwrap();
-    both.acquire().await.unwrap().release().await.unwrap();
-    nothing_refused(&server);
-}
-
-#[tokio::test]
-async fn a_fair_lock_needs_no_more_rights_than_the_line_gives() {
-    let Some(server) = server() else { return };
-    let (a, b) = users(&server).await;
-    let lease = Lease::new(ms(600)).unwrap();
-    let of = |client: &Client| FairLock::new(client, "app:line").unwrap().lease(lease);
-    let (first, second) = (of(&a), of(&b));
-    let held = first.acquire().await.unwrap();
-    let given_up = second.acquire_timeout(ms(20)).await;
-    assert!(given_up.is_err());
-    let waiting = tokio::spawn({
-        let second = second.clone();
-        async move { second.acquire().await }
-    });
-    while first.queue_len().await.unwrap() == 0 {
-        tokio::time::sleep(ms(5)).await;
-    }
-    assert_eq!(second.position().await.unwrap(), Some(0));
-    // Longer than the interval of renewals (200 ms).
-    tokio::time::sleep(ms(700)).await;
-    held.reenter().await.unwrap().release().await.unwrap();
-    held.release().await.unwrap();
-    let held = waiting.await.unwrap().unwrap();
-    assert!(second.status().await.unwrap().is_held());
-    assert!(second.danger().force_release().await.unwrap());
-    drop(held);
-    nothing_refused(&server);
-}
-
+/// With and without an idle expiry.
 #[tokio::test]
 async fn semaphores_need_no_more_rights_than_the_line_gives() {
     let Some(server) = server() else { return };
     let (a, b) = users(&server).await;
-    let plain = Semaphore::new(&a, "app:plain").unwrap();
-    assert!(plain.init(2).await.unwrap());
-    let held = plain.acquire_many(2).await.unwrap();
-    let theirs = Semaphore::new(&b, "app:plain").unwrap();
-    assert!(theirs.acquire_many_timeout(2, ms(50)).await.is_err());
-    assert_eq!(theirs.status().await.unwrap().holders.len(), 1);
-    held.release().await.unwrap();
-    plain.add(2).await.unwrap();
-    plain.reduce(1).await.unwrap();
-    plain.drain().await.unwrap();
-    assert!(plain.danger().delete().await.unwrap());
+    for is_ephemeral in [false, true] {
+        let plain = Semaphore::new(&a, "app:plain").unwrap();
+        let lasting = LeasedSemaphore::new(&a, "app:leased").unwrap();
+        let (plain, leased) = if is_ephemeral {
+            (plain.ephemeral(2, hour()), leased(&a))
+        } else {
+            assert!(plain.init(2).await.unwrap());
+            assert!(lasting.init(2).await.unwrap());
+            (plain, lasting.lease(Lease::new(ms(600)).unwrap()))
+        };
+        let held = plain.acquire_many(2).await.unwrap();
+        let theirs = Semaphore::new(&b, "app:plain").unwrap();
+        assert!(theirs.acquire_many_timeout(2, ms(50)).await.is_err());
+        assert_eq!(theirs.status().await.unwrap().holders.len(), 1);
+        held.release().await.unwrap();
+        plain.add(2).await.unwrap();
+        plain.reduce(1).await.unwrap();
+        plain.drain().await.unwrap();
+        assert!(plain.danger().delete().await.unwrap());
 
-    let lease = Lease::new(ms(600)).unwrap();
-    let of = |client: &Client| {
-        LeasedSemaphore::new(client, "app:leased")
-            .unwrap()
-            .lease(lease)
-    };
-    let (leased, theirs) = (of(&a), of(&b));
-    assert!(leased.init(2).await.unwrap());
-    let held = leased.acquire_many(2).await.unwrap();
-    let waiting = tokio::spawn(async move { theirs.acquire_many(2).await });
-    eventually("the call waits", || b.waiters() == 1).await;
-    tokio::time::sleep(ms(300)).await;
-    held.release().await.unwrap();
-    let held = waiting.await.unwrap().unwrap();
-    assert_eq!(leased.total().await.unwrap(), 2);
-    assert_eq!(leased.acquired().await.unwrap(), 2);
-    leased.set_total(3).await.unwrap();
-    assert!(leased.danger().reclaim(&held.ids()[0]).await.unwrap());
-    assert!(leased.danger().delete().await.unwrap());
-    drop(held);
+        let held = leased.acquire_many(2).await.unwrap();
+        let before = held.valid_until();
+        eventually("the hold is renewed", || held.valid_until() > before).await;
+        assert_eq!(leased.total().await.unwrap(), 2);
+        assert_eq!(leased.acquired().await.unwrap(), 2);
+        leased.set_total(3).await.unwrap();
+        assert!(leased.danger().reclaim(&held.ids()[0]).await.unwrap());
+        drop(held);
+        assert!(leased.danger().delete().await.unwrap());
+    }
     nothing_refused(&server);
 }
 
-#[tokio::test]
-async fn ephemeral_semaphores_need_no_more_rights_than_the_line_gives() {
-    let Some(server) = server() else { return };
-    let (a, b) = users(&server).await;
-    let hour = IdleExpiry::after(ms(3_600_000)).unwrap();
-    let plain = Semaphore::new(&a, "app:plain").unwrap();
-    let plain = plain.ephemeral(2, hour);
-    let held = plain.acquire_many(2).await.unwrap();
-    let theirs = Semaphore::new(&b, "app:plain").unwrap();
-    assert!(theirs.acquire_timeout(ms(50)).await.is_err());
-    held.release().await.unwrap();
-    plain.add(2).await.unwrap();
-    plain.drain().await.unwrap();
-    assert!(plain.danger().delete().await.unwrap());
-    let leased = leased(&a);
-    let held = leased.acquire_many(2).await.unwrap();
-    renewed_permit(&held).await;
-    held.release().await.unwrap();
-    leased.set_total(3).await.unwrap();
-    assert!(leased.danger().delete().await.unwrap());
-    nothing_refused(&server);
+fn hour() -> IdleExpiry {
+    IdleExpiry::after(ms(3_600_000)).unwrap()
 }
 
 fn leased(client: &Client) -> LeasedSemaphore {
     LeasedSemaphore::new(client, "app:leased")
         .unwrap()
         .lease(Lease::new(ms(600)).unwrap())
-        .ephemeral(2, IdleExpiry::after(ms(3_600_000)).unwrap())
-}
-
-async fn renewed_permit(permit: &LeasedPermit) {
-    let before = permit.valid_until();
-    eventually("the hold is renewed", || permit.valid_until() > before).await;
+        .ephemeral(2, hour())
 }
 
 /// Without the right to set a TTL no permit is granted, no held permit is lost, and no lease outlasts the semaphore.
@@ -248,7 +186,7 @@ async fn a_semaphore_whose_ttl_cannot_be_set_gives_no_permits() {
     };
     let free = |name: &str| server.cli(&["GET", name]).as_text().to_owned();
     let plain = Semaphore::new(&a, "app:plain").unwrap();
-    let plain = plain.ephemeral(2, IdleExpiry::after(ms(3_600_000)).unwrap());
+    let plain = plain.ephemeral(2, hour());
     assert!(plain.init(2).await.unwrap());
     let leased = leased(&a).lease(Lease::new(ms(10_000)).unwrap());
     let held = leased.acquire().await.unwrap();
@@ -367,25 +305,10 @@ fn called_by_scripts() -> BTreeSet<String> {
 
 #[test]
 fn the_line_allows_exactly_the_commands_of_clients_and_scripts() {
-    let own = [
-        "hello",
-        "auth",
-        "select",
-        "info",
-        "time",
-        "client|setname",
-        "eval",
-        "evalsha",
-        "subscribe",
-        "unsubscribe",
-        "publish",
-        "zremrangebyscore",
-    ];
-    let used: BTreeSet<String> = own
-        .map(str::to_owned)
-        .into_iter()
-        .chain(called_by_scripts())
-        .collect();
+    let own = "hello auth select info time client|setname eval evalsha subscribe unsubscribe publish \
+        zremrangebyscore";
+    let own = own.split_whitespace().map(str::to_owned);
+    let used: BTreeSet<String> = own.chain(called_by_scripts()).collect();
     let allowed: BTreeSet<String> = rights::the_line()
         .iter()
         .filter_map(|word| word.strip_prefix('+'))

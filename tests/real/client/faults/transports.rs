@@ -8,50 +8,33 @@ use stanchion_tests::faults::*;
 
 use super::connecting::ca_file;
 
+/// P1, P4: two clients exclude each other, and a message wakes the waiter.
+async fn exclude_and_wake(server: &RedisServer, configs: [ClientConfig; 2]) {
+    // The poll interval is too long to wake a waiter in time.
+    let configs = configs.map(|config| config.poll_interval(LONG));
+    let [ours, theirs] = &configs;
+    let a = Client::connect_with(ours.clone()).await.unwrap();
+    let b = Client::connect_with(theirs.clone()).await.unwrap();
+    let guard = lock(&a, "orders", LONG).acquire().await.unwrap();
+    let theirs = lock(&b, "orders", LONG);
+    assert!(theirs.try_acquire().await.unwrap().is_none());
+    let waiter = waiting(&theirs);
+    subscribed(server, "orders").await;
+    guard.release().await.unwrap();
+    served(waiter, LONG / 3).await;
+    nothing_left(server).await;
+}
+
+/// By its address, and by its host name.
 #[tokio::test]
 async fn over_tls_locks_exclude_and_messages_wake() {
     let Some(server) = start(RedisServer::builder().tls()) else {
         return;
     };
-    // The poll interval is too long to wake a waiter in time.
-    let config = config(server.url())
-        .tls_ca_file(ca_file(&server))
-        .poll_interval(LONG);
-    let (a, b) = (
-        Client::connect_with(config.clone()).await.unwrap(),
-        Client::connect_with(config).await.unwrap(),
-    );
-    let guard = lock(&a, "orders", LONG).acquire().await.unwrap();
-    assert!(
-        lock(&b, "orders", LONG)
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
-    );
-    let waiter = waiting(&lock(&b, "orders", LONG));
-    subscribed(&server, "orders").await;
-    guard.release().await.unwrap();
-    served(waiter, LONG / 3).await;
-    nothing_left(&server).await;
-}
-
-#[tokio::test]
-async fn over_tls_a_matching_host_name_is_accepted() {
-    let Some(server) = start(RedisServer::builder().tls()) else {
-        return;
-    };
-    let url = format!("rediss://localhost:{}/", server.addr().port());
-    let client = Client::connect_with(config(url).tls_ca_file(ca_file(&server)))
-        .await
-        .unwrap();
-    lock(&client, "orders", LONG)
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let by_name = format!("rediss://localhost:{}/", server.addr().port());
+    let configs = [config(server.url()), config(by_name)];
+    let configs = configs.map(|config| config.tls_ca_file(ca_file(&server)));
+    exclude_and_wake(&server, configs).await;
 }
 
 #[tokio::test]
@@ -65,12 +48,7 @@ async fn over_tls_a_client_reconnects_to_a_restarted_server() {
     let lock = lock(&client, "orders", LONG);
     drop(lock.acquire().await.unwrap());
     server.restart();
-    soon(LONG / 3, lock.acquire())
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    drop(soon(LONG / 3, lock.acquire()).await.unwrap());
 }
 
 /// A configuration that trusts `server` and has a client certificate.
@@ -86,17 +64,8 @@ async fn over_tls_a_client_presents_its_certificate_if_the_server_requires_one()
     let Some(server) = start(RedisServer::builder().tls().client_certificates()) else {
         return;
     };
-    let known = presenting(&server, server.client_certificate()).poll_interval(LONG);
-    let (a, b) = (
-        Client::connect_with(known.clone()).await.unwrap(),
-        Client::connect_with(known).await.unwrap(),
-    );
-    let guard = lock(&a, "orders", LONG).acquire().await.unwrap();
-    let waiter = waiting(&lock(&b, "orders", LONG));
-    subscribed(&server, "orders").await;
-    guard.release().await.unwrap();
-    served(waiter, LONG / 3).await;
-    nothing_left(&server).await;
+    let known = presenting(&server, server.client_certificate());
+    exclude_and_wake(&server, [known.clone(), known]).await;
 
     let without = config(server.url()).tls_ca_file(ca_file(&server));
     for refused in [without, presenting(&server, server.strange_certificate())] {
@@ -138,12 +107,7 @@ async fn over_tls_renewed_certificates_are_used_at_the_next_connect() {
     // A file is missing, as during a replacement: the client uses the last certificate.
     std::fs::remove_file(&certificate).unwrap();
     server.restart();
-    soon(LONG / 3, orders.acquire())
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    drop(soon(LONG / 3, orders.acquire()).await.unwrap());
 }
 
 #[tokio::test]
@@ -181,25 +145,15 @@ async fn a_unix_socket_works_with_its_messages() {
     let Some(server) = start(RedisServer::builder().unix_socket().password("pw")) else {
         return;
     };
-    let lock_a = lock_of(server.unix_url(), "orders", LONG).await;
-    let lock_b = lock_of(server.url(), "orders", LONG).await;
-    let guard = lock_b.acquire().await.unwrap();
-    let waiter = waiting(&lock_a);
-    subscribed(&server, "orders").await;
-    guard.release().await.unwrap();
-    served(waiter, LONG / 3).await;
-    nothing_left(&server).await;
+    let configs = [config(server.url()), config(server.unix_url())];
+    exclude_and_wake(&server, configs).await;
 }
 
 #[tokio::test]
 async fn user_password_and_database_of_the_url_are_used() {
     let Some(server) = server() else { return };
-    admin(
-        &server,
-        &[
-            "ACL", "SETUSER", "us@er", "reset", "on", ">p/w", "~*", "&*", "+@all",
-        ],
-    );
+    let user = "ACL SETUSER us@er reset on >p/w ~* &* +@all";
+    admin(&server, &user.split(' ').collect::<Vec<_>>());
     let url = format!("redis://us%40er:p%2Fw@{}/3", server.addr());
     let lock_a = lock_of(url.clone(), "orders", LONG).await;
     let guard = lock_a.acquire().await.unwrap();
@@ -211,24 +165,12 @@ async fn user_password_and_database_of_the_url_are_used() {
     assert_eq!(keys.as_texts(), ["orders"]);
     assert_eq!(server.keys(), [] as [String; 0], "nothing in database 0");
     let clients = server.cli(&["CLIENT", "LIST"]);
-    assert_eq!(
-        clients
-            .as_text()
-            .lines()
-            .filter(|line| line.contains("user=us@er"))
-            .count(),
-        3
-    );
+    let ours = clients.as_text().matches("user=us@er ").count();
+    assert_eq!(ours, 3);
     // Another database is another lock.
     assert!(is_free(&server, "orders").await);
-    assert!(
-        lock_of(url, "orders", LONG)
-            .await
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
-    );
+    let there = lock_of(url, "orders", LONG).await;
+    assert!(there.try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
 }
 
