@@ -386,20 +386,12 @@ async fn leftovers(judge: &Arc<Judge>, client: &Client, things: &[Arc<Thing>]) {
         loop {
             let free = match thing.what {
                 What::Plain => {
-                    i64::from(PERMITS)
-                        == Semaphore::new(client, name)
-                            .unwrap()
-                            .available()
-                            .await
-                            .unwrap()
+                    let semaphore = Semaphore::new(client, name).unwrap();
+                    semaphore.available().await.unwrap() == i64::from(PERMITS)
                 }
                 What::Leased => {
-                    i64::from(PERMITS)
-                        == LeasedSemaphore::new(client, name)
-                            .unwrap()
-                            .available()
-                            .await
-                            .unwrap()
+                    let semaphore = LeasedSemaphore::new(client, name).unwrap();
+                    semaphore.available().await.unwrap() == i64::from(PERMITS)
                 }
                 _ => {
                     let member = Member::new(client.clone(), false);

@@ -11,8 +11,8 @@ use stanchion::jobs::Begun;
 use stanchion::rwlock::Preference;
 use stanchion::{
     Acquire, AcquireError, AcquireOptions, Client, Election, FairLock, Guard, Job, JobGuard,
-    Leadership, Lease, LeasedSemaphore, Lock, Lockable, MultiLock, Permit, ReleaseError, RwLock,
-    Semaphore,
+    Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, Lockable, MultiLock, Permit,
+    ReleaseError, RwLock, Semaphore,
 };
 
 use crate::judge::{Inside, Judge, Kind, Need, Place, Waiting};
@@ -228,18 +228,12 @@ impl Thing {
         let name = &self.place.name;
         match self.what {
             What::Plain => {
-                Semaphore::new(client, name)
-                    .unwrap()
-                    .init(PERMITS)
-                    .await
-                    .unwrap();
+                let semaphore = Semaphore::new(client, name).unwrap();
+                semaphore.init(PERMITS).await.unwrap();
             }
             What::Leased => {
-                LeasedSemaphore::new(client, name)
-                    .unwrap()
-                    .init(PERMITS)
-                    .await
-                    .unwrap();
+                let semaphore = LeasedSemaphore::new(client, name).unwrap();
+                semaphore.init(PERMITS).await.unwrap();
             }
             _ => {}
         }
@@ -315,13 +309,32 @@ impl Thing {
                 Box::pin(async move { granted.await.map(Grip::Guard).map(Some) })
             }
         };
+        /// The same for a handle without the trait: its try, with a timeout, and its wait.
+        macro_rules! special {
+            ($grip:expr, $try:expr, |$time:ident| $timeout:expr, $wait:expr) => {{
+                let granted: Granted = match patience {
+                    Patience::Once => {
+                        let granted = $try;
+                        Box::pin(async move { Ok(granted.await?.map($grip)) })
+                    }
+                    Patience::Until($time) => {
+                        let granted = $timeout;
+                        Box::pin(async move { Ok(Some($grip(granted.await?))) })
+                    }
+                    Patience::Long => {
+                        let granted = $wait;
+                        Box::pin(async move { Ok(Some($grip(granted.await?))) })
+                    }
+                };
+                granted
+            }};
+        }
         match self.what {
             What::Lock => (Need::Alone, how, general(&Lock::new(client, name).unwrap())),
-            What::Fair => (
-                Need::Alone,
-                how,
-                general(&FairLock::new(client, name).unwrap()),
-            ),
+            What::Fair => {
+                let fair = FairLock::new(client, name).unwrap();
+                (Need::Alone, how, general(&fair))
+            }
             What::Rw(preference) => {
                 let both = RwLock::new(client, name).unwrap().preference(preference);
                 if random.u8(0..4) == 0 {
@@ -331,23 +344,19 @@ impl Thing {
                 }
             }
             What::Leased => {
-                let semaphore = LeasedSemaphore::new(client, name)
-                    .unwrap()
-                    .lease(member.lease());
-                if random.u8(0..3) == 0 {
-                    let permits = random.u32(2..=PERMITS);
-                    let granted: Granted = if once {
-                        let granted = semaphore.try_acquire_many(permits);
-                        Box::pin(async move { Ok(granted.await?.map(|it| Grip::Guard(it.into()))) })
-                    } else {
-                        let granted = semaphore.acquire_many(permits);
-                        Box::pin(
-                            async move { granted.await.map(|it| Some(Grip::Guard(it.into()))) },
-                        )
-                    };
-                    return (Need::Permits(permits), how, granted);
+                let semaphore = LeasedSemaphore::new(client, name).unwrap();
+                let semaphore = semaphore.lease(member.lease());
+                if random.u8(0..3) > 0 {
+                    return (Need::Permits(1), how, general(&semaphore));
                 }
-                (Need::Permits(1), how, general(&semaphore))
+                let permits = random.u32(2..=PERMITS);
+                let granted = special!(
+                    |it: LeasedPermit| Grip::Guard(it.into()),
+                    semaphore.try_acquire_many(permits),
+                    |_time| semaphore.acquire_many(permits),
+                    semaphore.acquire_many(permits)
+                );
+                (Need::Permits(permits), how, granted)
             }
             What::Plain => {
                 let semaphore = Semaphore::new(client, name).unwrap();
@@ -356,20 +365,12 @@ impl Thing {
                 } else {
                     1
                 };
-                let granted: Granted = match patience {
-                    Patience::Once => {
-                        let granted = semaphore.try_acquire_many(permits);
-                        Box::pin(async move { Ok(granted.await?.map(Grip::Permit)) })
-                    }
-                    Patience::Until(time) => {
-                        let granted = semaphore.acquire_many_timeout(permits, time);
-                        Box::pin(async move { granted.await.map(Grip::Permit).map(Some) })
-                    }
-                    Patience::Long => {
-                        let granted = semaphore.acquire_many(permits);
-                        Box::pin(async move { granted.await.map(Grip::Permit).map(Some) })
-                    }
-                };
+                let granted = special!(
+                    Grip::Permit,
+                    semaphore.try_acquire_many(permits),
+                    |time| semaphore.acquire_many_timeout(permits, time),
+                    semaphore.acquire_many(permits)
+                );
                 (Need::Permits(permits), how, granted)
             }
             What::Multi => {
@@ -381,20 +382,12 @@ impl Thing {
             }
             What::Office => {
                 let election = Election::new(client, name).unwrap().lease(member.lease());
-                let granted: Granted = match patience {
-                    Patience::Once => {
-                        let granted = election.try_campaign("value");
-                        Box::pin(async move { Ok(granted.await?.map(Grip::Term)) })
-                    }
-                    Patience::Until(time) => {
-                        let granted = election.campaign_timeout("value", time);
-                        Box::pin(async move { granted.await.map(Grip::Term).map(Some) })
-                    }
-                    Patience::Long => {
-                        let granted = election.campaign("value");
-                        Box::pin(async move { granted.await.map(Grip::Term).map(Some) })
-                    }
-                };
+                let granted = special!(
+                    Grip::Term,
+                    election.try_campaign("value"),
+                    |time| election.campaign_timeout("value", time),
+                    election.campaign("value")
+                );
                 (Need::Alone, how, granted)
             }
             What::Job => {

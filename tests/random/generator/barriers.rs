@@ -1,100 +1,16 @@
-//! Barriers and latches with an idle expiry: their profiles, the calls that wait at or enter a barrier, and leaving a double barrier.
+//! Barriers: the calls that wait at or enter a barrier, and leaving a double barrier.
 
-use proptest::prelude::*;
 use stanchion::barrier::{BrokenBy, Inside, OnLeave, Passed, WaitOptions};
 use stanchion::{AcquireError, BarrierError, Client, CyclicBarrier, DoubleBarrier};
 use tokio::time::Instant;
 
 use crate::generator::calls::masked;
-use crate::generator::draws::{barrier_targets, fault, locks, resends, select};
 use crate::generator::guards::{Acquired, Call, LEASE, lease};
 use crate::generator::judge;
-use crate::generator::profiles::{Kind, NO_FAULTS, Profile, Weights};
-use crate::generator::program::{CallOptions, Polled, Target};
-use crate::generator::role_profiles::ELECTIONS;
+use crate::generator::program::CallOptions;
 use crate::generator::run::Work;
 use crate::generator::span;
-use crate::generator::state::{Held, OpKind, Shared};
-
-pub(crate) const BARRIER_PROFILES: [Profile; 4] = [
-    Profile {
-        name: "meetings",
-        weights: Weights {
-            take: 40,
-            verb: 20,
-            manage: 3,
-            worker: 2,
-            kill: 1,
-            ..NO_FAULTS
-        },
-        targets: |_| barrier_targets(),
-        kind: Kind::Barriers,
-        ..ELECTIONS
-    },
-    Profile {
-        name: "musters",
-        servers: (1, 2),
-        weights: Weights {
-            take: 40,
-            verb: 16,
-            manage: 3,
-            worker: 2,
-            kill: 2,
-            fault: 12,
-            freeze: 4,
-            suspend: 1,
-            stall: 2,
-            shutdown: 2,
-            ..NO_FAULTS
-        },
-        long: 3,
-        targets: |_| prop_oneof![6 => barrier_targets(), 1 => locks()].boxed(),
-        fault,
-        kind: Kind::Barriers,
-        ..ELECTIONS
-    },
-    Profile {
-        name: "partitions",
-        clients: (4, 4),
-        length: (12, 36),
-        weights: Weights {
-            take: 36,
-            verb: 4,
-            pass: 26,
-            fault: 3,
-            partition: 14,
-            observe: 2,
-            ..NO_FAULTS
-        },
-        targets: |_| {
-            select(&[
-                Target::Barrier("x", 2, false),
-                Target::Barrier("x", 2, false),
-                Target::Barrier("x", 2, false),
-                Target::DoubleBarrier("x", 2),
-                Target::Leader("x", 0),
-            ])
-        },
-        long: 2,
-        fault: resends,
-        kind: Kind::Barriers,
-        ..ELECTIONS
-    },
-    Profile {
-        name: "idle",
-        weights: Weights {
-            manage: 24,
-            kill: 1,
-            fault: 2,
-            java: 1,
-            ..NO_FAULTS
-        },
-        long: 5,
-        targets: |_| select(&[Target::Latch("l"), Target::Latch("l"), Target::Latch("m")]),
-        kind: Kind::Idle,
-        ..ELECTIONS
-    },
-];
+use crate::generator::state::{Held, Op, OpKind, Shared, State};
 
 /// The result of a wait at a barrier.
 pub(crate) enum BarrierEnd {
@@ -180,13 +96,13 @@ impl Shared {
     pub(crate) fn leaving(&self, held: Held, inside: Inside, id: u64) -> Work {
         let was_held = inside.is_held() && !held.tainted;
         let label = format!("leaving of guard {id}, {:?}", held.target);
-        let mut op = crate::generator::state::Op::about(label, OpKind::Release, &held.uses);
+        let mut op = Op::about(label, OpKind::Release, &held.uses);
         op.limit = held.opts.timeout.map(span);
         op.opts = held.opts;
         let (timeout, resource) = (op.limit, op.uses[0].resource);
         let ticket = self.begin(op);
         let (shared, round) = (self.clone(), inside.generation());
-        let leaves = |state: &mut crate::generator::state::State| {
+        let leaves = |state: &mut State| {
             let rounds = state.tracking.rounds.entry(resource).or_default();
             rounds.leaving.insert(ticket.id(), round);
         };
@@ -232,15 +148,4 @@ impl Shared {
             state.record(resource).released = Instant::now();
         })
     }
-}
-
-/// Draws how a call at a barrier is polled: mostly to its end, because a round needs all its parties.
-pub(crate) fn polled_at_barrier(parked: u32) -> BoxedStrategy<Polled> {
-    prop_oneof![
-        30 => Just(Polled::Always),
-        2 * parked => Just(Polled::Once),
-        2 => (0..7_u8).prop_map(Polled::Times),
-        2 => (1..3_000_u16).prop_map(Polled::For)
-    ]
-    .boxed()
 }

@@ -1,6 +1,6 @@
 //! The calls of a program: recorded when they begin, and judged when they end.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use stanchion::{AcquireError, ReleaseError, RenewError};
@@ -12,7 +12,7 @@ use crate::generator::program::{CallOptions, Target};
 use crate::generator::resource::{Resource, Side, Use, uses};
 use crate::generator::run::Work;
 use crate::generator::span;
-use crate::generator::state::{Actor, Held, Op, OpKind, Shared, Ticket};
+use crate::generator::state::{Actor, Held, Op, OpKind, Shared, State, Ticket};
 
 /// The timeouts that the clients of a run are configured with.
 pub(crate) const OPERATION: Duration = Duration::from_secs(5);
@@ -23,18 +23,16 @@ pub(crate) struct PendingAcquire {
     pub(crate) call: Call,
     pub(crate) ticket: Ticket,
     target: Target,
-    opts: CallOptions,
     actor: Option<u8>,
 }
 
 impl PendingAcquire {
     /// The record of an adoption: it ends as an acquire of `target` does, but has no acquire future.
-    pub(crate) fn adopting(ticket: Ticket, target: Target, opts: CallOptions) -> Self {
+    pub(crate) fn adopting(ticket: Ticket, target: Target) -> Self {
         Self {
             call: Box::pin(std::future::pending()),
             ticket,
             target,
-            opts,
             actor: None,
         }
     }
@@ -114,29 +112,23 @@ impl Shared {
                 record.lease = record.lease.max(span(*least));
             }
         }
+        let kind = if opts.tries {
+            OpKind::Try
+        } else {
+            OpKind::Wait
+        };
+        let label = format!("client {client}: {target:?} {opts:?}");
         let ticket = self.begin(Op {
-            label: format!("client {client}: {target:?} {opts:?}"),
-            kind: if opts.tries {
-                OpKind::Try
-            } else {
-                OpKind::Wait
-            },
             closed_at_start,
-            uses,
             client,
             opts,
-            started: Instant::now(),
             limit,
-            parked: false,
-            was_parked: false,
-            starving: None,
-            hindered: None,
+            ..Op::about(label, kind, &uses)
         });
         Some(PendingAcquire {
             call,
             ticket,
             target: target.clone(),
-            opts,
             actor: opts.owner,
         })
     }
@@ -151,7 +143,6 @@ impl Shared {
             call,
             ticket,
             target,
-            opts,
             actor,
         } = acquire;
         // The future is dropped before the state is locked, because its destructors may lock the state, too.
@@ -190,19 +181,8 @@ impl Shared {
                     Acquired::Grant(grant) => Some((grant.due(), grant.permits())),
                     _ => None,
                 };
-                let held = Held {
-                    acquired: Arc::new(acquired),
-                    target: target.clone(),
-                    uses: op.uses.clone(),
-                    actor: actor.map_or(Actor::Fresh(id), Actor::Shared),
-                    opts,
-                    since: Instant::now(),
-                    tainted,
-                    forgotten: false,
-                    runs: Vec::new(),
-                    over: None,
-                };
-                let by = held.actor;
+                let by = actor.map_or(Actor::Fresh(id), Actor::Shared);
+                let held = Held::new(Arc::new(acquired), &op, &target, by, tainted);
                 state.insert_guard(id, held);
                 let due = spent.and_then(|(due, permits)| {
                     Some((judge::detached::instant(&state, op.client, due)?, permits))
@@ -326,35 +306,20 @@ impl Shared {
         let mut state = self.lock();
         let id = state.number();
         state.log(format!("guard {id}, of the same hold"));
-        let held = Held {
-            acquired: Arc::new(acquired),
-            target: of.target.clone(),
-            uses: of.uses.clone(),
-            actor: of.actor,
-            opts: of.opts,
-            since: of.since,
-            tainted: of.tainted,
-            forgotten: false,
-            runs: Vec::new(),
-            over: None,
-        };
+        let held = of.with(Arc::new(acquired));
         state.insert_guard(id, held);
         id
     }
 }
 
 /// Removes a grant whose permits are refunded.
-fn forget_grant(
-    mut state: std::sync::MutexGuard<'_, crate::generator::state::State>,
-    resource: Resource,
-    id: u64,
-) {
+fn forget_grant(mut state: MutexGuard<'_, State>, resource: Resource, id: u64) {
     let rate = state.tracking.rate(resource);
     rate.grants.retain(|(_, _, guard)| *guard != id);
     rate.moved = Instant::now();
 }
 
-impl crate::generator::state::State {
+impl State {
     pub(crate) fn insert_guard(&mut self, id: u64, held: Held) {
         let now = Instant::now();
         self.note_change(&held.uses);

@@ -424,3 +424,14 @@ fn idle() -> BoxedStrategy<Manage> {
     ]
     .boxed()
 }
+
+/// Draws how a call at a barrier is polled: mostly to its end, because a round needs all its parties.
+pub(crate) fn polled_at_barrier(parked: u32) -> BoxedStrategy<Polled> {
+    prop_oneof![
+        30 => Just(Polled::Always),
+        2 * parked => Just(Polled::Once),
+        2 => (0..7_u8).prop_map(Polled::Times),
+        2 => (1..3_000_u16).prop_map(Polled::For)
+    ]
+    .boxed()
+}

@@ -208,18 +208,8 @@ pub(crate) fn call(
         };
     }
     Some(match target {
-        Target::Lock(name) => locking!(Lock::new(&it, name).ok()?, Acquired::Lock),
-        Target::Unfenced(name) => {
-            locking!(
-                Lock::new(&it, name).ok()?.fencing(Fencing::Off),
-                Acquired::Lock
-            )
-        }
-        Target::NameFenced(name) => {
-            locking!(
-                Lock::new(&it, name).ok()?.fencing(Fencing::PerName),
-                Acquired::Lock
-            )
+        Target::Lock(_) | Target::Unfenced(_) | Target::NameFenced(_) => {
+            locking!(lock(&it, target)?, Acquired::Lock)
         }
         Target::Fair(name) => locking!(FairLock::new(&it, name).ok()?, Acquired::Fair),
         Target::Read(name) | Target::WriterFirstRead(name) => {
@@ -240,14 +230,7 @@ pub(crate) fn call(
             acquire!(lock, Acquired::Multi, acquire_with, try_acquire_with)
         }
         Target::Red(name) => {
-            let lock = RedLock::new(nodes, name).ok()?.lease(lease);
-            Box::pin(async move {
-                if tries {
-                    Ok(lock.try_acquire_with(options).await?.map(Acquired::Red))
-                } else {
-                    Ok(Some(Acquired::Red(lock.acquire_with(options).await?)))
-                }
-            })
+            locking!(RedLock::new(nodes, name).ok()?, Acquired::Red)
         }
         Target::Permits(name, permits) => {
             let (pool, permits) = (Semaphore::new(&it, name).ok()?, *permits);
@@ -335,6 +318,17 @@ pub(crate) fn lease(millis: u16) -> Lease {
     Lease::new(span(millis)).unwrap_or_default()
 }
 
+/// A lock, with the source of its tokens.
+fn lock(client: &Client, target: &Target) -> Option<Lock> {
+    let (name, fencing) = match target {
+        Target::Lock(name) => (name, Fencing::default()),
+        Target::Unfenced(name) => (name, Fencing::Off),
+        Target::NameFenced(name) => (name, Fencing::PerName),
+        _ => return None,
+    };
+    Some(Lock::new(client, name).ok()?.fencing(fencing))
+}
+
 fn rwlock(client: &Client, name: &str, target: &Target) -> Option<RwLock> {
     let lock = RwLock::new(client, name).ok()?;
     Some(match target {
@@ -348,19 +342,9 @@ fn rwlock(client: &Client, name: &str, target: &Target) -> Option<RwLock> {
 fn member(client: &Client, target: &Target) -> Option<Box<dyn Lockable>> {
     let lease = lease(LEASE);
     Some(match target {
-        Target::Lock(name) => Box::new(Lock::new(client, name).ok()?.lease(lease)),
-        Target::Unfenced(name) => Box::new(
-            Lock::new(client, name)
-                .ok()?
-                .fencing(Fencing::Off)
-                .lease(lease),
-        ),
-        Target::NameFenced(name) => Box::new(
-            Lock::new(client, name)
-                .ok()?
-                .fencing(Fencing::PerName)
-                .lease(lease),
-        ),
+        Target::Lock(_) | Target::Unfenced(_) | Target::NameFenced(_) => {
+            Box::new(lock(client, target)?.lease(lease))
+        }
         Target::Fair(name) => Box::new(FairLock::new(client, name).ok()?.lease(lease)),
         Target::Read(name) | Target::WriterFirstRead(name) => {
             Box::new(rwlock(client, name, target)?.lease(lease).read_side())

@@ -180,7 +180,8 @@ pub(crate) fn as_test(name: &str, program: &Program) -> String {
     }
     let _ = writeln!(text, "        ] }},\n        vec![");
     for step in &program.steps {
-        let _ = writeln!(text, "            {step:?},");
+        let step = format!("{step:?}").replace("Multi([", "Multi(vec![");
+        let _ = writeln!(text, "            {step},");
     }
     let _ = writeln!(text, "        ],\n    );\n}}");
     text

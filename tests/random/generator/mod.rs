@@ -24,7 +24,6 @@ mod profiles;
 mod program;
 mod regressions;
 mod resource;
-mod role_profiles;
 mod role_steps;
 mod roles;
 mod run;

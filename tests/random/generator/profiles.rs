@@ -2,64 +2,19 @@
 //!
 //! Long: one table, or one case for each step.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use crate::generator::barriers::{BARRIER_PROFILES, polled_at_barrier};
 use crate::generator::draws::{
-    SLOTS, call_options, deadlock_options, fault, javas, leased, locks, manages, multi,
-    options_at_barrier, options_with_rest, passes, permits, polled, readers, resends, role_verbs,
-    select, several, verbs,
+    SLOTS, barrier_targets, call_options, campaigns, deadlock_options, fault, javas, jobs, leased,
+    limiters, locks, manages, multi, options_at_barrier, options_with_rest, passes, permits,
+    polled, polled_at_barrier, readers, resends, role_verbs, select, several, ticket_targets,
+    verbs,
 };
 use crate::generator::fault::Fault;
 use crate::generator::program::{CallOptions, ClientSpec, Step, Target, WakeMode, World};
-use crate::generator::role_profiles::ROLE_PROFILES;
-
-/// The relative frequency of each kind of step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Weights {
-    pub(crate) take: u32,
-    pub(crate) verb: u32,
-    pub(crate) pass: u32,
-    pub(crate) manage: u32,
-    pub(crate) worker: u32,
-    pub(crate) connect: u32,
-    pub(crate) shutdown: u32,
-    pub(crate) drop_client: u32,
-    pub(crate) kill: u32,
-    pub(crate) kill_group: u32,
-    pub(crate) fault: u32,
-    pub(crate) freeze: u32,
-    pub(crate) partition: u32,
-    pub(crate) suspend: u32,
-    pub(crate) stall: u32,
-    pub(crate) java: u32,
-    pub(crate) work: u32,
-    pub(crate) observe: u32,
-    pub(crate) adopt: u32,
-}
-
-pub(crate) const NO_FAULTS: Weights = Weights {
-    take: 30,
-    verb: 26,
-    pass: 14,
-    manage: 2,
-    worker: 0,
-    connect: 0,
-    shutdown: 1,
-    drop_client: 1,
-    kill: 0,
-    kill_group: 0,
-    fault: 0,
-    freeze: 0,
-    partition: 0,
-    suspend: 0,
-    stall: 0,
-    java: 0,
-    work: 0,
-    observe: 0,
-    adopt: 0,
-};
 
 /// A kind of program: its world, the weights of its steps, and the strategies for their parts.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +24,8 @@ pub(crate) struct Profile {
     pub(crate) databases: u8,
     pub(crate) clients: (u8, u8),
     pub(crate) length: (usize, usize),
-    pub(crate) weights: Weights,
+    /// The relative frequency of each kind of step, where it is not that of [`USUAL`].
+    pub(crate) weights: &'static str,
     /// So many of ten acquires have a shared owner.
     pub(crate) owners: u32,
     /// So many of ten pauses last for many seconds.
@@ -80,6 +36,9 @@ pub(crate) struct Profile {
     pub(crate) fault: fn() -> BoxedStrategy<Fault>,
     pub(crate) kind: Kind,
 }
+
+/// The usual weights, without faults. The weight of other steps is 0.
+const USUAL: &str = "take 30, verb 26, pass 14, manage 2, shutdown 1, drop_client 1";
 
 /// The primitives that management calls and Java steps change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,213 +58,134 @@ pub(crate) enum Kind {
     Idle,
 }
 
+/// Clients of one server.
+const BASE: Profile = Profile {
+    name: "locks",
+    servers: (1, 1),
+    databases: 1,
+    clients: (1, 3),
+    length: (3, 24),
+    weights: "",
+    owners: 3,
+    long: 1,
+    parked: 1,
+    targets: |_| locks(),
+    fault,
+    kind: Kind::Locks,
+};
+
+const ELECTIONS: Profile = Profile {
+    name: "elections",
+    clients: (2, 4),
+    length: (4, 22),
+    weights: "kill 1, work 8, observe 3, partition 6",
+    owners: 0,
+    targets: |_| campaigns(),
+    kind: Kind::Roles,
+    ..BASE
+};
+
 pub(crate) const PROFILES: &[Profile] = &[
-    Profile {
-        name: "locks",
-        servers: (1, 1),
-        databases: 1,
-        clients: (1, 3),
-        length: (3, 24),
-        weights: NO_FAULTS,
-        owners: 3,
-        long: 1,
-        parked: 1,
-        targets: |_| locks(),
-        fault,
-        kind: Kind::Locks,
-    },
+    BASE,
     Profile {
         name: "servers",
         servers: (2, 3),
         databases: 2,
         clients: (3, 5),
         length: (3, 20),
-        weights: NO_FAULTS,
         owners: 5,
-        long: 1,
-        parked: 1,
         targets: several,
-        fault,
-        kind: Kind::Locks,
+        ..BASE
     },
     Profile {
         name: "multilocks",
         servers: (1, 2),
-        databases: 1,
         clients: (2, 3),
         length: (3, 20),
-        weights: Weights {
-            manage: 5,
-            fault: 2,
-            suspend: 3,
-            java: 2,
-            ..NO_FAULTS
-        },
+        weights: "manage 5, fault 2, suspend 3, java 2",
         owners: 2,
         long: 2,
-        parked: 1,
         targets: |clients| prop_oneof![2 => multi(clients), 1 => locks()].boxed(),
-        fault,
-        kind: Kind::Locks,
+        ..BASE
     },
     Profile {
         name: "readers",
-        servers: (1, 1),
-        databases: 1,
         clients: (1, 4),
         length: (3, 26),
-        weights: Weights {
-            kill: 1,
-            worker: 2,
-            ..NO_FAULTS
-        },
-        owners: 3,
-        long: 1,
-        parked: 1,
+        weights: "kill 1, worker 2",
         targets: |_| readers(),
-        fault,
-        kind: Kind::Locks,
+        ..BASE
     },
     Profile {
         name: "queues",
-        servers: (1, 1),
-        databases: 1,
         clients: (2, 5),
-        length: (3, 24),
-        weights: Weights {
-            kill: 2,
-            worker: 1,
-            fault: 2,
-            ..NO_FAULTS
-        },
+        weights: "kill 2, worker 1, fault 2",
         owners: 1,
         long: 2,
-        parked: 1,
         targets: |_| select(&[Target::Fair("x"), Target::Fair("y")]),
-        fault,
-        kind: Kind::Locks,
+        ..BASE
     },
     Profile {
         name: "permits",
-        servers: (1, 1),
-        databases: 1,
         clients: (2, 3),
         length: (4, 22),
-        weights: Weights {
-            manage: 8,
-            worker: 8,
-            kill: 2,
-            java: 4,
-            ..NO_FAULTS
-        },
+        weights: "manage 8, worker 8, kill 2, java 4",
         owners: 0,
         long: 2,
-        parked: 1,
         targets: |_| permits(),
-        fault,
         kind: Kind::Permits,
+        ..BASE
     },
     Profile {
         name: "leased",
-        servers: (1, 1),
-        databases: 1,
         clients: (2, 3),
         length: (4, 22),
-        weights: Weights {
-            manage: 7,
-            worker: 5,
-            kill: 2,
-            fault: 3,
-            ..NO_FAULTS
-        },
+        weights: "manage 7, worker 5, kill 2, fault 3",
         owners: 0,
         long: 2,
-        parked: 1,
         targets: |_| leased(),
-        fault,
         kind: Kind::Leased,
+        ..BASE
     },
     Profile {
         name: "latches",
-        servers: (1, 1),
-        databases: 1,
-        clients: (1, 3),
         length: (6, 30),
-        weights: Weights {
-            take: 24,
-            verb: 18,
-            manage: 36,
-            fault: 12,
-            java: 2,
-            ..NO_FAULTS
-        },
+        weights: "take 24, verb 18, manage 36, fault 12, java 2",
         owners: 0,
-        long: 1,
         parked: 4,
         targets: |_| select(&[Target::Latch("l"), Target::Latch("m")]),
         fault: || prop_oneof![2 => resends(), 1 => fault()].boxed(),
         kind: Kind::Latches,
+        ..BASE
     },
     Profile {
         name: "storms",
-        servers: (1, 1),
-        databases: 1,
-        clients: (1, 3),
         length: (5, 30),
-        weights: Weights {
-            fault: 14,
-            freeze: 5,
-            suspend: 1,
-            stall: 1,
-            shutdown: 2,
-            kill: 1,
-            ..NO_FAULTS
-        },
+        weights: "fault 14, freeze 5, suspend 1, stall 1, shutdown 2, kill 1",
         owners: 2,
         long: 4,
-        parked: 1,
         targets: |_| prop_oneof![4 => locks(), 2 => readers(), 1 => leased()].boxed(),
-        fault,
         kind: Kind::All,
+        ..BASE
     },
     Profile {
         name: "shutdowns",
-        servers: (1, 1),
-        databases: 1,
-        clients: (1, 3),
         length: (3, 18),
-        weights: Weights {
-            shutdown: 8,
-            drop_client: 3,
-            freeze: 4,
-            fault: 3,
-            connect: 2,
-            ..NO_FAULTS
-        },
+        weights: "shutdown 8, drop_client 3, freeze 4, fault 3, connect 2",
         owners: 1,
-        long: 1,
-        parked: 1,
         targets: |_| {
             prop_oneof![4 => locks(), 2 => readers(), 1 => permits(), 1 => leased()].boxed()
         },
-        fault,
         kind: Kind::All,
+        ..BASE
     },
     Profile {
         name: "blackouts",
-        servers: (1, 1),
-        databases: 1,
         clients: (1, 2),
         length: (4, 16),
-        weights: Weights {
-            fault: 16,
-            freeze: 2,
-            pass: 18,
-            ..NO_FAULTS
-        },
+        weights: "fault 16, freeze 2, pass 18",
         owners: 1,
         long: 4,
-        parked: 1,
         targets: |_| {
             select(&[
                 Target::Lock("x"),
@@ -322,22 +202,15 @@ pub(crate) const PROFILES: &[Profile] = &[
             ]
             .boxed()
         },
-        kind: Kind::Locks,
+        ..BASE
     },
     Profile {
         name: "duplicates",
-        servers: (1, 1),
-        databases: 1,
         clients: (1, 2),
         length: (4, 16),
-        weights: Weights {
-            fault: 20,
-            verb: 30,
-            ..NO_FAULTS
-        },
+        weights: "fault 20, verb 30",
         owners: 1,
         long: 0,
-        parked: 1,
         targets: |_| {
             select(&[
                 Target::Lock("x"),
@@ -351,23 +224,16 @@ pub(crate) const PROFILES: &[Profile] = &[
         },
         fault: resends,
         kind: Kind::All,
+        ..BASE
     },
     Profile {
         name: "quorums",
         servers: (3, 3),
-        databases: 1,
         clients: (3, 4),
         length: (3, 18),
-        weights: Weights {
-            fault: 5,
-            freeze: 3,
-            suspend: 3,
-            kill: 1,
-            ..NO_FAULTS
-        },
+        weights: "fault 5, freeze 3, suspend 3, kill 1",
         owners: 0,
         long: 2,
-        parked: 1,
         targets: |_| {
             select(&[
                 Target::Red("x"),
@@ -376,25 +242,15 @@ pub(crate) const PROFILES: &[Profile] = &[
                 Target::Lock("x"),
             ])
         },
-        fault,
-        kind: Kind::Locks,
+        ..BASE
     },
     Profile {
         name: "turns",
-        servers: (1, 1),
-        databases: 1,
         clients: (2, 4),
         length: (3, 10),
-        weights: Weights {
-            take: 10,
-            worker: 20,
-            pass: 10,
-            verb: 4,
-            ..NO_FAULTS
-        },
+        weights: "take 10, worker 20, pass 10, verb 4",
         owners: 0,
         long: 6,
-        parked: 1,
         targets: |clients| {
             let pair = (0..clients).prop_map(|client| {
                 Target::Multi(vec![
@@ -410,29 +266,20 @@ pub(crate) const PROFILES: &[Profile] = &[
             ]
             .boxed()
         },
-        fault,
-        kind: Kind::Locks,
+        ..BASE
     },
     Profile {
         name: "deaths",
-        servers: (1, 1),
-        databases: 1,
         clients: (2, 3),
         length: (3, 14),
-        weights: Weights {
-            kill_group: 3,
-            kill: 4,
-            fault: 1,
-            ..NO_FAULTS
-        },
+        weights: "kill_group 3, kill 4, fault 1",
         owners: 0,
         long: 3,
-        parked: 1,
         targets: |_| {
             prop_oneof![4 => select(&[Target::Fair("x")]), 2 => readers(), 1 => leased(), 1 => locks()].boxed()
         },
-        fault,
         kind: Kind::All,
+        ..BASE
     },
     Profile {
         name: "everything",
@@ -440,23 +287,9 @@ pub(crate) const PROFILES: &[Profile] = &[
         databases: 2,
         clients: (2, 5),
         length: (5, 34),
-        weights: Weights {
-            manage: 6,
-            worker: 2,
-            connect: 1,
-            shutdown: 1,
-            drop_client: 1,
-            kill: 1,
-            fault: 5,
-            freeze: 2,
-            suspend: 1,
-            stall: 1,
-            java: 2,
-            ..NO_FAULTS
-        },
+        weights: "manage 6, worker 2, connect 1, kill 1, fault 5, freeze 2, suspend 1, stall 1, java 2",
         owners: 2,
         long: 2,
-        parked: 1,
         targets: |clients| {
             prop_oneof![
                 4 => locks(), 3 => readers(), 2 => multi(clients), 2 => permits(), 2 => leased(),
@@ -465,19 +298,101 @@ pub(crate) const PROFILES: &[Profile] = &[
             ]
             .boxed()
         },
-        fault,
         kind: Kind::All,
+        ..BASE
     },
-    ROLE_PROFILES[0],
-    ROLE_PROFILES[1],
-    ROLE_PROFILES[2],
-    ROLE_PROFILES[3],
-    ROLE_PROFILES[4],
-    ROLE_PROFILES[5],
-    BARRIER_PROFILES[0],
-    BARRIER_PROFILES[1],
-    BARRIER_PROFILES[2],
-    BARRIER_PROFILES[3],
+    ELECTIONS,
+    Profile {
+        name: "jobs",
+        weights: "kill 1, work 10, java 1",
+        targets: |_| jobs(),
+        ..ELECTIONS
+    },
+    Profile {
+        name: "limiters",
+        weights: "manage 3, kill 1, worker 3",
+        targets: |_| limiters(),
+        kind: Kind::Limiters,
+        ..ELECTIONS
+    },
+    Profile {
+        name: "tickets",
+        weights: "manage 1, kill 4, adopt 10",
+        owners: 1,
+        targets: |_| ticket_targets(),
+        ..ELECTIONS
+    },
+    Profile {
+        name: "tangles",
+        weights: "take 40, verb 3, pass 8, shutdown 0, drop_client 0, manage 0",
+        length: (4, 11),
+        long: 7,
+        targets: |_| {
+            select(&[
+                Target::Lock("x"),
+                Target::Lock("x"),
+                Target::Lock("y"),
+                Target::Lock("y"),
+                Target::Fair("f"),
+            ])
+        },
+        kind: Kind::Deadlocks,
+        ..ELECTIONS
+    },
+    Profile {
+        name: "gales",
+        servers: (1, 2),
+        weights: "manage 3, kill 2, work 6, observe 2, adopt 5, worker 1, fault 12, freeze 4, suspend 1, stall 1, shutdown 2, java 1",
+        long: 3,
+        targets: |_| {
+            prop_oneof![2 => campaigns(), 2 => jobs(), 2 => limiters(), 2 => ticket_targets(), 1 => locks()].boxed()
+        },
+        ..ELECTIONS
+    },
+    Profile {
+        name: "meetings",
+        weights: "take 40, verb 20, manage 3, worker 2, kill 1",
+        targets: |_| barrier_targets(),
+        kind: Kind::Barriers,
+        ..ELECTIONS
+    },
+    Profile {
+        name: "musters",
+        servers: (1, 2),
+        weights: "take 40, verb 16, manage 3, worker 2, kill 2, fault 12, freeze 4, suspend 1, stall 2, shutdown 2",
+        long: 3,
+        targets: |_| prop_oneof![6 => barrier_targets(), 1 => locks()].boxed(),
+        fault,
+        kind: Kind::Barriers,
+        ..ELECTIONS
+    },
+    Profile {
+        name: "partitions",
+        clients: (4, 4),
+        length: (12, 36),
+        weights: "take 36, verb 4, pass 26, fault 3, partition 14, observe 2",
+        targets: |_| {
+            select(&[
+                Target::Barrier("x", 2, false),
+                Target::Barrier("x", 2, false),
+                Target::Barrier("x", 2, false),
+                Target::DoubleBarrier("x", 2),
+                Target::Leader("x", 0),
+            ])
+        },
+        long: 2,
+        fault: resends,
+        kind: Kind::Barriers,
+        ..ELECTIONS
+    },
+    Profile {
+        name: "idle",
+        weights: "manage 24, kill 1, fault 2, java 1",
+        long: 5,
+        targets: |_| select(&[Target::Latch("l"), Target::Latch("l"), Target::Latch("m")]),
+        kind: Kind::Idle,
+        ..ELECTIONS
+    },
 ];
 
 impl Profile {
@@ -518,175 +433,164 @@ impl Profile {
         let clients = u8::try_from(world.clients.len()).unwrap_or(1);
         let servers = world.servers;
         let target = (self.targets)(clients);
-        let w = self.weights;
-        let mut kinds: Vec<(u32, BoxedStrategy<Step>)> = Vec::new();
-        let mut add = |weight: u32, steps: BoxedStrategy<Step>| {
-            if weight > 0 {
-                kinds.push((weight, steps));
-            }
-        };
         let client = || 0..clients;
         let for_deadlocks = self.kind == Kind::Deadlocks;
-        add(w.pass, passes(self.long).prop_map(Step::Pass).boxed());
-        add(
-            w.take,
-            (
-                // Many slots, so that a `Take` seldom drops another guard: a deadlock needs several holds.
-                0..if for_deadlocks { 3 * SLOTS } else { SLOTS },
-                client(),
-                target.clone(),
-                match self.kind {
-                    Kind::Roles | Kind::Limiters => options_with_rest(self.owners),
-                    Kind::Deadlocks => deadlock_options(),
-                    Kind::Barriers => options_at_barrier(),
-                    _ => call_options(self.owners),
+        let opts = match self.kind {
+            Kind::Roles | Kind::Limiters => options_with_rest(self.owners),
+            Kind::Deadlocks => deadlock_options(),
+            Kind::Barriers => options_at_barrier(),
+            _ => call_options(self.owners),
+        };
+        let polled = || match self.kind {
+            Kind::Barriers => polled_at_barrier(self.parked),
+            _ => polled(self.parked),
+        };
+        let verb = match self.kind {
+            Kind::Roles | Kind::Limiters => role_verbs(self.parked),
+            _ => verbs(self.parked),
+        };
+        // Many slots, so that a `Take` seldom drops another guard: a deadlock needs several holds.
+        let slots = 0..if for_deadlocks { 3 * SLOTS } else { SLOTS };
+        let mut kinds = Kinds::of(self.weights);
+        kinds.add("pass", passes(self.long), Step::Pass);
+        let parts = (slots, client(), target.clone(), opts, polled());
+        kinds.add(
+            "take",
+            parts,
+            move |(slot, client, target, opts, polled)| Step::Take {
+                slot,
+                // Mostly each owner uses one client, because only then other clients see the waits of the owner.
+                client: match opts.owner {
+                    Some(owner) if for_deadlocks && slot % 4 > 0 => owner % clients,
+                    _ => client,
                 },
-                match self.kind {
-                    Kind::Barriers => polled_at_barrier(self.parked),
-                    _ => polled(self.parked),
-                },
-            )
-                .prop_map(move |(slot, client, target, opts, polled)| Step::Take {
-                    slot,
-                    // Mostly each owner uses one client, because only then other clients see the waits of the owner.
-                    client: match opts.owner {
-                        Some(owner) if for_deadlocks && slot % 4 > 0 => owner % clients,
-                        _ => client,
-                    },
-                    target,
-                    opts,
-                    polled,
-                })
-                .boxed(),
+                target,
+                opts,
+                polled,
+            },
         );
-        add(
-            w.verb,
-            (
-                0..SLOTS,
-                match self.kind {
-                    Kind::Roles | Kind::Limiters => role_verbs(self.parked),
-                    _ => verbs(self.parked),
-                },
-            )
-                .prop_map(|(slot, verb)| Step::Use(slot, verb))
-                .boxed(),
-        );
-        add(
-            w.manage,
-            (client(), manages(self.kind, target.clone()))
-                .prop_map(|(client, manage)| Step::Manage(client, manage))
-                .boxed(),
-        );
-        let times = prop_oneof![3 => 0..12_u8, 1 => 12..80_u8];
-        add(
-            w.worker,
-            (
-                client(),
-                target.clone(),
-                20..2_000_u16,
-                times.clone(),
-                times,
-            )
-                .prop_map(|(client, target, rounds, hold, pause)| Step::Worker {
-                    client,
-                    target,
-                    opts: CallOptions::default(),
-                    rounds,
-                    hold,
-                    pause,
-                })
-                .boxed(),
-        );
-        let spec = (0..servers, 0..self.databases).prop_map(|(server, database)| ClientSpec {
-            server,
-            database,
-            wake_mode: WakeMode::Messages,
+        kinds.add("verb", (0..SLOTS, verb), |(slot, verb)| {
+            Step::Use(slot, verb)
         });
-        add(w.connect, spec.prop_map(Step::Connect).boxed());
-        add(
-            w.shutdown,
-            (client(), prop_oneof![Just(0_u16), 1..3_000_u16])
-                .prop_map(|(client, grace)| Step::Shutdown(client, grace))
-                .boxed(),
+        let parts = (client(), manages(self.kind, target.clone()));
+        kinds.add("manage", parts, |(client, it)| Step::Manage(client, it));
+        let times = prop_oneof![3 => 0..12_u8, 1 => 12..80_u8];
+        let parts = (
+            client(),
+            target.clone(),
+            20..2_000_u16,
+            times.clone(),
+            times,
         );
-        add(w.drop_client, client().prop_map(Step::DropClient).boxed());
-        add(w.kill, client().prop_map(Step::Kill).boxed());
-        add(
-            w.kill_group,
-            (client(), 2..120_u8, target, 0..3_000_u16)
-                .prop_map(|(client, processes, target, live)| Step::KillGroup {
-                    client,
-                    processes,
-                    target,
-                    live,
-                })
-                .boxed(),
-        );
-        add(
-            w.fault,
-            (0..servers, (self.fault)())
-                .prop_map(|(server, fault)| Step::Fault(server, fault))
-                .boxed(),
-        );
-        add(w.freeze, client().prop_map(Step::Freeze).boxed());
-        add(w.freeze, client().prop_map(Step::Thaw).boxed());
-        add(
-            w.partition,
-            (client(), 300..5_000_u16)
-                .prop_map(|(client, millis)| Step::Partition(client, millis))
-                .boxed(),
-        );
-        add(w.suspend, (100..20_000_u16).prop_map(Step::Suspend).boxed());
-        add(w.stall, (10..5_000_u16).prop_map(Step::Stall).boxed());
-        add(
-            w.java,
-            (0..servers, javas(self.kind))
-                .prop_map(|(server, java)| Step::Java(server, java))
-                .boxed(),
-        );
-        add(
-            w.adopt,
-            (
-                0..SLOTS,
-                client(),
-                0..2_u8,
-                call_options(0),
-                polled(self.parked),
-            )
-                .prop_map(|(slot, client, ticket, opts, polled)| Step::Adopt {
-                    slot,
-                    client,
-                    ticket,
-                    opts,
-                    polled,
-                })
-                .boxed(),
-        );
-        add(
-            w.work,
-            (
-                0..SLOTS,
-                client(),
-                (self.targets)(clients),
-                10..9_000_u16,
-                polled(self.parked),
-            )
-                .prop_map(|(slot, client, target, work, polled)| Step::Work {
-                    slot,
-                    client,
-                    target,
-                    work,
-                    polled,
-                })
-                .boxed(),
-        );
-        add(
-            w.observe,
-            (client(), proptest::sample::select(vec!["x", "{x}"]))
-                .prop_map(|(client, name)| Step::Observe(client, name))
-                .boxed(),
-        );
+        kinds.add("worker", parts, |(client, target, rounds, hold, pause)| {
+            Step::Worker {
+                client,
+                target,
+                opts: CallOptions::default(),
+                rounds,
+                hold,
+                pause,
+            }
+        });
+        let parts = (0..servers, 0..self.databases);
+        kinds.add("connect", parts, |(server, database)| {
+            Step::Connect(ClientSpec {
+                server,
+                database,
+                wake_mode: WakeMode::Messages,
+            })
+        });
+        let parts = (client(), prop_oneof![Just(0_u16), 1..3_000_u16]);
+        kinds.add("shutdown", parts, |(client, grace)| {
+            Step::Shutdown(client, grace)
+        });
+        kinds.add("drop_client", client(), Step::DropClient);
+        kinds.add("kill", client(), Step::Kill);
+        let parts = (client(), 2..120_u8, target.clone(), 0..3_000_u16);
+        kinds.add("kill_group", parts, |(client, processes, target, live)| {
+            Step::KillGroup {
+                client,
+                processes,
+                target,
+                live,
+            }
+        });
+        let parts = (0..servers, (self.fault)());
+        kinds.add("fault", parts, |(server, fault)| Step::Fault(server, fault));
+        kinds.add("freeze", client(), Step::Freeze);
+        kinds.add("freeze", client(), Step::Thaw);
+        let parts = (client(), 300..5_000_u16);
+        kinds.add("partition", parts, |(client, millis)| {
+            Step::Partition(client, millis)
+        });
+        kinds.add("suspend", 100..20_000_u16, Step::Suspend);
+        kinds.add("stall", 10..5_000_u16, Step::Stall);
+        let parts = (0..servers, javas(self.kind));
+        kinds.add("java", parts, |(server, java)| Step::Java(server, java));
+        let parts = (0..SLOTS, client(), 0..2_u8, call_options(0), polled());
+        kinds.add("adopt", parts, |(slot, client, ticket, opts, polled)| {
+            Step::Adopt {
+                slot,
+                client,
+                ticket,
+                opts,
+                polled,
+            }
+        });
+        let parts = (0..SLOTS, client(), target, 10..9_000_u16, polled());
+        kinds.add("work", parts, |(slot, client, target, work, polled)| {
+            Step::Work {
+                slot,
+                client,
+                target,
+                work,
+                polled,
+            }
+        });
+        let parts = (client(), proptest::sample::select(vec!["x", "{x}"]));
+        kinds.add("observe", parts, |(client, name)| {
+            Step::Observe(client, name)
+        });
         let length = self.length.0..=self.length.1;
-        proptest::collection::vec(Union::new_weighted(kinds), length).boxed()
+        proptest::collection::vec(kinds.union(), length).boxed()
+    }
+}
+
+/// The kinds of steps, with their weights.
+struct Kinds {
+    weights: BTreeMap<&'static str, u32>,
+    seen: Vec<&'static str>,
+    all: Vec<(u32, BoxedStrategy<Step>)>,
+}
+
+impl Kinds {
+    /// Reads `step weight, …`. The weight of a step that is not named is the usual one.
+    fn of(weights: &'static str) -> Self {
+        let parts = USUAL.split(", ").chain(weights.split_terminator(", "));
+        let pairs = parts.map(|part| part.split_once(' ').expect("a step and a weight"));
+        Self {
+            weights: pairs
+                .map(|(step, weight)| (step, weight.parse().unwrap()))
+                .collect(),
+            seen: Vec::new(),
+            all: Vec::new(),
+        }
+    }
+
+    fn add<S>(&mut self, step: &'static str, parts: S, make: impl Fn(S::Value) -> Step + 'static)
+    where
+        S: Strategy + 'static,
+    {
+        self.seen.push(step);
+        let weight = self.weights.get(step).copied().unwrap_or_default();
+        if weight > 0 {
+            self.all.push((weight, parts.prop_map(make).boxed()));
+        }
+    }
+
+    fn union(self) -> Union<BoxedStrategy<Step>> {
+        let unknown = self.weights.keys().find(|step| !self.seen.contains(step));
+        assert_eq!(unknown, None, "a step that does not exist");
+        Union::new_weighted(self.all)
     }
 }

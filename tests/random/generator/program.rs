@@ -38,7 +38,7 @@ pub(crate) enum WakeMode {
 pub(crate) type Name = &'static str;
 
 /// The target of a call.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
     Lock(Name),
     /// A lock without fencing tokens.
@@ -73,33 +73,6 @@ pub(crate) enum Target {
     DoubleBarrier(Name, u32),
 }
 
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lock(n) => write!(f, "Lock({n:?})"),
-            Self::Unfenced(n) => write!(f, "Unfenced({n:?})"),
-            Self::NameFenced(n) => write!(f, "NameFenced({n:?})"),
-            Self::Fair(n) => write!(f, "Fair({n:?})"),
-            Self::Read(n) => write!(f, "Read({n:?})"),
-            Self::Write(n) => write!(f, "Write({n:?})"),
-            Self::WriterFirstRead(n) => write!(f, "WriterFirstRead({n:?})"),
-            Self::WriterFirstWrite(n) => write!(f, "WriterFirstWrite({n:?})"),
-            Self::Permits(n, k) => write!(f, "Permits({n:?}, {k})"),
-            Self::Leased(n, k) => write!(f, "Leased({n:?}, {k})"),
-            Self::Latch(n) => write!(f, "Latch({n:?})"),
-            Self::Multi(members) => write!(f, "Multi(vec!{members:?})"),
-            Self::Red(n) => write!(f, "Red({n:?})"),
-            Self::Leader(n, priority) => write!(f, "Leader({n:?}, {priority})"),
-            Self::Job(n, tick, least) => write!(f, "Job({n:?}, {tick:?}, {least})"),
-            Self::Rate(n, k) => write!(f, "Rate({n:?}, {k})"),
-            Self::Bucket(n, k) => write!(f, "Bucket({n:?}, {k})"),
-            Self::WaitFree(n) => write!(f, "WaitFree({n:?})"),
-            Self::Barrier(n, k, breaks) => write!(f, "Barrier({n:?}, {k}, {breaks})"),
-            Self::DoubleBarrier(n, k) => write!(f, "DoubleBarrier({n:?}, {k})"),
-        }
-    }
-}
-
 /// The options of an acquire. Times are in milliseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CallOptions {
@@ -121,34 +94,25 @@ pub(crate) struct CallOptions {
 impl fmt::Debug for CallOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("opts()")?;
-        if let Some(owner) = self.owner {
-            write!(f, ".owner({owner})")?;
+        let values = [
+            ("owner", self.owner.map(u16::from)),
+            ("lease", self.lease),
+            ("max_hold", self.max_hold),
+            ("timeout", self.timeout),
+            ("rest", self.rest),
+        ];
+        for (name, value) in values {
+            value.map_or(Ok(()), |value| write!(f, ".{name}({value})"))?;
         }
-        if let Some(lease) = self.lease {
-            write!(f, ".lease({lease})")?;
-        }
-        if self.manual {
-            f.write_str(".manual()")?;
-        }
-        if let Some(max) = self.max_hold {
-            write!(f, ".max_hold({max})")?;
-        }
-        if let Some(timeout) = self.timeout {
-            write!(f, ".timeout({timeout})")?;
-        }
-        if let Some(rest) = self.rest {
-            write!(f, ".rest({rest})")?;
-        }
-        if self.refuses_reentry {
-            f.write_str(".refuses_reentry()")?;
-        }
-        if self.tries {
-            f.write_str(".tries()")?;
-        }
-        if self.fails {
-            f.write_str(".fails()")?;
-        }
-        Ok(())
+        let flags = [
+            ("manual", self.manual),
+            ("refuses_reentry", self.refuses_reentry),
+            ("tries", self.tries),
+            ("fails", self.fails),
+        ];
+        let set = flags.into_iter().filter(|(_, is_set)| *is_set);
+        set.into_iter()
+            .try_for_each(|(name, _)| write!(f, ".{name}()"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Programs that once broke a promise, in the form in which the generator prints them.
+//! Programs that once broke a promise, or that random programs seldom contain.
 
 use crate::generator::fault::Fault::{Delayed, Delivered, Frozen, RepliesSilent};
 use crate::generator::program::Polled::{Always, Once};
@@ -9,8 +9,7 @@ use crate::generator::program::Target::{
 };
 use crate::generator::program::Verb::{Discard, Reenter, Release};
 use crate::generator::program::{
-    CallOptions, ClientSpec, Manage, Program, Step, Target, WakeMode, WakeMode::Messages, World,
-    opts,
+    CallOptions, ClientSpec, Manage, Polled, Program, Step, Target, WakeMode, World, opts,
 };
 use crate::generator::run::run;
 
@@ -23,78 +22,42 @@ fn keeps_the_promises(world: World, steps: Vec<Step>) {
 
 /// A world of one server that answers after `latency` ms, and so many clients.
 fn one_server(latency: u8, clients: usize) -> World {
+    let spec = ClientSpec {
+        server: 0,
+        database: 0,
+        wake_mode: WakeMode::Messages,
+    };
     World {
         servers: 1,
         latency,
-        clients: vec![spec(); clients],
-    }
-}
-
-fn spec() -> ClientSpec {
-    ClientSpec {
-        server: 0,
-        database: 0,
-        wake_mode: Messages,
+        clients: vec![spec; clients],
     }
 }
 
 fn take(slot: u8, client: u8, target: Target, opts: CallOptions) -> Step {
+    polled(Always, slot, client, target, opts)
+}
+
+fn polled(polled: Polled, slot: u8, client: u8, target: Target, opts: CallOptions) -> Step {
     Take {
         slot,
         client,
         target,
         opts,
-        polled: Always,
+        polled,
     }
 }
 
-/// The form in which failures are printed.
-#[test]
-fn release_hands_the_lock_to_a_waiter() {
-    keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 5,
-            clients: vec![
-                ClientSpec {
-                    server: 0,
-                    database: 0,
-                    wake_mode: Messages,
-                },
-                ClientSpec {
-                    server: 0,
-                    database: 0,
-                    wake_mode: Messages,
-                },
-            ],
-        },
-        vec![
-            Take {
-                slot: 0,
-                client: 0,
-                target: Lock("x"),
-                opts: opts(),
-                polled: Always,
-            },
-            Pass(50),
-            Take {
-                slot: 1,
-                client: 1,
-                target: Lock("x"),
-                opts: opts().timeout(900),
-                polled: Always,
-            },
-            Take {
-                slot: 2,
-                client: 0,
-                target: Fair("f"),
-                opts: opts().lease(900),
-                polled: Always,
-            },
-            Use(0, Release),
-            Use(2, Discard),
-        ],
-    );
+/// A worker of client 0.
+fn worker(target: Target, rounds: u16, hold: u8, pause: u8) -> Step {
+    Worker {
+        client: 0,
+        target,
+        opts: opts(),
+        rounds,
+        hold,
+        pause,
+    }
 }
 
 /// P8: the queue entry was granted before it was removed, and the error reported that nothing is left.
@@ -144,14 +107,7 @@ fn a_writer_timeout_reports_a_queue_entry_that_may_be_granted() {
     keeps_the_promises(
         one_server(5, 2),
         vec![
-            Worker {
-                client: 0,
-                target: WriterFirstRead("q"),
-                opts: opts(),
-                rounds: 1,
-                hold: 22,
-                pause: 0,
-            },
+            worker(WriterFirstRead("q"), 1, 22, 0),
             take(0, 1, WriterFirstWrite("q"), opts().timeout(41)),
         ],
     );
@@ -164,13 +120,7 @@ fn an_unpolled_re_entry_does_not_delay_another_re_entry() {
         one_server(0, 2),
         vec![
             take(1, 0, Lock("z"), opts().owner(1)),
-            Take {
-                slot: 0,
-                client: 1,
-                target: Lock("z"),
-                opts: opts().owner(1),
-                polled: Once,
-            },
+            polled(Once, 0, 1, Lock("z"), opts().owner(1)),
             Use(1, Reenter(2)),
             Pass(5_000),
         ],
@@ -185,13 +135,7 @@ fn an_unpolled_re_entry_does_not_renew_its_hold() {
         vec![
             take(0, 2, Lock("z"), opts().owner(1)),
             take(1, 0, Lock("z"), opts()),
-            Take {
-                slot: 3,
-                client: 1,
-                target: Lock("z"),
-                opts: opts().owner(1),
-                polled: Once,
-            },
+            polled(Once, 3, 1, Lock("z"), opts().owner(1)),
         ],
     );
 }
@@ -199,14 +143,6 @@ fn an_unpolled_re_entry_does_not_renew_its_hold() {
 /// P4: a forced release through a handle without writer preference left the mark of the writer that it granted the lock to.
 #[test]
 fn a_forced_release_removes_the_mark_of_the_granted_writer() {
-    let worker = |target, rounds, hold, pause| Worker {
-        client: 0,
-        target,
-        opts: opts(),
-        rounds,
-        hold,
-        pause,
-    };
     keeps_the_promises(
         one_server(0, 2),
         vec![
@@ -282,18 +218,9 @@ fn one_of_a_deadlock_gives_up() {
 /// P11: each reply was final, so the client did not increase its poll interval, although the replies brought no news.
 #[test]
 fn a_polling_client_at_a_barrier_polls_less_and_less_often() {
-    let polls = ClientSpec {
-        wake_mode: WakeMode::Polls,
-        ..spec()
-    };
-    keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 1,
-            clients: vec![polls],
-        },
-        vec![take(0, 0, Barrier("x", 2, false), opts())],
-    );
+    let mut world = one_server(1, 1);
+    world.clients[0].wake_mode = WakeMode::Polls;
+    keeps_the_promises(world, vec![take(0, 0, Barrier("x", 2, false), opts())]);
 }
 
 /// If the party got a second place while its first one was given back, it would count as both parties.
@@ -301,11 +228,7 @@ fn a_polling_client_at_a_barrier_polls_less_and_less_often() {
 fn a_reply_slower_than_the_lease_leaves_one_place() {
     for target in [Barrier("x", 2, false), DoubleBarrier("x", 2)] {
         keeps_the_promises(
-            World {
-                servers: 1,
-                latency: 5,
-                clients: vec![spec(), spec()],
-            },
+            one_server(5, 2),
             vec![
                 take(0, 0, target.clone(), opts()),
                 take(1, 1, target.clone(), opts()),
@@ -327,11 +250,7 @@ fn a_reply_slower_than_the_lease_leaves_one_place() {
 #[test]
 fn a_wait_of_20_ms_ends_in_time_without_replies() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 1,
-            clients: vec![spec(), spec()],
-        },
+        one_server(1, 2),
         vec![
             take(2, 1, Barrier("y", 2, false), opts().timeout(20)),
             Fault(0, RepliesSilent(2)),
@@ -344,11 +263,7 @@ fn a_wait_of_20_ms_ends_in_time_without_replies() {
 #[test]
 fn a_late_party_learns_that_it_completed_the_round() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 5,
-            clients: vec![spec(), spec()],
-        },
+        one_server(5, 2),
         vec![
             take(0, 0, Barrier("x", 2, true), opts()),
             Pass(50),
@@ -365,11 +280,7 @@ fn a_late_party_learns_that_it_completed_the_round() {
 #[test]
 fn a_process_behind_killed_ones_gets_the_lock_in_time() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 0,
-            clients: vec![spec(), spec()],
-        },
+        one_server(0, 2),
         vec![
             KillGroup {
                 client: 0,

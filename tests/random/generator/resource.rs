@@ -105,133 +105,28 @@ pub(crate) fn uses(target: &Target, client: u8, specs: &[ClientSpec], nodes: &[u
             queue,
         }]
     };
+    let hash = |n, side, tokens, queue| one(Family::Hash, n, side, tokens, queue);
+    let other = |family, n, side| one(family, n, side, Tokens::None, Queue::Unordered);
+    let (alone, unordered) = (Side::Exclusive, Queue::Unordered);
     match target {
-        Target::Lock(n) => one(
-            Family::Hash,
-            n,
-            Side::Exclusive,
-            Tokens::OfSlot,
-            Queue::Unordered,
-        ),
-        Target::Unfenced(n) => one(
-            Family::Hash,
-            n,
-            Side::Exclusive,
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::NameFenced(n) => one(
-            Family::Hash,
-            n,
-            Side::Exclusive,
-            Tokens::OfName,
-            Queue::Unordered,
-        ),
-        Target::Fair(n) => one(
-            Family::Hash,
-            n,
-            Side::Exclusive,
-            Tokens::OfSlot,
-            Queue::Fair,
-        ),
-        Target::Read(n) => one(
-            Family::Hash,
-            n,
-            Side::Shared,
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::Write(n) => one(
-            Family::Hash,
-            n,
-            Side::Exclusive,
-            Tokens::OfSlot,
-            Queue::Unordered,
-        ),
-        Target::WriterFirstRead(n) => one(
-            Family::Hash,
-            n,
-            Side::Shared,
-            Tokens::None,
-            Queue::WriterFirst,
-        ),
-        Target::WriterFirstWrite(n) => one(
-            Family::Hash,
-            n,
-            Side::Exclusive,
-            Tokens::OfSlot,
-            Queue::WriterFirst,
-        ),
-        Target::Permits(n, k) => one(
-            Family::Permits,
-            n,
-            Side::Count(*k),
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::Leased(n, k) => one(
-            Family::Leased,
-            n,
-            Side::Count(*k),
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::Latch(n) => one(
-            Family::Latch,
-            n,
-            Side::Shared,
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::Leader(n, _) => one(
-            Family::Hash,
-            n,
-            Side::Exclusive,
-            Tokens::OfSlot,
-            Queue::ByPriority,
-        ),
-        Target::Job(n, ..) => one(
-            Family::Hash,
-            n,
-            Side::Exclusive,
-            Tokens::OfSlot,
-            Queue::Unordered,
-        ),
-        Target::WaitFree(n) => one(
-            Family::Hash,
-            n,
-            Side::NoHold,
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::Rate(n, k) => one(
-            Family::Rate,
-            n,
-            Side::Count(*k),
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::Bucket(n, k) => one(
-            Family::Bucket,
-            n,
-            Side::Count(*k),
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::Barrier(n, ..) => one(
-            Family::Barrier,
-            n,
-            Side::Shared,
-            Tokens::None,
-            Queue::Unordered,
-        ),
-        Target::DoubleBarrier(n, _) => one(
-            Family::Double,
-            n,
-            Side::Shared,
-            Tokens::None,
-            Queue::Unordered,
-        ),
+        Target::Lock(n) | Target::Write(n) | Target::Job(n, ..) => {
+            hash(n, alone, Tokens::OfSlot, unordered)
+        }
+        Target::Unfenced(n) => hash(n, alone, Tokens::None, unordered),
+        Target::NameFenced(n) => hash(n, alone, Tokens::OfName, unordered),
+        Target::Fair(n) => hash(n, alone, Tokens::OfSlot, Queue::Fair),
+        Target::Read(n) => hash(n, Side::Shared, Tokens::None, unordered),
+        Target::WriterFirstRead(n) => hash(n, Side::Shared, Tokens::None, Queue::WriterFirst),
+        Target::WriterFirstWrite(n) => hash(n, alone, Tokens::OfSlot, Queue::WriterFirst),
+        Target::Leader(n, _) => hash(n, alone, Tokens::OfSlot, Queue::ByPriority),
+        Target::WaitFree(n) => hash(n, Side::NoHold, Tokens::None, unordered),
+        Target::Permits(n, k) => other(Family::Permits, n, Side::Count(*k)),
+        Target::Leased(n, k) => other(Family::Leased, n, Side::Count(*k)),
+        Target::Rate(n, k) => other(Family::Rate, n, Side::Count(*k)),
+        Target::Bucket(n, k) => other(Family::Bucket, n, Side::Count(*k)),
+        Target::Latch(n) => other(Family::Latch, n, Side::Shared),
+        Target::Barrier(n, ..) => other(Family::Barrier, n, Side::Shared),
+        Target::DoubleBarrier(n, _) => other(Family::Double, n, Side::Shared),
         Target::Multi(members) => members
             .iter()
             .flat_map(|(client, target)| uses(target, *client, specs, nodes))

@@ -44,18 +44,7 @@ async fn work(
         let id = state.number();
         state.log(format!("{}: works as guard {id}", op.label));
         let tainted = state.is_stale(op);
-        let held = Held {
-            acquired: Arc::clone(&acquired),
-            target: target.clone(),
-            uses: op.uses.clone(),
-            actor: Actor::Fresh(id),
-            opts: op.opts,
-            since: Instant::now(),
-            tainted,
-            forgotten: false,
-            runs: Vec::new(),
-            over: None,
-        };
+        let held = Held::new(Arc::clone(&acquired), op, target, Actor::Fresh(id), tainted);
         judge::ticks::begun(&mut state, op, target, acquired.is_held());
         state.insert_guard(id, held);
         judge::holders::granted(&mut state, id, op);
@@ -194,21 +183,11 @@ impl Runner {
     }
 
     pub(crate) fn renew_for(&self, id: u64, millis: u16) {
-        let Some(held) = self.guard_copy(id) else {
-            return;
-        };
-        let label = format!("renewal of guard {id} for {millis} ms, {:?}", held.target);
-        let about = self
-            .shared
-            .about(label, OpKind::Guard, &held.uses, OPERATION);
-        self.record_lease(&held.uses, millis);
-        let shared = self.shared.clone();
-        self.spawn(async move {
-            let outcome = held.acquired.renew_for(millis).await;
-            let tainted = held.tainted;
-            drop(held);
-            shared.renewed(&about, outcome.as_ref().copied(), tainted);
-        });
+        if let Some(held) = self.guard_copy(id) {
+            self.record_lease(&held.uses, millis);
+            let renews = |it: Arc<Acquired>| async move { it.renew_for(millis).await };
+            self.renewing(id, "longer renewal", renews);
+        }
     }
 
     /// Records that holds of these resources may last for so long.
@@ -361,41 +340,28 @@ impl Runner {
                     Ok(None)
                 }
             };
-            let acquire = PendingAcquire::adopting(about, target, opts);
-            if let Some(guard) = shared.acquired(acquire, outcome)
-                && !slots.fulfil(slot, call, guard)
-            {
-                drop(shared.remove_guard(guard));
-            }
+            let acquire = PendingAcquire::adopting(about, target);
+            let guard = shared.acquired(acquire, outcome);
+            Self::fulfil(&shared, &slots, slot, call, guard);
         };
         run_in_slot(self, slot, call, Box::pin(work), polled).await;
     }
 
     pub(crate) fn proclaim(&self, id: u64) {
-        let Some(held) = self.guard_copy(id) else {
-            return;
-        };
-        if !matches!(&*held.acquired, Acquired::Term(_)) {
+        let held = self.guard_copy(id);
+        if !held.is_some_and(|held| matches!(&*held.acquired, Acquired::Term(_))) {
             return;
         }
-        let label = format!("proclamation of guard {id}");
-        let about = self
-            .shared
-            .about(label, OpKind::Guard, &held.uses, OPERATION);
-        let shared = self.shared.clone();
         let value = {
-            let mut state = shared.lock();
+            let mut state = self.shared.lock();
             state.tracking.values += 1;
             format!("v{}", state.tracking.values)
         };
-        self.spawn(async move {
-            let Acquired::Term(term) = &*held.acquired else {
-                return;
-            };
-            let outcome = term.proclaim(value).await;
-            let tainted = held.tainted;
-            drop(held);
-            shared.renewed(&about, outcome.as_ref().copied(), tainted);
+        self.renewing(id, "proclamation", |it| async move {
+            match &*it {
+                Acquired::Term(term) => term.proclaim(value).await,
+                _ => Ok(()),
+            }
         });
     }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::generator::keys;
-use crate::generator::program::Verb;
-use crate::generator::resource::Family;
+use crate::generator::program::{Step, Verb};
+use crate::generator::resource::{Family, Resource};
 use crate::generator::run::Runner;
-use crate::generator::state::OpKind;
+use crate::generator::state::{Op, OpKind, State};
 
 const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -18,7 +18,7 @@ pub(crate) async fn settle(runner: &mut Runner) {
     // Lost holds, wrong counts and stuck waiters show after some time without faults.
     let needs_time = {
         let state = runner.shared.lock();
-        let waits = |op: &crate::generator::state::Op| op.kind == OpKind::Wait && !op.parked;
+        let waits = |op: &Op| op.kind == OpKind::Wait && !op.parked;
         let had_faults = state
             .fault_states
             .iter()
@@ -31,8 +31,7 @@ pub(crate) async fn settle(runner: &mut Runner) {
         spins(runner, scripts(runner) - before);
     }
     // Calls that fail in a deadlock need time to detect it.
-    let gives_up =
-        |op: &crate::generator::state::Op| op.kind == OpKind::Wait && op.opts.fails && !op.parked;
+    let gives_up = |op: &Op| op.kind == OpKind::Wait && op.opts.fails && !op.parked;
     let may_deadlock = runner.shared.lock().ops.values().any(gives_up);
     runner
         .pass(seconds(if may_deadlock { 48 } else { 0 }))
@@ -43,9 +42,7 @@ pub(crate) async fn settle(runner: &mut Runner) {
     // Guards are dropped. Waiting calls go on, and kept futures stay as they are.
     for slot in runner.slots.numbers() {
         if runner.slots.guard(slot).is_some() {
-            runner
-                .step(&crate::generator::program::Step::Use(slot, Verb::Discard))
-                .await;
+            runner.step(&Step::Use(slot, Verb::Discard)).await;
         }
     }
     drain(runner, seconds(30)).await;
@@ -100,15 +97,10 @@ async fn drain(runner: &mut Runner, at_most: Duration) {
     while began.elapsed() < at_most + stuck && !runner.is_over() {
         let waits = {
             let state = runner.shared.lock();
-            let at_barrier = |op: &crate::generator::state::Op| {
-                op.uses.iter().any(|it| it.resource.family.is_barrier())
-            };
+            let at_barrier = |op: &Op| op.uses.iter().any(|it| it.resource.family.is_barrier());
             // The missing parties of a barrier may never come.
-            let alone =
-                |op: &crate::generator::state::Op| at_barrier(op) && began.elapsed() > seconds(10);
-            let waiting = |op: &crate::generator::state::Op| {
-                op.kind == OpKind::Wait && !op.parked && !alone(op)
-            };
+            let alone = |op: &Op| at_barrier(op) && began.elapsed() > seconds(10);
+            let waiting = |op: &Op| op.kind == OpKind::Wait && !op.parked && !alone(op);
             state.ops.values().any(waiting) || state.held.values().any(|held| !held.forgotten)
         };
         if !waits {
@@ -232,12 +224,7 @@ async fn check_nothing_is_left(runner: &mut Runner) {
 }
 
 /// Returns whether a key may stay. The reasons are in `docs/protocol.md`.
-fn is_documented(
-    state: &crate::generator::state::State,
-    server: usize,
-    database: u8,
-    line: &str,
-) -> bool {
+fn is_documented(state: &State, server: usize, database: u8, line: &str) -> bool {
     let key = line.split(" = ").next().unwrap_or_default();
     let documented = [
         "stanchion_fence:",
@@ -277,9 +264,7 @@ fn is_documented(
     }
     let some_died = state.deaths || state.left;
     // Only a release of the lock removes what is known of its queue. The end of a term does not count as one.
-    let led = |resource: &&crate::generator::resource::Resource| {
-        key.ends_with(&keys::key_for("", resource.name))
-    };
+    let led = |resource: &&Resource| key.ends_with(&keys::key_for("", resource.name));
     let unreleased = some_died || state.campaigns.iter().any(|resource| led(&resource));
     if unreleased && ends && key.starts_with("stanchion_wake") {
         return true;
@@ -339,7 +324,7 @@ fn is_documented(
 }
 
 /// A barrier stays for an hour, with places that have ended. The replies to arrivals stay for two minutes.
-fn is_of_a_barrier(state: &crate::generator::state::State, key: &str) -> bool {
+fn is_of_a_barrier(state: &State, key: &str) -> bool {
     let resources = state.records.keys();
     let mut resources = resources.filter(|resource| resource.family.is_barrier());
     resources.any(|resource| {

@@ -67,6 +67,43 @@ pub(crate) struct Held {
     pub(crate) over: Option<Instant>,
 }
 
+impl Held {
+    /// A guard that the call `op` returned.
+    pub(crate) fn new(
+        acquired: Arc<Acquired>,
+        op: &Op,
+        target: &Target,
+        actor: Actor,
+        tainted: bool,
+    ) -> Self {
+        Self {
+            acquired,
+            target: target.clone(),
+            uses: op.uses.clone(),
+            actor,
+            opts: op.opts,
+            since: Instant::now(),
+            tainted,
+            forgotten: false,
+            runs: Vec::new(),
+            over: None,
+        }
+    }
+
+    /// The record of another guard of the same hold.
+    pub(crate) fn with(&self, acquired: Arc<Acquired>) -> Self {
+        Self {
+            acquired,
+            target: self.target.clone(),
+            uses: self.uses.clone(),
+            runs: Vec::new(),
+            forgotten: false,
+            over: None,
+            ..*self
+        }
+    }
+}
+
 /// A call in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {

@@ -5,18 +5,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stanchion::RenewError;
 use stanchion::client::Clock as _;
 use tokio::time::Instant;
 
 use crate::generator::calls::{OPERATION, masked};
-use crate::generator::fault::Reason;
+use crate::generator::fault::{Effect, Fault, Reason};
 use crate::generator::guards::Acquired;
 use crate::generator::judge;
 use crate::generator::program::{CallOptions, Polled, Step, Target, Verb};
-use crate::generator::resource::uses;
+use crate::generator::resource::{Use, uses};
 use crate::generator::run::{Content, Runner, Slots, Work, poll_parked, run_in_slot};
 use crate::generator::span;
-use crate::generator::state::{Held, OpKind, Shared};
+use crate::generator::state::{Held, Op, OpKind, Shared, State, Ticket};
 
 /// The future of an acquire, which puts its guard into the slot.
 fn acquire_future(
@@ -32,11 +33,8 @@ fn acquire_future(
     let (shared, slots) = (shared.clone(), slots.clone());
     let work = async move {
         let outcome = (&mut acquire.call).await;
-        if let Some(guard) = shared.acquired(acquire, outcome)
-            && !slots.fulfil(slot, id, guard)
-        {
-            drop(shared.remove_guard(guard));
-        }
+        let guard = shared.acquired(acquire, outcome);
+        Runner::fulfil(&shared, &slots, slot, id, guard);
     };
     Some((id, Box::pin(work)))
 }
@@ -85,7 +83,7 @@ impl Runner {
             Step::Connect(spec) => drop(self.connect(*spec).await),
             Step::Shutdown(client, grace) => self.shutdown(*client, span(*grace)),
             Step::DropClient(client) => {
-                let process = |state: &mut crate::generator::state::State| {
+                let process = |state: &mut State| {
                     let process = state.processes.get_mut(usize::from(*client))?;
                     process.client.take()
                 };
@@ -105,11 +103,11 @@ impl Runner {
                     return;
                 };
                 fault.inject(&engine);
-                if *fault == crate::generator::fault::Fault::Cleared {
+                if *fault == Fault::Cleared {
                     engine.faults().delay(None, self.latency());
                 }
                 state.apply_effect(*server, fault.effect());
-                if let crate::generator::fault::Fault::Stepped(millis) = fault {
+                if let Fault::Stepped(millis) = fault {
                     // Leases end later by the same time.
                     let by = Duration::from_millis(millis.unsigned_abs().into());
                     state.ends_later(*server, by);
@@ -233,7 +231,9 @@ impl Runner {
                 self.slots.take(slot);
                 self.downgrade(id, into);
             }
-            (Verb::Renew, Some(id)) => self.renew(id),
+            (Verb::Renew, Some(id)) => {
+                self.renewing(id, "renewal", |it| async move { it.renew().await });
+            }
             (Verb::Reenter(into), Some(id)) => self.reenter(id, into),
             (Verb::Watch, Some(id)) => self.watch(id),
             (Verb::Run(millis), Some(id)) => self.run_work(id, span(millis)),
@@ -288,52 +288,51 @@ impl Runner {
     pub(crate) fn guard_copy(&self, id: u64) -> Option<Held> {
         let state = self.shared.lock();
         let held = state.held.get(&id)?;
-        Some(Held {
-            acquired: Arc::clone(&held.acquired),
-            target: held.target.clone(),
-            uses: held.uses.clone(),
-            actor: held.actor,
-            opts: held.opts,
-            since: held.since,
-            tainted: held.tainted,
-            forgotten: false,
-            runs: Vec::new(),
-            over: held.over,
-        })
+        Some(held.with(Arc::clone(&held.acquired)))
     }
 
-    fn renew(&self, id: u64) {
+    /// Begins a call about a guard.
+    fn about_guard(&self, id: u64, what: &str, held: &Held) -> Ticket {
+        let label = format!("{what} of guard {id}, {:?}", held.target);
+        let shared = &self.shared;
+        shared.about(label, OpKind::Guard, &held.uses, OPERATION)
+    }
+
+    /// Runs a call about a guard that may fail with a `RenewError`.
+    pub(crate) fn renewing<F>(&self, id: u64, what: &str, call: impl FnOnce(Arc<Acquired>) -> F)
+    where
+        F: Future<Output = Result<(), RenewError>> + Send + 'static,
+    {
         let Some(held) = self.guard_copy(id) else {
             return;
         };
-        let label = format!("renewal of guard {id}, {:?}", held.target);
-        let ticket = self
-            .shared
-            .about(label, OpKind::Guard, &held.uses, OPERATION);
-        let shared = self.shared.clone();
+        let ticket = self.about_guard(id, what, &held);
+        let (shared, tainted, call) = (self.shared.clone(), held.tainted, call(held.acquired));
         self.spawn(async move {
-            let outcome = held.acquired.renew().await;
-            let tainted = held.tainted;
-            drop(held);
+            let outcome = call.await;
             shared.renewed(&ticket, outcome.as_ref().copied(), tainted);
         });
     }
 
+    /// Puts a guard into the slot of its call, or drops it.
+    pub(crate) fn fulfil(shared: &Shared, slots: &Slots, slot: u8, call: u64, guard: Option<u64>) {
+        if let Some(guard) = guard
+            && !slots.fulfil(slot, call, guard)
+        {
+            drop(shared.remove_guard(guard));
+        }
+    }
+
     fn reenter(&self, id: u64, into: u8) {
-        let Some(held) = self
-            .guard_copy(id)
-            .filter(|held| held.acquired.is_reentrant())
-        else {
+        let held = self.guard_copy(id);
+        let Some(held) = held.filter(|held| held.acquired.is_reentrant()) else {
             return;
         };
         if self.slots.guard(into) == Some(id) {
             return;
         }
         self.empty(into);
-        let label = format!("re-entry of guard {id}, {:?}", held.target);
-        let ticket = self
-            .shared
-            .about(label, OpKind::Guard, &held.uses, OPERATION);
+        let ticket = self.about_guard(id, "re-entry", &held);
         let (shared, slots, call) = (self.shared.clone(), self.slots.clone(), ticket.id());
         let task = self.spawn(async move {
             let Some(outcome) = held.acquired.reenter().await else {
@@ -347,11 +346,7 @@ impl Runner {
             let guard = acquired.map(|acquired| shared.joined(&held, acquired));
             drop(held);
             shared.renewed(&ticket, result.as_ref().copied(), tainted);
-            if let Some(guard) = guard
-                && !slots.fulfil(into, call, guard)
-            {
-                drop(shared.remove_guard(guard));
-            }
+            Self::fulfil(&shared, &slots, into, call, guard);
         });
         self.slots.put(into, Content::Pending(call, task));
     }
@@ -360,18 +355,8 @@ impl Runner {
         let Some(mut held) = self.shared.remove_guard(id) else {
             return;
         };
-        let copy = Held {
-            acquired: Arc::new(Acquired::Passed),
-            target: held.target.clone(),
-            uses: crate::generator::state::State::reads(&held.uses),
-            actor: held.actor,
-            opts: held.opts,
-            since: held.since,
-            tainted: held.tainted,
-            forgotten: false,
-            runs: Vec::new(),
-            over: None,
-        };
+        let mut copy = held.with(Arc::new(Acquired::Passed));
+        copy.uses = State::reads(&held.uses);
         let Ok(Acquired::Write(guard)) = Arc::try_unwrap(std::mem::replace(
             &mut held.acquired,
             Arc::new(Acquired::Passed),
@@ -379,10 +364,7 @@ impl Runner {
             return;
         };
         self.empty(into);
-        let label = format!("downgrade of guard {id}, {:?}", held.target);
-        let ticket = self
-            .shared
-            .about(label, OpKind::Guard, &held.uses, OPERATION);
+        let ticket = self.about_guard(id, "downgrade", &held);
         let (shared, slots, call) = (self.shared.clone(), self.slots.clone(), ticket.id());
         let task = self.spawn(async move {
             let outcome = guard.downgrade().await;
@@ -399,11 +381,7 @@ impl Runner {
                 state.ops.remove(&ticket.id())
             };
             drop(op);
-            if let Some(guard) = guard
-                && !slots.fulfil(into, call, guard)
-            {
-                drop(shared.remove_guard(guard));
-            }
+            Self::fulfil(&shared, &slots, into, call, guard);
         });
         self.slots.put(into, Content::Pending(call, task));
     }
@@ -515,12 +493,11 @@ impl Runner {
         };
         let ticket = {
             let label = format!("shutdown of client {client}");
-            let mut op = crate::generator::state::Op {
+            self.shared.begin(Op {
                 client,
-                ..crate::generator::state::Op::about(label, OpKind::Shutdown, &[])
-            };
-            op.limit = Some(grace + Duration::from_millis(20));
-            self.shared.begin(op)
+                limit: Some(grace + Duration::from_millis(20)),
+                ..Op::about(label, OpKind::Shutdown, &[])
+            })
         };
         let shared = self.shared.clone();
         self.spawn(async move {
@@ -541,9 +518,7 @@ impl Runner {
         let Some(it) = self.shared.lock().client(client) else {
             return;
         };
-        let through = |uses: &[crate::generator::resource::Use]| {
-            uses.iter().any(|used| used.client == client)
-        };
+        let through = |uses: &[Use]| uses.iter().any(|used| used.client == client);
         let guards: Vec<u64> = {
             let mut state = self.shared.lock();
             state.deaths = true;
@@ -645,11 +620,7 @@ impl Runner {
     }
 
     /// The uses of `target` through a client, for a step without a guard.
-    pub(crate) fn uses_of(
-        &self,
-        target: &Target,
-        client: u8,
-    ) -> Vec<crate::generator::resource::Use> {
+    pub(crate) fn uses_of(&self, target: &Target, client: u8) -> Vec<Use> {
         let state = self.shared.lock();
         uses(target, client, &state.specs(), &state.nodes())
     }
@@ -663,7 +634,7 @@ impl Runner {
             engine.faults().clear();
             engine.faults().delay(None, self.latency());
             if let (false, Ok(server)) = (was_fault_free, u8::try_from(server)) {
-                state.apply_effect(server, crate::generator::fault::Effect::Clears);
+                state.apply_effect(server, Effect::Clears);
             }
             state.fault_states[server].reasons.remove(&Reason::Counted);
         }
