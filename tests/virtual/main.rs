@@ -72,8 +72,6 @@ mod lock {
 }
 mod multilock {
     mod direct;
-    mod direct_acquire;
-    mod direct_hand_off;
     mod direct_release;
     mod hand_off;
     mod members;

@@ -1,215 +1,152 @@
 //! Runs the multi-lock's release, and the script that continues it, directly.
 
-use stanchion_tests::desk::{A, B, C, Desk};
+use super::direct::check;
 
-use super::direct::{
-    D, busy, granted, held, hold, holders, message, notes, queue, queue_dead, queued, release,
-    release_without_counters, subscribed, tend,
-};
+/// P6, R12, R16.
+#[test]
+fn a_release_frees_what_the_owner_holds_and_publishes_for_redisson() {
+    check(
+        "both locks; the second run finds nothing
+        + a = {A 1} /50000; b = {A 1} /50000
+        > release A -> 0; base.a: 0; base.b: 0; a is gone; b is gone
+        > release A -> -2
 
-#[tokio::test(start_paused = true)]
-async fn a_release_frees_all_locks_and_publishes_for_redisson() {
-    let mut desk = held(A);
-    assert_eq!(release(&desk, A, "0"), "0");
-    assert_eq!(desk.messages(), ["base a 0", "base b 0"]);
-    assert_eq!(desk.keys(), "");
-    // P6.
-    assert_eq!(release(&desk, A, "0"), "-2");
-    assert_eq!((desk.messages(), desk.keys()), (vec![], String::new()));
-    // The number of subscribers.
-    desk.subscribe("base a", 2);
-    desk.subscribe("base b", 3);
-    hold(&desk, "a", A, 900);
-    hold(&desk, "b", A, 900);
-    assert_eq!(release(&desk, A, "1"), "5");
-    // Without the right to publish the release stands.
-    let mut desk = held(A);
-    desk.refuse(&["PUBLISH"]);
-    assert_eq!(
-        (release(&desk, A, "0"), desk.keys()),
-        ("-1".into(), String::new())
+        the number of subscribers
+        + a = {A 1} /900; b = {A 1} /900; heard base.a=2 base.b=3
+        > release A quits=1 -> 5; base.a: 0; base.b: 0; wake.a = {turn 0, until now+2ms} /3000;
+            wake.b = {turn 0, until now+2ms} /3000; a is gone; b is gone
+
+        no right to publish
+        + a = {A 1} /50000; b = {A 1} /50000; refuse PUBLISH
+        > release A -> -1; a is gone; b is gone
+
+        another process holds one
+        + a = {A 1} /900; b = {B 1} /900
+        > release A -> -2; base.a: 0; a is gone
+
+        another process holds one, and a third one waits
+        + a = {A 1} /900; b = {B 1} /900; line.b = [C] /150000
+        > release A -> -2; base.a: 0; a is gone
+
+        a key of another program
+        + a = x; b = {A 1} /900
+        > release A -> -2; base.b: 0; b is gone",
     );
 }
 
-/// R12, R16.
-#[tokio::test(start_paused = true)]
-async fn a_release_frees_what_the_owner_holds() {
-    for waits in [false, true] {
-        let desk = busy("a", A);
-        hold(&desk, "b", B, 900);
-        if waits {
-            queue(&desk, "b", &[C]);
-        }
-        assert_eq!(release(&desk, A, "0"), "-2");
-        assert_eq!(desk.messages(), ["base a 0"]);
-        assert_eq!(holders(&desk), ["{}".into(), format!("{{{B} 1}}")]);
-        assert_eq!(queued(&desk)[1] != "[]", waits);
-    }
-    let desk = busy("b", A);
-    desk.command(&["SET", "a", "x"]);
-    assert_eq!(release(&desk, A, "0"), "-2");
-    assert_eq!(
-        (desk.messages(), desk.keys()),
-        (vec!["base b 0".into()], "a = x, TTL -1".into())
-    );
-}
+#[test]
+fn a_release_serves_the_queue_of_each_lock() {
+    check(
+        "a lock, and a process that waits for several
+        + a = {A 1} /50000; b = {A 1} /50000; heard base.a:@B base.a:@C base.b:@C base.b:@D
+        + line.a = [B C] /150000; line.b = [C+ D] /150000
+        > release A -> 2; base.a:B: G B now now 1500 fence; base.a:C: N C 1500; base.b:C: P C 0; base.b:D: P D 25;
+            a = {B 1} /1500; fence = now; line.a = [C@2] /150000; line.b = [D@2] /150000; wake.a = {granted B} /60000;
+            b is gone
 
-#[tokio::test(start_paused = true)]
-async fn a_release_serves_the_queue_of_each_lock() {
-    let mut desk = held(A);
-    subscribed(&mut desk, &[("a", B), ("a", C), ("b", C), ("b", D)]);
-    queue(&desk, "a", &[B, C]);
-    queue(&desk, "b", &[&format!("{C}+"), D]);
-    assert_eq!(release(&desk, A, "0"), "2");
-    assert_eq!(
-        desk.messages(),
-        [
-            granted(&desk, "a", B, desk.now()),
-            message("a", C, "N", "1500"),
-            message("b", C, "P", "0"),
-            message("b", D, "P", "25")
-        ]
+        locks without counters are granted without a token
+        + a = {A 1} /50000; b = {A 1} /50000; heard base.a:@B; line.a = [B] /150000
+        > release_plain A -> 1; base.a:B: G B 0 now 1500 -; base.b: 0; a = {B 1} /1500; b is gone; line.a is gone
+
+        one message could not be sent
+        + a = {A 1} /50000; b = {A 1} /50000; line.a = [B] /150000; refuse PUBLISH
+        > release A -> -1; fence = now; a is gone; b is gone; line.a is gone",
     );
-    assert_eq!(holders(&desk), [format!("{{{B} 1}}"), "{}".into()]);
-    assert_eq!(queued(&desk), [format!("[{C}]"), format!("[{D}]")]);
-    // Locks without counters are granted without a token.
-    let mut desk = held(A);
-    subscribed(&mut desk, &[("a", B)]);
-    queue(&desk, "a", &[B]);
-    assert_eq!(release_without_counters(&desk, A), "1");
-    let now = desk.now();
-    assert_eq!(
-        desk.messages(),
-        [
-            message("a", B, "G", &format!("0 {now} 1500 -")),
-            "base b 0".into()
-        ]
-    );
-    // One message could not be sent.
-    let mut desk = held(A);
-    desk.refuse(&["PUBLISH"]);
-    queue(&desk, "a", &[B]);
-    assert_eq!(release(&desk, A, "0"), "-1");
-    assert_eq!(holders(&desk), ["{}", "{}"]);
 }
 
 /// P3, L4.
-#[tokio::test(start_paused = true)]
-async fn giving_up_removes_the_entries_and_passes_the_watch_on() {
+#[test]
+fn giving_up_removes_the_entries_and_passes_the_watch_on() {
     for suffix in ["+", "+?"] {
-        let entry = format!("{A}{suffix}");
-        let state = |entries: &[&str]| {
-            let mut desk = busy("a", B);
-            subscribed(&mut desk, &[("a", C), ("b", C)]);
-            queue(&desk, "a", entries);
-            desk
-        };
-        let desk = state(&[&entry, C]);
-        assert_eq!(release(&desk, A, "1"), "-2");
-        let told = vec![message("a", C, "N", "900")];
-        assert_eq!(
-            (desk.messages(), queued(&desk)[0].clone()),
-            (told, format!("[{C}]"))
-        );
-        // Behind another entry.
-        let desk = state(&[C, &entry]);
-        assert_eq!(release(&desk, A, "1"), "-2");
-        assert_eq!(
-            (desk.messages(), queued(&desk)[0].clone()),
-            (vec![], format!("[{C}]"))
-        );
-        // Only if the request says so.
-        let desk = state(&[&entry, C]);
-        let before = desk.keys();
-        assert_eq!(release(&desk, A, "0"), "-2");
-        assert_eq!((desk.keys(), desk.messages()), (before, vec![]));
-        // The lock is free: the queue is served.
-        let mut desk = Desk::new();
-        subscribed(&mut desk, &[("b", C)]);
-        queue(&desk, "b", &[&entry, C]);
-        assert_eq!(release(&desk, A, "1"), "-2");
-        assert_eq!(desk.messages(), [granted(&desk, "b", C, desk.now())]);
-        assert_eq!(holders(&desk), ["{}".into(), format!("{{{C} 1}}")]);
+        let text = "the head
+            + a = {B 1} /900; heard base.a:@C; line.a = [A@suffix C] /150000
+            > release A quits=1 -> -2; base.a:C: N C 900; line.a = [C@2] /150000
+
+            behind another entry
+            + a = {B 1} /900; heard base.a:@C; line.a = [C A@suffix] /150000
+            > release A quits=1 -> -2; line.a = [C] /150000
+
+            only if the request says so
+            + a = {B 1} /900; heard base.a:@C; line.a = [A@suffix C] /150000
+            > release A -> -2
+
+            the lock is free: the queue is served
+            + heard base.b:@C; line.b = [A@suffix C] /150000
+            > release A quits=1 -> -2; base.b:C: G C now now 1500 fence; b = {C 1} /1500; fence = now; line.b is gone";
+        check(&text.replace("@suffix", suffix));
     }
-    // An owner without an entry serves nothing.
-    let desk = Desk::new();
-    queue(&desk, "a", &[C]);
-    let before = desk.keys();
-    assert_eq!(release(&desk, A, "1"), "-2");
-    assert_eq!((desk.keys(), desk.messages()), (before, vec![]));
-}
+    check(
+        "an owner without an entry serves nothing
+        + line.a = [C] /150000
+        > release A quits=1 -> -2
 
-#[tokio::test(start_paused = true)]
-async fn the_last_entry_takes_the_notes_with_it() {
-    let entry = format!("{A}+");
-    for (entries, stay) in [(&[entry.as_str()][..], false), (&[&entry, C], true)] {
-        let desk = busy("a", B);
-        queue(&desk, "a", entries);
-        notes(&desk, "a", &["turn", "1"]);
-        assert_eq!(release(&desk, A, "1"), "-2");
-        assert_eq!(desk.command(&["EXISTS", "wake a"]) == "1", stay);
-    }
-    // R16.
-    let desk = busy("a", B);
-    queue(&desk, "a", &[&entry]);
-    desk.command(&["SET", "wake a", "x"]);
-    assert_eq!(release(&desk, A, "1"), "-2");
-    assert_eq!(desk.command(&["GET", "wake a"]), "x");
-    let desk = held(A);
-    desk.command(&["SET", "wake a", "x"]);
-    assert_eq!(release(&desk, A, "1"), "0");
-    assert_eq!(desk.keys(), "wake a = x, TTL -1");
-}
+        the last entry takes the notes with it
+        + a = {B 1} /900; line.a = [A+] /150000; wake.a = {turn 1} /60000
+        > release A quits=1 -> -2; line.a is gone; wake.a is gone
 
-/// P11.
-#[tokio::test(start_paused = true)]
-async fn a_queue_with_more_dead_processes_is_served_again() {
-    // The other queue ends the run.
-    for (first, second) in [("a", "b"), ("b", "a")] {
-        let mut desk = held(A);
-        subscribed(&mut desk, &[(second, B)]);
-        queue_dead(&desk, first);
-        queue(&desk, second, &[B]);
-        assert_eq!(release(&desk, A, "0"), "[tend 0 1]");
-        assert_eq!(tend(&desk), "-1");
-        assert_eq!(queued(&desk), ["[]", "[]"]);
+        another entry is left
+        + a = {B 1} /900; line.a = [A+ C] /150000; wake.a = {turn 1} /60000
+        > release A quits=1 -> -2; base.a:C: N C 900; line.a = [C@2] /150000
 
-        let mut desk = Desk::new();
-        subscribed(&mut desk, &[(second, B)]);
-        queue_dead(&desk, first);
-        queue(&desk, second, &[B]);
-        assert_eq!(tend(&desk), "[tend 0 -1]");
-        assert_eq!(tend(&desk), "-1");
-        assert_eq!(queued(&desk), ["[]", "[]"]);
-    }
-}
+        R16: a foreign key in the place of the notes
+        + a = {B 1} /900; line.a = [A+] /150000; wake.a = x
+        > release A quits=1 -> -2; line.a is gone
 
-#[tokio::test(start_paused = true)]
-async fn tend_serves_the_queues_of_free_locks() {
-    let mut desk = Desk::new();
-    subscribed(&mut desk, &[("a", B), ("b", C)]);
-    queue(&desk, "a", &[B]);
-    queue(&desk, "b", &[C]);
-    assert_eq!(tend(&desk), "-1");
-    let now = desk.now();
-    assert_eq!(
-        desk.messages(),
-        [granted(&desk, "a", B, now), granted(&desk, "b", C, now + 1)]
+        of a holder
+        + a = {A 1} /50000; b = {A 1} /50000; wake.a = x
+        > release A quits=1 -> 0; base.a: 0; base.b: 0; a is gone; b is gone",
     );
-    assert_eq!(holders(&desk), [format!("{{{B} 1}}"), format!("{{{C} 1}}")]);
-    // A lock that is held stays as it is, and so does one without a queue.
-    let mut desk = busy("a", D);
-    subscribed(&mut desk, &[("a", B)]);
-    queue(&desk, "a", &[B]);
-    notes(&desk, "b", &["turn", "1"]);
-    let before = desk.keys();
-    assert_eq!(tend(&desk), "-1");
-    assert_eq!((desk.keys(), desk.messages()), (before, vec![]));
-    // R16: a foreign key in the place of a queue does not stop the others.
-    let mut desk = Desk::new();
-    subscribed(&mut desk, &[("b", C)]);
-    desk.command(&["SET", "line a", "x"]);
-    queue(&desk, "b", &[C]);
-    assert_eq!(tend(&desk), "-1");
-    assert_eq!(holders(&desk), ["{}".into(), format!("{{{C} 1}}")]);
+}
+
+/// P11, R16.
+#[test]
+fn tend_serves_the_queues_of_free_locks() {
+    check(
+        "a release finds more dead processes in the first queue
+        + a = {A 1} /50000; b = {A 1} /50000; heard base.b:@B; line.a = [x1..17] /150000; line.b = [B] /150000
+        > release A -> [tend 0 1]; base.a:x1..16: G;
+            base.b:B: G B now+16us now 1500 fence; b = {B 1} /1500; fence = now+16us; line.a = [x17@17] /150000;
+            a is gone; line.b is gone
+        > tend -> -1; base.a:x17: G x17 now+17us now 1500 fence; fence = now+17us; line.a is gone
+
+        in the second queue
+        + a = {A 1} /50000; b = {A 1} /50000; heard base.a:@B; line.b = [x1..17] /150000; line.a = [B] /150000
+        > release A -> [tend 0 1]; base.a:B: G B now now 1500 fence; base.b:x1..16: G; a = {B 1} /1500; fence = now+16us; line.b = [x17@17] /150000;
+            b is gone; line.a is gone
+        > tend -> -1; base.b:x17: G x17 now+17us now 1500 fence; fence = now+17us; line.b is gone
+
+        free locks
+        + heard base.b:@B; line.a = [x1..17] /150000; line.b = [B] /150000
+        > tend -> [tend 0 -1]; base.a:x1..16: G;
+            base.b:B: G B now+16us now 1500 fence; b = {B 1} /1500; fence = now+16us; line.a = [x17@17] /150000;
+            line.b is gone
+        > tend -> -1; base.a:x17: G x17 now+17us now 1500 fence; fence = now+17us; line.a is gone
+
+        free locks, with the dead processes in the second queue
+        + heard base.a:@B; line.b = [x1..17] /150000; line.a = [B] /150000
+        > tend -> [tend 0 -1]; base.a:B: G B now now 1500 fence; base.b:x1..16: G; a = {B 1} /1500; fence = now+16us; line.b = [x17@17] /150000;
+            line.a is gone
+        > tend -> -1; base.b:x17: G x17 now+17us now 1500 fence; fence = now+17us; line.b is gone
+
+        both are granted
+        + heard base.a:@B base.b:@C; line.a = [B] /150000; line.b = [C] /150000
+        > tend -> -1; base.a:B: G B now now 1500 fence; base.b:C: G C now+1us now 1500 fence; a = {B 1} /1500;
+            b = {C 1} /1500; fence = now+1us; line.a is gone; line.b is gone
+
+        a lock that is held stays as it is, and so does one without a queue
+        + a = {D 1} /900; heard base.a:@B; line.a = [B] /150000; wake.b = {turn 1} /60000
+        > tend -> -1
+
+        R8: at maxmemory
+        + heard base.b:@B; line.b = [B] /150000; full
+        > tend -> -1; base.b:B: G B now now 1500 fence; b = {B 1} /1500; fence = now; line.b is gone
+
+        L5: in a turn of Redisson's clients
+        + heard base.b:@B; line.b = [B] /150000; wake.b = {turn 0, until now+2ms} /60000
+        > tend -> -1
+
+        a foreign key in the place of a queue does not stop the others
+        + line.a = x; heard base.b:@C; line.b = [C] /150000
+        > tend -> -1; base.b:C: G C now now 1500 fence; b = {C 1} /1500; fence = now; line.b is gone",
+    );
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, Client, Fencing, Lock, Lockable, LostReason, MultiLock, Rejection, ReleaseError,
+    AcquireError, Client, Lock, Lockable, LostReason, MultiLock, Rejection, ReleaseError,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -41,23 +41,6 @@ async fn a_guard_with_a_lost_member_frees_the_others_at_its_end() {
         world.at_rest().await;
         assert!(started.elapsed() < ms(100), "{:?}", started.elapsed());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_member_without_fencing_has_no_token() {
-    let world = World::engine();
-    let client = world.client().await;
-    let unfenced = lock(&client, "b").fencing(Fencing::Off);
-    let guard = multi(&[lock(&client, "a"), unfenced.clone(), lock(&client, "c")])
-        .acquire()
-        .await
-        .unwrap();
-    assert_eq!(guard.fencing_token("b"), None);
-    assert!(guard.fencing_token("a").is_some());
-    assert_eq!(guard.fencing_token("a"), guard.fencing_token("c"));
-    guard.release().await.unwrap();
-    let guard = multi(&[unfenced]).acquire().await.unwrap();
-    assert_eq!(guard.fencing_token("b"), None);
 }
 
 /// Holds `lock` for 20 ms of every 25 ms, in a loop.

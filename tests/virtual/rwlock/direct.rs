@@ -1,517 +1,425 @@
-//! Runs the scripts directly, in states and with refusals that clients rarely cause: late requests, rights that are missing, and processes
-//! that leave the queue.
-//!
-//! Long: the scripts share one set-up.
+//! Runs the scripts directly, in states and with refusals that clients rarely cause: late requests, rights that are missing, replays, and
+//! processes that leave the queue. [`stanchion_tests::transcript`] describes the notation.
 
-use stanchion_rwlock::{read, write};
-use stanchion_tests::desk::{A, B, C, Desk};
+use stanchion_rwlock::{layout, read, write};
+use stanchion_tests::transcript;
 
-pub(super) const READERS: &str = "readers";
-pub(super) const FOREVER: u64 = 10_000_000;
-
-pub(super) fn hold_key(owner: &str) -> String {
-    format!("job:{owner}:rwlock_timeout:1")
-}
-
-pub(super) fn channel(owner: &str) -> String {
-    format!("base:{}", &owner[..36])
-}
-
-pub(super) fn message(owner: &str, word: &str, rest: &str) -> String {
-    format!("{} {word} {owner} {rest}", channel(owner))
-}
-
-pub(super) fn read_within(desk: &Desk, owner: &str, ask: &str, side: &str, life: u64) -> String {
-    let (hold, not_after) = (hold_key(owner), (desk.now() + life - 1).to_string());
-    let keys = ["job", "line", "wake", READERS, &hold];
-    let args = [
-        owner, "30000", &not_after, ask, "PUBLISH", "base", side, "job:", "", "99",
+/// Runs cases of `read OWNER WORD …`, `write OWNER WORD …`, `unread OWNER`, `unwrite OWNER` (releases), `downgrade WRITER READER`, `tend`,
+/// `reread OWNER COUNT`, `rewrite OWNER:write COUNT` (re-entries) and `renew OWNER` (of a reader), and those of Redisson.
+pub(super) fn check(text: &str) {
+    let (readers, writers) = (
+        "job line wake readers $1.hold1 fence",
+        "job fence line wake readers",
+    );
+    let release = "base PUBLISH $1 $n:1 30000 '' $quits:0";
+    let scripts = [
+        (
+            "read",
+            read::ACQUIRE.text(),
+            "job line wake readers $1.hold1",
+            "$1 30000 $until:now+9s $* PUBLISH base $side:r '' $in:'' $since:99",
+        ),
+        (
+            "write",
+            write::ACQUIRE.text(),
+            writers,
+            "$1 30000 $until:now+9s $* PUBLISH base ''",
+        ),
+        ("unread", read::RELEASE.text(), readers, release),
+        ("unwrite", write::RELEASE.text(), writers, release),
+        (
+            "downgrade",
+            write::DOWNGRADE.text(),
+            "job line wake readers $2.hold1",
+            "base PUBLISH $1 $2 30000 $until:now+9s ''",
+        ),
+        (
+            "tend",
+            layout::TEND.text(),
+            writers,
+            "base PUBLISH $sentry:'' ''",
+        ),
+        (
+            "reread",
+            read::REENTER.text(),
+            "job $1.hold1 readers",
+            "$1 30000 $until:now+9s $2",
+        ),
+        (
+            "rewrite",
+            write::REENTER.text(),
+            "job",
+            "$1 30000 $until:now+9s $2",
+        ),
+        (
+            "renew",
+            read::RENEW.text(),
+            "job $1.hold1 readers",
+            "$until:now+9s $1 30000",
+        ),
+        // The readers, and the entries of the queue.
+        (
+            "sizes",
+            "return { redis.call('HLEN', KEYS[1]) - 1, redis.call('ZCARD', KEYS[2]) }",
+            "job line",
+            "",
+        ),
+        // The readers with a known lease. A sample of 64 fields may have the mode.
+        (
+            "known",
+            "local n = redis.call('ZCARD', KEYS[1]) return (n == 63 or n == 64) and 'about 64' or n",
+            "readers",
+            "",
+        ),
     ];
-    desk.run((read::ACQUIRE.text(), &keys, &args))
-}
-
-pub(super) fn write_within(desk: &Desk, owner: &str, ask: &str, life: u64) -> String {
-    let not_after = (desk.now() + life - 1).to_string();
-    let keys = ["job", "fence", "line", "wake", READERS];
-    let args = [owner, "30000", &not_after, ask, "PUBLISH", "base", "job:"];
-    desk.run((write::ACQUIRE.text(), &keys, &args))
-}
-
-pub(super) fn read(desk: &Desk, owner: &str, ask: &str) -> String {
-    read_within(desk, owner, ask, "r", FOREVER)
-}
-
-pub(super) fn write(desk: &Desk, owner: &str, ask: &str) -> String {
-    write_within(desk, owner, ask, FOREVER)
-}
-
-pub(super) fn read_release(desk: &Desk, owner: &str, n: &str, quits: &str) -> String {
-    let hold = hold_key(owner);
-    let keys = ["job", "line", "wake", READERS, &hold, "fence"];
-    let args = ["base", "PUBLISH", owner, n, "30000", "job:", quits];
-    desk.run((read::RELEASE.text(), &keys, &args))
-}
-
-pub(super) fn write_release(desk: &Desk, owner: &str, n: &str, quits: &str) -> String {
-    let keys = ["job", "fence", "line", "wake", READERS];
-    let args = ["base", "PUBLISH", owner, n, "30000", "job:", quits];
-    desk.run((write::RELEASE.text(), &keys, &args))
-}
-
-pub(super) fn downgrade_within(desk: &Desk, writer: &str, owner: &str, life: u64) -> String {
-    let (hold, not_after) = (hold_key(owner), (desk.now() + life - 1).to_string());
-    let keys = ["job", "line", "wake", READERS, &hold];
-    let args = [
-        "base", "PUBLISH", writer, owner, "30000", &not_after, "job:",
-    ];
-    desk.run((write::DOWNGRADE.text(), &keys, &args))
-}
-
-/// A lock with these readers, each with its lease in ms.
-pub(super) fn read_by(owners: &[(&str, u64)]) -> Desk {
-    let desk = Desk::new();
-    for (owner, ttl) in owners {
-        desk.command(&["HSET", "job", "mode", "read", owner, "1"]);
-        desk.command(&["SET", &hold_key(owner), "1", "PX", &ttl.to_string()]);
-        let ends = desk.now() / 1000 + ttl;
-        desk.command(&["ZADD", READERS, &ends.to_string(), owner]);
-        for key in ["job", READERS] {
-            let longest = owners.iter().map(|it| it.1).max().unwrap();
-            desk.command(&["PEXPIRE", key, &longest.to_string()]);
-        }
-    }
-    desk
-}
-
-pub(super) fn written_by(owner: &str, ttl: u64) -> Desk {
-    let desk = Desk::new();
-    desk.command(&[
-        "HSET",
-        "job",
-        "mode",
-        "write",
-        &format!("{owner}:write"),
-        "1",
-    ]);
-    desk.command(&["PEXPIRE", "job", &ttl.to_string()]);
-    desk
-}
-
-pub(super) fn queue(desk: &Desk, entries: &[&str]) {
-    desk.queue("line", entries);
-}
-
-pub(super) fn queued(desk: &Desk) -> String {
-    desk.command(&["ZRANGE", "line", "0", "-1"])
-}
-
-pub(super) fn holders(desk: &Desk) -> String {
-    desk.command(&["HGETALL", "job"])
-}
-
-pub(super) fn ttl(desk: &Desk) -> String {
-    desk.command(&["PTTL", "job"])
+    let scripts = [&scripts[..], &super::direct_redisson::SCRIPTS].concat();
+    transcript::check(&scripts, text);
 }
 
 /// P3.
-#[tokio::test(start_paused = true)]
-async fn a_late_request_changes_nothing() {
-    let states: [fn() -> Desk; 4] = [
-        Desk::new,
-        || read_by(&[(B, 9_000)]),
-        || written_by(A, 9_000),
-        || written_by(B, 9_000),
-    ];
-    for state in states {
-        for entries in [&[][..], &[C]] {
-            let desk = state();
-            queue(&desk, entries);
-            let before = desk.keys();
-            for ask in ["new", "ask", "look"] {
-                assert_eq!(read_within(&desk, A, ask, "r", 0), "-1");
-                assert_eq!(write_within(&desk, A, ask, 0), "-1");
-            }
-            let reply = downgrade_within(&desk, A, C, 0);
-            assert!(["-1", "-2"].contains(&reply.as_str()));
-            assert_eq!((desk.keys(), desk.messages()), (before, vec![]));
+#[test]
+fn a_late_request_changes_nothing() {
+    for state in [
+        "reads B/9000",
+        "fence = 7",
+        "job = {mode write, B:write 1} /9000",
+    ] {
+        for line in ["", "; line = [C]"] {
+            let text = "late
+                + @state@line
+                > read A new until=now-1us -> -1
+                > read A ask until=now-1us -> -1
+                > read A look until=now-1us -> -1
+                > write A new until=now-1us -> -1
+                > write A ask until=now-1us -> -1
+                > write A look until=now-1us -> -1
+                > downgrade A C until=now-1us -> -2
+                > reread B 1 until=now-1us -> -1
+                > rewrite B:write 1 until=now-1us -> -1
+                > renew B until=now-1us -> -1";
+            check(&text.replace("@state", state).replace("@line", line));
         }
     }
-}
+    check(
+        "the caller holds
+        + job = {mode write, A:write 1} /9000
+        > read A new until=now-1us in=A:write -> -1
+        > write A new until=now-1us -> -1
+        > downgrade A C until=now-1us -> -1
 
-/// R9.
-#[tokio::test(start_paused = true)]
-async fn without_the_right_to_set_a_lease_an_acquire_takes_nothing() {
-    let mut desk = Desk::new();
-    desk.refuse(&["PEXPIRE"]);
-    assert!(read(&desk, A, "new").starts_with("error NOPERM"));
-    assert_eq!(desk.keys(), "");
-    assert!(write(&desk, A, "new").starts_with("error NOPERM"));
-    assert_eq!(holders(&desk), "{}");
-    queue(&desk, &[B]);
-    assert!(write(&desk, A, "ask").starts_with("error NOPERM"));
-    assert_eq!(holders(&desk), "{}");
-    let mut desk = read_by(&[(B, 9_000)]);
-    desk.refuse(&["PEXPIRE"]);
-    let before = desk.keys();
-    assert!(read(&desk, A, "new").starts_with("error NOPERM"));
-    assert_eq!(desk.keys(), before);
-    // The same for a grant by message: the release stands, and the lock is free.
-    for entry in [format!("{B}r"), B.to_owned()] {
-        let mut desk = written_by(A, 9_000);
-        desk.subscribe(&channel(B), 1);
-        queue(&desk, &[&entry]);
-        desk.refuse(&["PEXPIRE"]);
-        assert_eq!(write_release(&desk, A, "1", "0"), "-1");
-        assert_eq!(
-            (
-                holders(&desk),
-                desk.command(&["EXISTS", READERS, &hold_key(B)])
-            ),
-            ("{}".into(), "0".into())
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hash_without_a_mode_is_an_error() {
-    let desk = Desk::new();
-    desk.command(&["HSET", "job", B, "1"]);
-    let before = desk.keys();
-    for ask in ["new", "ask", "try"] {
-        assert!(read(&desk, A, ask).starts_with("error WRONGTYPE"));
-        assert!(write(&desk, A, ask).starts_with("error WRONGTYPE"));
-    }
-    assert_eq!(desk.keys(), before);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_does_not_wait_gets_no_entry() {
-    let desk = written_by(B, 900);
-    assert_eq!(
-        (read(&desk, A, "try"), write(&desk, A, "try")),
-        ("-904".into(), "-904".into())
-    );
-    let desk = read_by(&[(B, 900)]);
-    queue(&desk, &[C]);
-    assert_eq!(read_within(&desk, A, "try", "R", FOREVER), "-904");
-    assert_eq!(write(&desk, A, "try"), "-904");
-    assert_eq!(queued(&desk), format!("[{C}]"));
-    assert_eq!(read(&desk, A, "try"), "0");
-}
-
-/// R3, R4.
-#[tokio::test(start_paused = true)]
-async fn a_replay_keeps_the_count_and_the_longer_lease() {
-    for (before, after) in [(60_000, "60000"), (900, "30000")] {
-        let desk = read_by(&[(A, before)]);
-        desk.command(&["HSET", "job", A, "3"]);
-        let entry = format!("{A}r");
-        queue(&desk, &[&entry, C]);
-        assert_eq!(read(&desk, A, "ask"), "0");
-        assert_eq!(holders(&desk), format!("{{mode read {A} 3}}"));
-        assert_eq!(
-            (ttl(&desk), desk.command(&["PTTL", &hold_key(A)])),
-            (after.into(), after.into())
-        );
-        assert_eq!((queued(&desk), desk.messages()), (format!("[{C}]"), vec![]));
-
-        let desk = written_by(A, before);
-        desk.command(&["HSET", "job", &format!("{A}:write"), "3"]);
-        queue(&desk, &[A, C]);
-        assert!(write(&desk, A, "ask").parse::<i64>().unwrap() > 0);
-        assert_eq!(
-            (holders(&desk), ttl(&desk)),
-            (format!("{{mode write {A}:write 3}}"), after.into())
-        );
-        assert_eq!((queued(&desk), desk.messages()), (format!("[{C}]"), vec![]));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_last_release_frees_the_lock_and_publishes_for_redisson() {
-    let desk = read_by(&[(A, 9_000)]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.messages()),
-        ("0".into(), vec!["base 0".into()])
-    );
-    assert_eq!(desk.keys(), "");
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.messages()),
-        ("-2".into(), vec![])
-    );
-    let desk = written_by(A, 9_000);
-    assert_eq!(
-        (write_release(&desk, A, "1", "0"), desk.messages()),
-        ("0".into(), vec!["base 1".into()])
-    );
-    assert_eq!(desk.keys(), "");
-    assert_eq!(
-        (write_release(&desk, A, "1", "0"), desk.messages()),
-        ("-2".into(), vec![])
-    );
-    // Without the right to publish the release stands.
-    let mut desk = read_by(&[(A, 9_000)]);
-    desk.refuse(&["PUBLISH"]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.keys()),
-        ("-1".into(), String::new())
-    );
-    let mut desk = written_by(A, 9_000);
-    desk.refuse(&["PUBLISH"]);
-    assert_eq!(
-        (write_release(&desk, A, "1", "0"), desk.keys()),
-        ("-1".into(), String::new())
+        a try that finds a writer takes nothing, so it needs no check of the time
+        + job = {mode write, B:write 1} /900
+        > read A try until=now-1us -> -904
+        > write A try until=now-1us -> -904",
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_release_with_other_readers_keeps_the_lock_for_the_longest_of_them() {
-    let desk = read_by(&[(A, 9_000), (B, 900), (C, 500)]);
-    queue(&desk, &[A]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.messages()),
-        ("0".into(), vec![])
-    );
-    assert_eq!(
-        (holders(&desk), ttl(&desk)),
-        (format!("{{mode read {B} 1 {C} 1}}"), "900".into())
-    );
-    assert_eq!(desk.command(&["ZCARD", READERS]), "2");
-    assert_eq!(desk.command(&["EXISTS", &hold_key(A)]), "0");
-    // A reader without a hold key is dead, so the lock is free.
-    let desk = read_by(&[(A, 9_000), (B, 900)]);
-    desk.command(&["DEL", &hold_key(B)]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.messages()),
-        ("0".into(), vec!["base 0".into()])
-    );
-    assert_eq!(desk.keys(), "");
-    // Inside a write hold, whose lease stays.
-    let desk = written_by(A, 9_000);
-    desk.command(&["HSET", "job", B, "1"]);
-    desk.command(&["SET", &hold_key(B), "1", "PX", "900"]);
-    assert_eq!(
-        (read_release(&desk, B, "1", "0"), desk.messages()),
-        ("0".into(), vec![])
-    );
-    assert_eq!(
-        (holders(&desk), ttl(&desk)),
-        (format!("{{mode write {A}:write 1}}"), "9000".into())
+/// R4, R9: also a grant by message. Its release stands, and the lock is free.
+#[test]
+fn without_the_right_to_set_a_lease_an_acquire_takes_nothing() {
+    check(
+        "a free lock
+        + refuse PEXPIRE
+        > read A new -> error NOPERM no right to PEXPIRE
+        > write A new -> error NOPERM no right to PEXPIRE; fence = now
+
+        with a queue
+        + line = [B]; refuse PEXPIRE
+        > write A ask -> error NOPERM no right to PEXPIRE; fence = now
+
+        next to a reader
+        + reads B/9000; refuse PEXPIRE
+        > read A new -> error NOPERM no right to PEXPIRE
+
+        a grant to a reader
+        + job = {mode write, A:write 1} /9000; heard B; line = [Br] /150000; refuse PEXPIRE
+        > unwrite A -> -1; base: 1; B: P B 0; job is gone
+
+        a grant to a writer
+        + job = {mode write, A:write 1} /9000; heard B; line = [B] /150000; refuse PEXPIRE
+        > unwrite A -> -1; base: 1; B: P B 0; fence = now; job is gone
+
+        a replay of a reader that holds
+        + reads A/900; HSET job A 3; refuse PEXPIRE
+        > read A ask -> error NOPERM no right to PEXPIRE; A.hold1 = 1 /30000; readers = [A@ms+30000ms] /900
+
+        a replay of a writer that holds
+        + job = {mode write, A:write 1} /900; refuse PEXPIRE
+        > write A ask -> error NOPERM no right to PEXPIRE; fence = now",
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn one_hold_of_several_is_counted_down() {
-    let desk = read_by(&[(A, 900)]);
-    desk.command(&["HSET", "job", A, "3"]);
-    desk.command(&["DEL", &hold_key(A)]);
-    assert_eq!(read_release(&desk, A, "3", "0"), "0");
-    assert_eq!(holders(&desk), format!("{{mode read {A} 2}}"));
-    for key in ["job", READERS, &hold_key(A)] {
-        assert_eq!(desk.command(&["PTTL", key]), "30000", "{key}");
-    }
-    let ends = desk.now() / 1000 + 30_000;
-    assert_eq!(desk.command(&["ZSCORE", READERS, A]), ends.to_string());
-    assert_eq!(read_release(&desk, B, "3", "0"), "-2");
-    let desk = written_by(A, 900);
-    assert_eq!(
-        (write_release(&desk, A, "3", "0"), ttl(&desk)),
-        ("0".into(), "30000".into())
+/// R16: the hash is a lock's, or a key of another program is where the readers' leases or the notes belong.
+#[test]
+fn a_foreign_key_is_an_error_and_leaves_no_hold() {
+    let wrong =
+        "error WRONGTYPE the name belongs to another kind of synchronizer: its hash has no mode";
+    let text = "a hash without a mode
+        + job = {B 1}
+        > read A new -> @wrong
+        > read A ask -> @wrong
+        > read A try -> @wrong
+        > write A new -> @wrong
+        > write A ask -> @wrong
+        > write A try -> @wrong
+
+        in the place of the leases
+        + readers = x
+        > read A new -> error WRONGTYPE Operation against a key holding the wrong kind of value; A.hold1 = 1 /30000
+
+        in the place of the notes
+        + reads B/900; line = [AR] /150000; wake = x
+        > unread A quits=1 -> 0; line is gone";
+    check(&text.replace("@wrong", wrong));
+}
+
+#[test]
+fn a_request_that_does_not_wait_gets_no_entry() {
+    check(
+        "a writer holds
+        + job = {mode write, B:write 1} /900
+        > read A try -> -904
+        > write A try -> -904
+
+        a reader holds, and another process waits
+        + reads B/900; line = [C]
+        > read A try side=R -> -904
+        > write A try -> -904
+        > read A try -> 0; A.hold1 = 1 /30000; job = {mode read, B 1, A 1} /30000;
+            readers = [B@ms+900ms A@ms+30000ms] /30000
+
+        a free lock: the entry and the notes of the queue stay
+        + line = [C]; wake = {granted B}
+        > read A try -> 0; C: N C 30000; A.hold1 = 1 /30000; job = {mode read, A 1} /30000;
+            readers = [A@ms+30000ms] /30000
+
+        the same for a writer
+        + line = [C]; wake = {granted B}
+        > write A try -> now; fence = now; job = {mode write, A:write 1} /30000",
     );
-    assert_eq!(holders(&desk), format!("{{mode write {A}:write 2}}"));
-    assert_eq!(write_release(&desk, B, "3", "0"), "-2");
+}
+
+/// R3, R4, P6.
+#[test]
+fn a_replay_keeps_the_count_and_the_longer_lease() {
+    check(
+        "a reader with a longer lease
+        + reads A/60000; HSET job A 3; line = [Ar C] /150000
+        > read A ask -> 0; line = [C@2] /150000
+
+        a reader with a shorter lease
+        + reads A/900; HSET job A 3; line = [Ar C] /150000
+        > read A ask -> 0; A.hold1 = 1 /30000; job = {mode read, A 3} /30000; line = [C@2] /150000;
+            readers = [A@ms+30000ms] /30000
+
+        a writer with a longer lease
+        + job = {mode write, A:write 3} /60000; line = [A C] /150000
+        > write A ask -> now; fence = now; line = [C@2] /150000
+
+        a writer with a shorter lease
+        + job = {mode write, A:write 3} /900; line = [A C] /150000
+        > write A ask -> now; fence = now; job = {mode write, A:write 3} /30000; line = [C@2] /150000
+
+        a re-entry sets a count, and never lowers it
+        + reads A/900
+        > reread A 1 -> 0; A.hold1 = 1 /30000; job = {mode read, A 2} /30000; readers = [A@ms+30000ms] /30000
+        > reread A 1 -> 0
+        > reread A 2 -> 0; job = {mode read, A 3} /30000
+        > reread A 1 -> 0
+        > reread B 1 -> -2
+
+        a re-entry keeps the longer lease, and sets a hold key that is missing
+        + reads A/60000; DEL A.hold1
+        > reread A 1 -> 0; A.hold1 = 1 /30000; job = {mode read, A 2} /60000
+
+        a writer's re-entry
+        + job = {mode write, A:write 1} /900
+        > rewrite A:write 1 -> 0; job = {mode write, A:write 2} /30000
+        > rewrite A:write 2 -> 0; job = {mode write, A:write 3} /30000
+        > rewrite A:write 1 -> 0
+        > rewrite B:write 1 -> -2
+
+        a renewal of a reader, and of one that has no hold key
+        + reads A/900 B/60000; DEL B.hold1
+        > renew A -> [1]; A.hold1 = 1 /30000; readers = [A@ms+30000ms B@ms+60000ms] /60000
+        > renew B -> [1]; B.hold1 = 1 /30000
+        > renew C -> [0]
+
+        a renewal lengthens the key of leases
+        + reads A/900
+        > renew A -> [1]; A.hold1 = 1 /30000; job = {mode read, A 1} /30000; readers = [A@ms+30000ms] /30000
+
+        R16: a foreign key in its place
+        + reads A/900; readers = x
+        > renew A -> [-1]; A.hold1 = 1 /30000; job = {mode read, A 1} /30000
+
+        R16: a foreign key in the place of the lock
+        + job = x
+        > renew A -> [-1]
+
+        no right to set a TTL
+        + reads A/900; refuse PEXPIRE
+        > renew A -> [-1]; readers = [A@ms+30000ms] /900",
+    );
+}
+
+/// P6, R15.
+#[test]
+fn the_last_release_frees_the_lock_and_publishes_for_redisson() {
+    check(
+        "a reader
+        + reads A/9000
+        > unread A -> 0; base: 0; A.hold1 is gone; job is gone; readers is gone
+        > unread A -> -2
+
+        a writer
+        + job = {mode write, A:write 1} /9000
+        > unwrite A -> 0; base: 1; job is gone
+        > unwrite A -> -2
+
+        a reader without the right to publish
+        + reads A/9000; refuse PUBLISH
+        > unread A -> -1; A.hold1 is gone; job is gone; readers is gone
+
+        a writer without the right to publish
+        + job = {mode write, A:write 1} /9000; refuse PUBLISH
+        > unwrite A -> -1; job is gone
+
+        a stale lease of another reader
+        + reads A/9000; ZADD readers ms+50ms C
+        > unread A -> 0; base: 0; A.hold1 is gone; job is gone; readers is gone
+
+        an owner without a hold frees nothing
+        + reads B/9000; line = [A]
+        > unread A -> -2
+        > unread A quits=1 -> -2
+
+        next to a writer
+        + job = {mode write, B:write 1} /9000
+        > unwrite A -> -2
+        > unwrite A quits=1 -> -2",
+    );
+}
+
+#[test]
+fn one_hold_of_several_is_counted_down_and_the_others_are_renewed() {
+    check(
+        "a reader without a hold key
+        + reads A/900; HSET job A 3; DEL A.hold1
+        > unread A n=3 -> 0; A.hold1 = 1 /30000; job = {mode read, A 2} /30000; readers = [A@ms+30000ms] /30000
+        > unread B n=3 -> -2
+
+        R3: no TTL is shortened
+        + reads A/60000; HSET job A 2
+        > unread A n=2 -> 0; job = {mode read, A 1} /60000
+
+        a reader that has no known lease gets none
+        + job = {mode read, A 2} /900
+        > unread A n=2 -> 0; A.hold1 = 1 /30000; job = {mode read, A 1} /30000
+
+        a writer
+        + job = {mode write, A:write 3} /900
+        > unwrite A n=3 -> 0; job = {mode write, A:write 2} /30000
+        > unwrite B n=3 -> -2",
+    );
+}
+
+#[test]
+fn a_release_with_other_readers_keeps_the_lock_for_the_longest_of_them() {
+    check(
+        "two others
+        + reads A/9000 B/900 C/500; line = [A]
+        > unread A -> 0; job = {mode read, B 1, C 1} /900; readers = [C@ms+500ms B@ms+900ms] /9000; A.hold1 is gone
+
+        a reader without a hold key is dead, so the lock is free
+        + reads A/9000 B/900; DEL B.hold1
+        > unread A -> 0; base: 0; A.hold1 is gone; job is gone; readers is gone
+
+        inside a write hold, whose lease stays
+        + job = {mode write, A:write 1, B 1} /9000; B.hold1 = 1 /900
+        > unread B -> 0; job = {mode write, A:write 1} /9000; B.hold1 is gone",
+    );
 }
 
 /// L4.
-#[tokio::test(start_paused = true)]
-async fn a_process_that_leaves_the_queue_passes_its_watch_on() {
+#[test]
+fn a_process_that_leaves_the_queue_passes_its_watch_on() {
     for side in ["r", "R", "r?", "R?", "", "?"] {
-        let leave = |desk: &Desk| {
-            if side.trim_end_matches('?').is_empty() {
-                write_release(desk, A, "1", "1")
-            } else {
-                read_release(desk, A, "1", "1")
-            }
-        };
-        let entry = format!("{A}{side}");
-        let mut desk = written_by(C, 900);
-        desk.subscribe(&channel(B), 1);
-        queue(&desk, &[&entry, B]);
-        assert_eq!(
-            (leave(&desk), queued(&desk)),
-            ("0".into(), format!("[{B}]")),
-            "{side}"
-        );
-        let told = [message(B, "N", "900")];
-        assert_eq!(desk.messages(), told, "{side}");
-        let desk = written_by(C, 900);
-        queue(&desk, &[B, &entry]);
-        assert_eq!(
-            (leave(&desk), desk.messages()),
-            ("0".into(), vec![]),
-            "{side}"
-        );
-        let desk = written_by(C, 900);
-        queue(&desk, &[B]);
-        assert_eq!(
-            (leave(&desk), desk.messages()),
-            ("-2".into(), vec![]),
-            "{side}"
-        );
-        // The lock is free: the queue is served.
-        let mut desk = Desk::new();
-        desk.subscribe(&channel(B), 1);
-        queue(&desk, &[&entry, B]);
-        assert_eq!(
-            (leave(&desk), queued(&desk)),
-            ("1".into(), "[]".into()),
-            "{side}"
-        );
-        assert_eq!(holders(&desk), format!("{{mode write {B}:write 1}}"));
+        let reads = side.contains(['r', 'R']);
+        let text = "the head leaves
+            + job = {mode write, C:write 1} /900; heard B; line = [A@side B] /150000
+            > un@word A quits=1 -> 0; B: N B 900; line = [B@2] /150000
+
+            the last one leaves
+            + job = {mode write, C:write 1} /900; heard B; line = [B A@side] /150000
+            > un@word A quits=1 -> 0; line = [B] /150000
+
+            not in the queue
+            + job = {mode write, C:write 1} /900; line = [B] /150000
+            > un@word A quits=1 -> -2
+
+            the lock is free: the queue is served
+            + heard B; line = [A@side B] /150000
+            > un@word A quits=1 -> 1; B: G B now now 1500 fence; fence = now; job = {mode write, B:write 1} /1500;
+                line is gone";
+        let word = if reads { "read" } else { "write" };
+        check(&text.replace("@side", side).replace("@word", word));
     }
-    // The last one of the queue of a held lock removes the notes.
-    let desk = read_by(&[(C, 900)]);
-    let entry = format!("{A}R");
-    queue(&desk, &[&entry]);
-    desk.command(&["HSET", "wake", "turn", "1"]);
-    assert_eq!(
-        (
-            read_release(&desk, A, "1", "1"),
-            desk.command(&["EXISTS", "wake"])
-        ),
-        ("0".into(), "0".into())
+    check(
+        "the last one of the queue of a held lock removes the notes
+        + reads C/900; line = [AR]; wake = {turn 1}
+        > unread A quits=1 -> 0; line is gone; wake is gone",
     );
 }
 
-/// The writer reads, too: Redisson publishes nothing here.
-#[tokio::test(start_paused = true)]
-async fn a_write_release_with_nested_reads_lets_readers_join() {
-    for waits in [false, true] {
-        let mut desk = written_by(A, 9_000);
-        desk.command(&["HSET", "job", A, "1"]);
-        desk.subscribe(&channel(B), 1);
-        desk.subscribe("base", 1);
-        let (reader, writer) = (format!("{B}r"), C);
-        if waits {
-            queue(&desk, &[&reader, writer]);
-        }
-        assert_eq!(
-            write_release(&desk, A, "1", "0"),
-            if waits { "2" } else { "1" }
-        );
-        let (told, joined) = (
-            desk.messages(),
-            if waits {
-                format!(" {B} 1")
-            } else {
-                String::new()
-            },
-        );
-        assert_eq!(told[0], if waits { "base 01" } else { "base 1" });
-        assert_eq!(holders(&desk), format!("{{mode read {A} 1{joined}}}"));
+/// P3: a writer that gives up what a lost reply may have granted, and one that releases. Its read holds stay.
+#[test]
+fn a_write_release_leaves_the_queue_or_the_read_holds_of_its_owner() {
+    for quits in ["0", "1"] {
+        let text = "the next writer
+            + job = {mode write, A:write 1} /9000; heard B; line = [B] /150000
+            > unwrite A quits=@quits -> 1; B: G B now now 1500 fence; fence = now; job = {mode write, B:write 1} /1500;
+                line is gone
+
+            the head waits for the writer's reads
+            + job = {mode write, A:write 1, A 1} /9000; heard B; line = [B] /150000
+            > unwrite A quits=@quits -> 0; base: 01; job = {mode read, A 1} /9000";
+        check(&text.replace("@quits", quits));
     }
+    check(
+        "no process waits; Redisson publishes no message here
+        + job = {mode write, A:write 1, A 1} /9000; heard base B
+        > unwrite A -> 1; base: 1; job = {mode read, A 1} /9000
+
+        readers join the reads of the writer
+        + job = {mode write, A:write 1, A 1} /9000; heard base B; line = [Br C] /150000
+        > unwrite A -> 2; base: 01; B: G B 0 now 1500 -; C: N C 1500; B.hold1 = 1 /1500;
+            job = {mode read, A 1, B 1} /9000; line = [C@2] /150000; readers = [B@ms+1500ms] /9000;
+            wake = {granted B} /60000",
+    );
 }
 
-/// R3, R10.
-#[tokio::test(start_paused = true)]
-async fn a_downgrade_keeps_the_longer_lease_and_lets_readers_join() {
-    for (before, after) in [(60_000, "60000"), (900, "30000")] {
-        let mut desk = written_by(A, before);
-        desk.fill(true);
-        assert_eq!(downgrade_within(&desk, A, C, FOREVER), "0");
-        assert_eq!(
-            (holders(&desk), desk.messages()),
-            (format!("{{mode read {C} 1}}"), vec!["base 1".into()])
-        );
-        assert_eq!(
-            (ttl(&desk), desk.command(&["PTTL", READERS])),
-            (after.into(), after.into())
-        );
-        assert_eq!(desk.command(&["PTTL", &hold_key(C)]), "30000");
-        let ends = (desk.now() / 1000 + 30_000).to_string();
-        assert_eq!(desk.command(&["ZSCORE", READERS, C]), ends);
-        // A replay renews the lease.
-        desk.command(&["PEXPIRE", &hold_key(C), "60000"]);
-        assert_eq!(
-            (downgrade_within(&desk, A, C, FOREVER), desk.messages()),
-            ("0".into(), vec![])
-        );
-        assert_eq!(desk.command(&["PTTL", &hold_key(C)]), "60000");
-        assert_eq!(downgrade_within(&desk, A, B, FOREVER), "-2");
-    }
-    let mut desk = written_by(A, 9_000);
-    desk.subscribe(&channel(B), 1);
-    let reader = format!("{B}R");
-    queue(&desk, &[&reader, A]);
-    assert_eq!(downgrade_within(&desk, A, C, FOREVER), "0");
-    assert_eq!(holders(&desk), format!("{{mode read {C} 1 {B} 1}}"));
-    assert_eq!(desk.messages()[0], "base 01");
-}
+/// R3, R8, R10.
+#[test]
+fn a_downgrade_leaves_one_reader_and_lets_readers_join() {
+    check(
+        "a longer lease stays, at maxmemory; a replay renews the lease
+        + job = {mode write, A:write 3} /60000; full
+        > downgrade A C -> 0; base: 1; C.hold1 = 1 /30000; job = {mode read, C 1} /60000;
+            readers = [C@ms+30000ms] /60000
+        + PEXPIRE C.hold1 60000
+        > downgrade A C -> 0
+        > downgrade A B -> -2
 
-/// A silent writer holds readers with preference for writers off for 2 s.
-#[tokio::test(start_paused = true)]
-async fn a_silent_writer_moves_to_the_end_of_the_queue() {
-    let reader = format!("{C}R");
-    for (left, passes) in [(1, false), (0, true)] {
-        let mut desk = written_by(A, 9_000);
-        desk.command(&["HSET", "job", A, "1"]);
-        for owner in [B, C] {
-            desk.subscribe(&channel(owner), 1);
-        }
-        queue(&desk, &[B, &reader]);
-        let ends = (desk.now() + left).to_string();
-        desk.command(&["HSET", "wake", "waits", B, "ends", &ends]);
-        write_release(&desk, A, "1", "0");
-        let joined = if passes {
-            format!(" {C} 1")
-        } else {
-            String::new()
-        };
-        assert_eq!(holders(&desk), format!("{{mode read {A} 1{joined}}}"));
-        assert_eq!(
-            queued(&desk),
-            if passes {
-                format!("[{B}]")
-            } else {
-                format!("[{B} {reader}]")
-            }
-        );
-        let told = desk.messages();
-        if passes {
-            assert_eq!(desk.command(&["ZSCORE", "line", B]), desk.now().to_string());
-        } else {
-            assert_eq!(told[1..], [message(B, "N", "0"), message(C, "N", "1")]);
-        }
-    }
-    // A writer at the head is given 2 s, and a dead one none.
-    for lives in [true, false] {
-        let mut desk = written_by(A, 9_000);
-        desk.command(&["HSET", "job", A, "1"]);
-        desk.subscribe(&channel(B), usize::from(lives));
-        desk.subscribe(&channel(C), 1);
-        queue(&desk, &[B, &reader]);
-        write_release(&desk, A, "1", "0");
-        let told = desk.messages();
-        if lives {
-            let ends = (desk.now() + 2_000_000).to_string();
-            assert_eq!(desk.command(&["HGET", "wake", "ends"]), ends);
-            assert_eq!(desk.command(&["HGET", "wake", "waits"]), B);
-            assert_eq!(
-                told[1..],
-                [message(B, "N", "1000"), message(C, "N", "2000")]
-            );
-        } else {
-            assert_eq!(holders(&desk), format!("{{mode read {A} 1 {C} 1}}"));
-        }
-    }
-}
+        a shorter lease
+        + job = {mode write, A:write 1} /900
+        > downgrade A C -> 0; base: 1; C.hold1 = 1 /30000; job = {mode read, C 1} /30000;
+            readers = [C@ms+30000ms] /30000
 
-/// R16: a key of another program where the readers' leases belong.
-#[tokio::test(start_paused = true)]
-async fn a_foreign_key_of_leases_is_an_error_and_leaves_no_hold() {
-    let desk = Desk::new();
-    desk.command(&["SET", READERS, "x"]);
-    assert!(read(&desk, A, "new").starts_with("error WRONGTYPE"));
-    assert_eq!(desk.command(&["EXISTS", "job"]), "0");
-    assert_eq!(desk.command(&["GET", READERS]), "x");
+        a reader waits
+        + job = {mode write, A:write 1} /9000; heard B; line = [BR A] /150000
+        > downgrade A C -> 0; base: 01; B: G B 0 now 1500 -; A: N A 1500; B.hold1 = 1 /1500; C.hold1 = 1 /30000;
+            job = {mode read, C 1, B 1} /30000; line = [A@2] /150000; readers = [B@ms+1500ms C@ms+30000ms] /30000;
+            wake = {granted B} /60000",
+    );
 }

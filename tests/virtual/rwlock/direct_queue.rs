@@ -1,405 +1,372 @@
-//! Runs the scripts directly in states of the queue: grants by message, dead processes, and readers behind writers. The numbers are those of
-//! `docs/protocol.md`.
+//! Runs the scripts directly in states of the queue: requests of waiters and of clients that poll, grants by message, dead processes, and
+//! readers behind writers. The numbers are those of `docs/protocol.md`.
 
-use stanchion_rwlock::{layout, read};
-use stanchion_tests::desk::{A, B, C, Desk};
+use super::direct::check;
 
-use super::direct::{
-    FOREVER, READERS, channel, hold_key, holders, message, queue, queued, read_by, read_release,
-    read_within, write, write_release, written_by,
-};
-use super::direct_readers::read_keys;
+#[test]
+fn a_release_grants_to_the_readers_in_front_of_the_next_writer_or_to_one_writer() {
+    check(
+        "readers
+        + job = {mode write, A:write 1} /9000; heard B C D; line = [Br CR D] /150000
+        > unwrite A -> 2; B: G B 0 now 1500 -; C: G C 0 now 1500 -; D: N D 1500; B.hold1 = 1 /1500; C.hold1 = 1 /1500;
+            job = {mode read, B 1, C 1} /1500; line = [D@3] /150000; readers = [B@ms+1500ms C@ms+1500ms] /1500;
+            wake = {granted C} /60000
 
-pub(super) const D: &str = "dddddddd-0000-8000-8000-000000000000:1";
-pub(super) const E: &str = "eeeeeeee-0000-8000-8000-000000000000:1";
+        a reader without preference for writers joins the readers, past the writer
+        + job = {mode write, A:write 1} /9000; heard B C D; line = [BR D Cr] /150000
+        > unwrite A -> 2; B: G B 0 now 1500 -; C: G C 0 now 1500 -; D: N D 1500; B.hold1 = 1 /1500; C.hold1 = 1 /1500;
+            job = {mode read, B 1, C 1} /1500; line = [D@2] /150000; readers = [B@ms+1500ms C@ms+1500ms] /1500;
+            wake = {granted C} /60000
 
-pub(super) fn subscribed(desk: &mut Desk, owners: &[&str]) {
-    for owner in owners {
-        desk.subscribe(&channel(owner), 1);
-    }
-}
+        one writer
+        + reads A/9000; heard B C D; line = [B Cr D] /150000
+        > unread A -> 1; B: G B now now 1500 fence; C: N C 1500; D: N D 1550; fence = now;
+            job = {mode write, B:write 1} /1500; line = [Cr@2 D@3] /150000;
+            wake = {granted B, watched now, watcher D} /60000; A.hold1 is gone; readers is gone
 
-pub(super) fn notes(desk: &Desk, fields: &[&str]) {
-    desk.command(&[&["HSET", "wake"], fields].concat());
-    desk.command(&["PEXPIRE", "wake", "60000"]);
-}
-
-fn note(desk: &Desk, name: &str) -> String {
-    desk.command(&["HGET", "wake", name])
-}
-
-fn tend(desk: &Desk, sentry: &str) -> String {
-    let keys = ["job", "fence", "line", "wake", READERS];
-    desk.run((
-        layout::TEND.text(),
-        &keys,
-        &["base", "PUBLISH", sentry, "job:"],
-    ))
-}
-
-/// Sends the first request of a reader with preference for writers, whose call began at `since`.
-pub(super) fn read_since(desk: &Desk, owner: &str, since: &str) -> String {
-    let (hold, not_after) = (hold_key(owner), us_in(desk, 9_000));
-    let keys = ["job", "line", "wake", READERS, &hold];
-    let args = [
-        owner, "30000", &not_after, "new", "PUBLISH", "base", "R", "job:", "", since,
-    ];
-    desk.run((read::ACQUIRE.text(), &keys, &args))
-}
-
-/// The message of a grant to a reader, or of one to a writer with the first token.
-pub(super) fn granted(desk: &Desk, owner: &str, writes: bool) -> String {
-    let us = desk.now();
-    let rest = if writes {
-        format!("{us} {us} 1500 fence")
-    } else {
-        format!("0 {us} 1500 -")
-    };
-    message(owner, "G", &rest)
-}
-
-/// The server's time in `ms` from now, in µs.
-pub(super) fn us_in(desk: &Desk, ms: u64) -> String {
-    (desk.now() + 1_000 * ms).to_string()
-}
-
-/// Writers of processes that are not subscribed.
-pub(super) fn writers(count: usize) -> Vec<String> {
-    (0..count)
-        .map(|n| format!("00000000-0000-8000-8000-{n:012}:1"))
-        .collect()
-}
-
-pub(super) fn queue_all(desk: &Desk, entries: &[String]) {
-    let entries: Vec<_> = entries.iter().map(String::as_str).collect();
-    queue(desk, &entries);
-}
-
-/// Adds keys to a dump.
-pub(super) fn with(keys: &str, more: &[String]) -> String {
-    let mut lines: Vec<_> = keys.lines().map(str::to_owned).collect();
-    lines.extend_from_slice(more);
-    lines.sort();
-    lines.join("\n")
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_grants_to_the_readers_in_front_of_the_next_writer() {
-    let mut desk = written_by(A, 9_000);
-    subscribed(&mut desk, &[B, C, D]);
-    queue(&desk, &[&format!("{B}r"), &format!("{C}R"), D]);
-    assert_eq!(write_release(&desk, A, "1", "0"), "2");
-    assert_eq!(
-        desk.messages(),
-        [
-            granted(&desk, B, false),
-            granted(&desk, C, false),
-            message(D, "N", "1500")
-        ]
-    );
-    let held = read_keys(&desk, &[(B, 1_500), (C, 1_500)], 1_500, 1_500);
-    let others = [
-        format!("line = {D} 3, TTL 150000"),
-        format!("wake = granted {C}, TTL 60000"),
-    ];
-    assert_eq!(desk.keys(), with(&held, &others));
-    // A reader without preference for writers joins the readers, past the writer.
-    let mut desk = written_by(A, 9_000);
-    subscribed(&mut desk, &[B, C, D]);
-    queue(&desk, &[&format!("{B}R"), D, &format!("{C}r")]);
-    assert_eq!(write_release(&desk, A, "1", "0"), "2");
-    assert_eq!(holders(&desk), format!("{{mode read {B} 1 {C} 1}}"));
-    assert_eq!(queued(&desk), format!("[{D}]"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_grants_to_one_writer() {
-    let mut desk = read_by(&[(A, 9_000)]);
-    subscribed(&mut desk, &[B, C, D]);
-    queue(&desk, &[B, &format!("{C}r"), D]);
-    assert_eq!(read_release(&desk, A, "1", "0"), "1");
-    assert_eq!(
-        desk.messages(),
-        [
-            granted(&desk, B, true),
-            message(C, "N", "1500"),
-            message(D, "N", "1550")
-        ]
-    );
-    let us = desk.now();
-    assert_eq!(
-        desk.keys(),
-        [
-            format!("fence = {us}, TTL -1"),
-            format!("job = mode write {B}:write 1, TTL 1500"),
-            format!("line = {C}r 2 {D} 3, TTL 150000"),
-            format!("wake = granted {B} watched {us} watcher {D}, TTL 60000")
-        ]
-        .join("\n")
+        R3: a grant to a reader keeps the lock for the longest lease, and the writer that sends the request waits
+        + reads A/60000; heard B C; line = [B Cr] /150000
+        > write B look 1 -> [-5004 now 1 0 0 0]; C: G C 0 now 1500 -; B: N B 1500; C.hold1 = 1 /1500;
+            job = {mode read, A 1, C 1} /60000; line = [B] /150000; readers = [C@ms+1500ms A@ms+60000ms] /60000;
+            wake = {granted C} /60000",
     );
 }
 
 /// L2.
-#[tokio::test(start_paused = true)]
-async fn a_grant_that_no_process_receives_is_undone() {
-    let (b, c, d, e) = (format!("{B}r"), C, format!("{D}r"), format!("{E}r"));
-    let mut desk = written_by(A, 9_000);
-    subscribed(&mut desk, &[D]);
-    queue(&desk, &[&b, c, &d, &e]);
-    assert_eq!(write_release(&desk, A, "1", "0"), "1");
-    let fence = format!("fence = {}, TTL -1", desk.now());
-    let held = read_keys(&desk, &[(D, 1_500)], 1_500, 1_500);
-    desk.messages();
-    assert_eq!(desk.keys(), with(&held, &[fence]));
-    // The next writer is granted the lock after a reader that is dead.
-    let mut desk = written_by(A, 9_000);
-    subscribed(&mut desk, &[C]);
-    queue(&desk, &[&b, D, c]);
-    assert_eq!(write_release(&desk, A, "1", "0"), "1");
-    assert_eq!(holders(&desk), format!("{{mode write {C}:write 1}}"));
-    assert_eq!(desk.command(&["EXISTS", READERS, &hold_key(B)]), "0");
-    // All are dead, so the lock is free for Redisson's clients.
-    for entry in [&b, c] {
-        let desk = written_by(A, 9_000);
-        queue(&desk, &[entry]);
-        assert_eq!(write_release(&desk, A, "1", "0"), "0");
-        assert_eq!(desk.messages().last().unwrap(), "base 01");
-        assert_eq!(
-            desk.command(&["EXISTS", "job", "line", "wake", READERS, &hold_key(B)]),
-            "0"
-        );
-    }
-}
+#[test]
+fn a_grant_that_no_process_receives_is_undone() {
+    check(
+        "a reader, a writer and another reader are dead
+        + job = {mode write, A:write 1} /9000; heard D; line = [Br C Dr Er] /150000
+        > unwrite A -> 1; B: G B 0 now 1500 -; C: G C now now 1500 fence; D: G D 0 now 1500 -; E: G E 0 now 1500 -;
+            D.hold1 = 1 /1500; fence = now; job = {mode read, D 1} /1500; readers = [D@ms+1500ms] /1500; line is gone
 
-/// R3.
-#[tokio::test(start_paused = true)]
-async fn a_grant_to_a_reader_keeps_the_lock_for_the_longest_lease() {
-    let mut desk = read_by(&[(A, 60_000)]);
-    subscribed(&mut desk, &[B, C]);
-    queue(&desk, &[B, &format!("{C}r")]);
-    // The request of a writer that stays in the queue.
-    assert_eq!(
-        write(&desk, B, "look 1"),
-        format!("[-5004 {} 1 0 0 0]", desk.now())
-    );
-    assert_eq!(
-        desk.messages(),
-        [granted(&desk, C, false), message(B, "N", "1500")]
-    );
-    let held = read_keys(&desk, &[(C, 1_500), (A, 60_000)], 60_000, 60_000).replace(
-        &format!("mode read {C} 1 {A} 1"),
-        &format!("mode read {A} 1 {C} 1"),
-    );
-    let others = [
-        format!("line = {B} 1, TTL 150000"),
-        format!("wake = granted {C}, TTL 60000"),
-    ];
-    assert_eq!(desk.keys(), with(&held, &others));
-}
+        the next writer is granted the lock after a reader that is dead
+        + job = {mode write, A:write 1} /9000; heard C; line = [Br D C] /150000
+        > unwrite A -> 1; B: G B 0 now 1500 -; D: G D now now 1500 fence; C: G C now+1us now 1500 fence; fence = now+1us;
+            job = {mode write, C:write 1} /1500; line is gone
 
-#[tokio::test(start_paused = true)]
-async fn readers_pass_any_number_of_writers_that_one_run_checks() {
-    for (count, passes) in [(1, true), (64, true), (65, true), (512, true), (513, false)] {
-        let mut desk = read_by(&[(A, 9_000)]);
-        let mut entries = writers(count);
-        let head = entries[0].clone();
-        desk.subscribe(&channel(&head), 1);
-        subscribed(&mut desk, &[C]);
-        entries.push(format!("{C}r"));
-        queue_all(&desk, &entries);
-        assert_eq!(tend(&desk, ""), "-1");
-        let told = desk.messages();
-        if passes {
-            assert_eq!(told[0], granted(&desk, C, false), "{count}");
-            assert_eq!(holders(&desk), format!("{{mode read {A} 1 {C} 1}}"));
-            assert_eq!(desk.command(&["ZCARD", "line"]), count.to_string());
-        } else {
-            // There may be a reader, which the writer holds off.
-            assert_eq!(told, [message(&head, "N", "1000")]);
-            assert_eq!(holders(&desk), format!("{{mode read {A} 1}}"));
-            assert_eq!(
-                desk.command(&["HGETALL", "wake"]),
-                format!("{{waits {head} ends {}}}", us_in(&desk, 2_000))
-            );
-        }
-    }
-}
+        all are dead, so the lock is free for Redisson's clients
+        + job = {mode write, A:write 1} /9000; line = [Br] /150000
+        > unwrite A -> 0; B: G B 0 now 1500 -; base: 01; job is gone; line is gone
 
-#[tokio::test(start_paused = true)]
-async fn writers_behind_readers_that_hold_wait_without_messages() {
-    for count in [1, 2, 70] {
-        let desk = read_by(&[(A, 9_000)]);
-        queue_all(&desk, &writers(count));
-        let before = desk.keys();
-        assert_eq!(tend(&desk, ""), "-1");
-        assert_eq!((desk.keys(), desk.messages()), (before, vec![]), "{count}");
-    }
-}
-
-/// Readers are served in order behind a reader with preference for writers.
-#[tokio::test(start_paused = true)]
-async fn a_writer_holds_off_every_reader_behind_one_that_waits_for_it() {
-    let mut desk = read_by(&[(A, 9_000)]);
-    subscribed(&mut desk, &[B, C, D]);
-    queue(&desk, &[B, &format!("{C}R"), &format!("{D}r")]);
-    assert_eq!(tend(&desk, ""), "-1");
-    assert_eq!(
-        desk.messages(),
-        [message(B, "N", "1000"), message(C, "N", "2000")]
-    );
-    assert_eq!(holders(&desk), format!("{{mode read {A} 1}}"));
-    assert_eq!(
-        desk.keys().lines().last().unwrap(),
-        format!("wake = waits {B} ends {}, TTL 60000", us_in(&desk, 2_000))
+        a dead writer
+        + job = {mode write, A:write 1} /9000; line = [C] /150000
+        > unwrite A -> 0; C: G C now now 1500 fence; base: 01; fence = now; job is gone; line is gone",
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_writer_holds_readers_off_while_it_sends_requests() {
-    for (asks, left) in [(true, 2_000), (false, 400)] {
-        let mut desk = read_by(&[(A, 9_000)]);
-        subscribed(&mut desk, &[B, C]);
-        let reader = format!("{C}R");
-        queue(&desk, &[B, &reader]);
-        notes(&desk, &["waits", B, "ends", &us_in(&desk, 400)]);
-        if asks {
-            write(&desk, B, "look 1");
-        } else {
-            read_within(&desk, C, "look 2", "R", FOREVER);
-        }
-        assert_eq!(note(&desk, "ends"), us_in(&desk, left));
-        let (soon, end) = (left.saturating_sub(1_000), left.to_string());
-        assert_eq!(
-            desk.messages(),
-            [message(B, "N", &soon.to_string()), message(C, "N", &end)]
-        );
-        assert_eq!(queued(&desk), format!("[{B} {reader}]"));
+#[test]
+fn readers_pass_any_number_of_writers_that_one_run_checks() {
+    for count in [1, 64, 65, 512] {
+        let text = "the reader is granted the lock
+            + reads A/9000; heard x1 C; line = [x1..@count Cr] /150000
+            > tend -> …
+            > sizes -> [2 @count]";
+        check(&text.replace("@count", &count.to_string()));
     }
-}
-
-/// P4: the time of a writer begins each time it comes to the head.
-#[tokio::test(start_paused = true)]
-async fn a_silent_writer_has_the_whole_time_when_it_is_the_head_again() {
-    let mut desk = read_by(&[(A, 9_000)]);
-    subscribed(&mut desk, &[B, C, D]);
-    queue(&desk, &[B, &format!("{C}R")]);
-    notes(&desk, &["waits", B, "ends", &us_in(&desk, 0)]);
-    // The reader's own request: its reply is the grant, for the whole lease.
-    assert_eq!(read_within(&desk, C, "look 2", "R", FOREVER), "0");
-    assert_eq!(holders(&desk), format!("{{mode read {A} 1 {C} 1}}"));
-    assert_eq!(
-        desk.command(&["PTTL", &hold_key(C)]),
-        "30000",
-        "the caller's lease"
-    );
-    assert_eq!(desk.messages(), [message(B, "N", "30000")]);
-    assert_eq!(desk.command(&["ZSCORE", "line", B]), desk.now().to_string());
-    let reader = format!("{D}R");
-    assert!(read_since(&desk, D, &us_in(&desk, 0)).starts_with('['));
-    assert_eq!(
-        desk.messages(),
-        [message(B, "N", "1000"), message(D, "N", "2000")]
-    );
-    assert_eq!(queued(&desk), format!("[{B} {reader}]"));
-}
-
-/// P11: 16 dead writers are removed in one run, and the client runs the script again.
-#[tokio::test(start_paused = true)]
-async fn dead_writers_in_front_of_a_reader_are_removed_16_at_a_time() {
-    let mut desk = read_by(&[(A, 9_000)]);
-    subscribed(&mut desk, &[C]);
-    let mut entries = writers(17);
-    entries.push(format!("{C}R"));
-    queue_all(&desk, &entries);
-    assert_eq!(tend(&desk, ""), "[tend 0 -1]");
-    assert_eq!(queued(&desk), format!("[{} {C}R]", entries[16]));
-    assert_eq!(tend(&desk, ""), "-1");
-    assert_eq!(
-        (queued(&desk), holders(&desk)),
-        ("[]".into(), format!("{{mode read {A} 1 {C} 1}}"))
+    check(
+        "behind more writers there may be a reader, which the writer holds off
+        + reads A/9000; heard x1 C; line = [x1..513 Cr] /150000
+        > tend -> -1; x1: N x1 1000; wake = {waits x1, ends now+2000ms} /60000",
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn tend_serves_the_queue_of_a_lock_that_is_free_or_read() {
-    let reader = format!("{B}r");
-    for (mut desk, grants) in [
-        (Desk::new(), true),
-        (read_by(&[(C, 9_000)]), true),
-        (written_by(C, 9_000), false),
-    ] {
-        subscribed(&mut desk, &[B]);
-        queue(&desk, &[&reader]);
-        let before = desk.keys();
-        assert_eq!(tend(&desk, ""), "-1");
-        assert_eq!(desk.messages().len(), usize::from(grants));
-        assert_eq!(desk.command(&["EXISTS", "line"]) == "0", grants);
-        assert_eq!(
-            desk.command(&["HEXISTS", "job", B]),
-            u64::from(grants).to_string()
-        );
-        assert_eq!(desk.keys() == before, !grants);
+/// P11.
+#[test]
+fn dead_writers_in_front_of_a_reader_are_removed_16_at_a_time() {
+    check(
+        "the client runs the script again
+        + reads A/9000; heard C; line = [x1..17 CR] /150000
+        > tend -> [tend 0 -1]; x1..16: N; line = [x17@17 CR@18] /150000; wake = {waits x16, ends now+2000ms} /60000
+        > tend -> -1; x17: N x17 1000; C: G C 0 now 1500 -; C.hold1 = 1 /1500; job = {mode read, A 1, C 1} /9000;
+            readers = [C@ms+1500ms A@ms+9000ms] /9000; line is gone; wake is gone
+
+        a reader that takes a free lock finds more dead readers
+        + line = [Ar x1r x2r x3r x4r x5r x6r x7r x8r x9r x10r x11r x12r x13r x14r x15r x16r x17r] /150000
+        > read A ask 1 -> [tend 0 0]; x1..16: G; x17: N x17 30000; A.hold1 = 1 /30000; job = {mode read, A 1} /30000;
+            line = [x17r@18] /150000; readers = [A@ms+30000ms] /30000",
+    );
+}
+
+/// A writer holds readers with preference for writers off, and every reader behind them. A silent writer does so for 2 s and then moves to
+/// the end of the queue. P4: its time begins each time it comes to the head.
+#[test]
+fn a_writer_holds_readers_off_while_it_sends_requests() {
+    check(
+        "a release: the writer at the head has 2 s
+        + job = {mode write, A:write 1, A 1} /9000; heard B C; line = [B CR] /150000
+        > unwrite A -> 0; base: 01; B: N B 1000; C: N C 2000; job = {mode read, A 1} /9000;
+            wake = {waits B, ends now+2000ms} /60000
+
+        a dead writer has no time
+        + job = {mode write, A:write 1, A 1} /9000; heard C; line = [B CR] /150000
+        > unwrite A -> 1; base: 01; B: N B 1000; C: G C 0 now 1500 -; C.hold1 = 1 /1500;
+            job = {mode read, A 1, C 1} /9000; readers = [C@ms+1500ms] /9000; line is gone
+
+        its time is not over
+        + job = {mode write, A:write 1, A 1} /9000; heard B C; line = [B CR] /150000;
+            wake = {waits B, ends now+1us} /60000
+        > unwrite A -> 0; base: 01; B: N B 0; C: N C 1; job = {mode read, A 1} /9000
+
+        its time is over
+        + job = {mode write, A:write 1, A 1} /9000; heard B C; line = [B CR] /150000; wake = {waits B, ends now} /60000
+        > unwrite A -> 1; base: 01; C: G C 0 now 1500 -; B: N B 1500; C.hold1 = 1 /1500;
+            job = {mode read, A 1, C 1} /9000; line = [B@now] /150000; readers = [C@ms+1500ms] /9000;
+            wake = {ends now, granted C} /60000
+
+        a reader behind one that waits for the writer is held off, too
+        + reads A/9000; heard B C D; line = [B CR Dr] /150000
+        > tend -> -1; B: N B 1000; C: N C 2000; wake = {waits B, ends now+2000ms} /60000
+
+        a request of the writer gives it the whole time again
+        + reads A/9000; heard B C; line = [B CR] /150000; wake = {waits B, ends now+400ms} /60000
+        > write B look 1 -> [-5004 now 1 0 0 0]; B: N B 1000; C: N C 2000; wake = {waits B, ends now+2000ms} /60000
+
+        a request of the reader does not
+        + reads A/9000; heard B C; line = [B CR] /150000; wake = {waits B, ends now+400ms} /60000
+        > read C look 2 side=R -> [-15004 now 2 0 1 0]; B: N B 0; C: N C 400
+
+        the writer is silent: the reader has its whole lease, and a new reader waits as long for the writer
+        + reads A/9000; heard B C D; line = [B CR] /150000; wake = {waits B, ends now} /60000
+        > read C look 2 side=R -> 0; B: N B 30000; C.hold1 = 1 /30000; job = {mode read, A 1, C 1} /30000;
+            line = [B@now] /150000; readers = [A@ms+9000ms C@ms+30000ms] /30000; wake = {ends now} /60000
+        > read D new side=R since=now -> [-15004 now now+1us 0 1 0]; B: N B 1000; D: N D 2000;
+            line = [B@now DR@now+1us] /150000; wake = {ends now+2000ms, waits B} /60000",
+    );
+}
+
+#[test]
+fn tend_serves_the_queue_of_a_lock_that_is_free_or_read() {
+    check(
+        "a free lock
+        + heard B; line = [Br] /150000
+        > tend -> -1; B: G B 0 now 1500 -; B.hold1 = 1 /1500; job = {mode read, B 1} /1500;
+            readers = [B@ms+1500ms] /1500; line is gone
+
+        a lock that is read
+        + reads C/9000; heard B; line = [Br] /150000
+        > tend -> -1; B: G B 0 now 1500 -; B.hold1 = 1 /1500; job = {mode read, C 1, B 1} /9000;
+            readers = [B@ms+1500ms C@ms+9000ms] /9000; line is gone
+
+        a lock that is written
+        + job = {mode write, C:write 1} /9000; heard B; line = [Br] /150000
+        > tend -> -1
+
+        writers behind readers that hold wait without messages
+        + reads A/9000; line = [x1..70] /150000
+        > tend -> -1
+
+        R8: a reader at maxmemory
+        + heard B; line = [Br] /150000; full
+        > tend -> -1; B: G B 0 now 1500 -; B.hold1 = 1 /1500; job = {mode read, B 1} /1500;
+            readers = [B@ms+1500ms] /1500; line is gone
+
+        R8: a writer at maxmemory
+        + heard B; line = [B] /150000; full
+        > tend -> -1; B: G B now now 1500 fence; fence = now; job = {mode write, B:write 1} /1500; line is gone
+
+        L9: a release that the relay reports proves that it receives them
+        + job = {mode write, C:write 1} /9000; line = [A B] /150000; wake = {sentry A, heard 1, unused 9} /60000
+        > tend sentry=@A -> -1; wake = {sentry A, heard now, unused 6, ended now} /60000
+
+        another process reports it
+        + job = {mode write, C:write 1} /9000; line = [A B] /150000; wake = {sentry A, heard 1, unused 9} /60000
+        > tend sentry=@B -> -1; wake = {sentry A, heard 1, unused 6, ended now} /60000
+
+        no relay
+        + job = {mode write, C:write 1} /9000; line = [A B] /150000; wake = {sentry A, heard 1, unused 9} /60000
+        > tend -> -1",
+    );
+}
+
+/// R15: a moving slot refuses to read a key that the script has removed, and to write it again.
+#[test]
+fn a_release_in_a_moving_slot_is_done_and_notifies_the_head() {
+    for quits in ["0", "1"] {
+        let text = "a writer
+            + job = {mode write, A:write 1} /9000; fence = 7; readers = [E@1]; wake = {turn 1} /60000
+            + line = [B C] /150000; heard B C; moves
+            > unwrite A quits=@quits -> -1; base: 1; B: P B 0; fence = now; job is gone
+
+            a reader
+            + reads A/9000; fence = 7; ZADD readers 1 E; wake = {turn 1} /60000; line = [B C] /150000; heard B C; moves
+            > unread A quits=@quits -> -1; base: 0; B: P B 0; fence = now; A.hold1 is gone; job is gone; readers is gone";
+        check(&text.replace("@quits", quits));
     }
 }
 
-/// L9.
-#[tokio::test(start_paused = true)]
-async fn a_release_that_the_relay_reports_proves_that_it_receives_them() {
-    for (sentry, proves) in [(&A[..36], true), (&B[..36], false), ("", false)] {
-        let desk = written_by(C, 9_000);
-        queue(&desk, &[A, B]);
-        notes(&desk, &["sentry", A, "heard", "1", "unused", "9"]);
-        assert_eq!(tend(&desk, sentry), "-1");
-        let heard = if proves {
-            desk.now().to_string()
-        } else {
-            "1".into()
-        };
-        let unused = if sentry.is_empty() { "9" } else { "6" };
-        assert_eq!(
-            (note(&desk, "heard"), note(&desk, "unused")),
-            (heard, unused.into())
-        );
-    }
+/// P1, L3, L4: a new hold, and what it sends.
+#[test]
+fn a_request_that_is_granted_notifies_the_next_in_the_queue() {
+    check(
+        "a new writer has the lock for its lease
+        + readers = [C@1]
+        > write A new -> now; fence = now; job = {mode write, A:write 1} /30000
+
+        a writer that takes a free lock is alone
+        + heard B C; line = [A Br C] /150000
+        > write A ask 1 -> now; B: N B 30000; fence = now; job = {mode write, A:write 1} /30000;
+            line = [Br@2 C@3] /150000
+
+        a reader that takes a free lock lets the next readers join
+        + heard B C; line = [Ar BR C] /150000
+        > read A ask 1 -> 0; B: G B 0 now 1500 -; C: N C 1500; A.hold1 = 1 /30000; B.hold1 = 1 /1500;
+            job = {mode read, A 1, B 1} /30000; line = [C@3] /150000; readers = [B@ms+1500ms A@ms+30000ms] /30000;
+            wake = {granted B} /60000
+
+        with no reader behind it, the writer polls when the lease ends
+        + line = [Ar C] /150000
+        > read A ask 1 -> 0; C: N C 30000; A.hold1 = 1 /30000; job = {mode read, A 1} /30000; line = [C@2] /150000;
+            readers = [A@ms+30000ms] /30000
+
+        no message said that the lock was free: the others try
+        + line = [Ar Br C] /150000
+        > read A look 1 -> 0; B: P B 0; C: P C 0; A.hold1 = 1 /30000; job = {mode read, A 1} /30000;
+            readers = [A@ms+30000ms] /30000; line is gone
+
+        no message said that readers hold
+        + reads D/9000; line = [Ar Br C] /150000
+        > read A look 1 -> 0; B: P B 0; C: P C 0; A.hold1 = 1 /30000; job = {mode read, D 1, A 1} /30000;
+            readers = [D@ms+9000ms A@ms+30000ms] /30000; line is gone
+
+        after a message the reader removes its own entry only
+        + reads D/9000; line = [C Ar B] /150000
+        > read A ask 2 -> 0; A.hold1 = 1 /30000; job = {mode read, D 1, A 1} /30000; line = [C B@3] /150000;
+            readers = [D@ms+9000ms A@ms+30000ms] /30000",
+    );
 }
 
-/// R15. A moving slot refuses to read a key that the script has removed, and to write it again.
-#[tokio::test(start_paused = true)]
-async fn a_release_in_a_moving_slot_is_done_and_notifies_the_head() {
-    for (writes, quits) in [(true, "0"), (true, "1"), (false, "0"), (false, "1")] {
-        let (mut desk, payload) = match writes {
-            true => (written_by(A, 9_000), "base 1"),
-            false => (read_by(&[(A, 9_000)]), "base 0"),
-        };
-        desk.command(&["SET", "fence", "7"]);
-        desk.command(&["ZADD", READERS, "1", E]);
-        queue(&desk, &[B, C]);
-        notes(&desk, &["turn", "1"]);
-        subscribed(&mut desk, &[B, C]);
-        desk.migrate();
-        let reply = match writes {
-            true => write_release(&desk, A, "1", quits),
-            false => read_release(&desk, A, "1", quits),
-        };
-        assert_eq!(reply, "-1", "{writes} {quits}");
-        assert_eq!(desk.messages(), [payload.into(), message(B, "P", "0")]);
-        assert_eq!(
-            (holders(&desk), queued(&desk)),
-            ("{}".into(), format!("[{B} {C}]"))
-        );
-    }
+/// L6, L5: the lock is free and reserved for the queue. The second in the queue tries 25 ms after the head.
+#[test]
+fn a_new_request_does_not_overtake_the_queue_of_a_free_lock() {
+    check(
+        "a reader
+        + heard A B C; line = [C] /150000
+        > read A new -> [-54 now now 0 0 1]; line = [C Ar@now] /150000
+
+        a reader with preference for writers
+        + heard A B C; line = [C] /150000
+        > read A new side=R -> [-54 now now 0 0 1]; line = [C AR@now] /150000
+
+        a writer
+        + heard A B C; line = [C] /150000
+        > write A new -> [-54 now now 0 0 1]; line = [C A@now] /150000
+
+        a reader whose call began before the head came joins the readers
+        + reads B/9000; heard C; line = [C@1] /150000
+        > read A new side=R since=0 -> 0; A.hold1 = 1 /30000; job = {mode read, B 1, A 1} /30000;
+            readers = [B@ms+9000ms A@ms+30000ms] /30000
+
+        one that came with the head waits
+        + reads B/9000; heard C; line = [C@1] /150000
+        > read A new side=R since=1 -> [-15004 now now 0 1 0]; C: N C 1000; A: N A 2000; line = [C AR@now] /150000;
+            wake = {waits C, ends now+2000ms} /60000
+
+        one that came later waits
+        + reads B/9000; heard C; line = [C@1] /150000
+        > read A new side=R since=2 -> [-15004 now now 0 1 0]; C: N C 1000; A: N A 2000; line = [C AR@now] /150000;
+            wake = {waits C, ends now+2000ms} /60000",
+    );
 }
 
-/// R8.
-#[tokio::test(start_paused = true)]
-async fn a_free_lock_is_granted_to_the_queue_at_maxmemory() {
-    for reads in [false, true] {
-        let mut desk = Desk::new();
-        let entry = if reads { format!("{B}r") } else { B.to_owned() };
-        queue(&desk, &[&entry]);
-        subscribed(&mut desk, &[B]);
-        desk.fill(true);
-        assert_eq!(tend(&desk, ""), "-1");
-        assert_eq!(desk.messages(), [granted(&desk, B, !reads)]);
+/// The entry has the arrival of the request, or of an entry that was removed.
+#[test]
+fn a_refused_request_keeps_its_arrival() {
+    check(
+        "a writer holds
+        + job = {mode write, C:write 1} /900; heard A B D E
+        > read A new side=R since=now -> [-904 now now 0 0 0]; line = [AR@now] /22500
+        > write D look 77 -> [-904 now 77 0 0 0]; base:all:stanchion: 0; line = [D@77 AR@now] /30000;
+            wake = {called now} /60000
+        > read E look 78 side=R -> [-22504 now 78 0 1 0]; line = [D@77 ER@78 AR@now] /37500
+
+        a reader holds
+        + reads C/900; heard A B D E; line = [B] /150000
+        > read A new side=R since=now -> [-15004 now now 0 1 0]; B: N B 1000; A: N A 2000; line = [B AR@now] /150000;
+            wake = {waits B, ends now+2000ms} /60000
+        > write D look 77 -> [-22504 now 77 0 1 0]; base:all:stanchion: 0; B: N B 1000; A: N A 2000;
+            line = [B D@77 AR@now] /150000; wake = {waits B, ends now+2000ms, called now} /60000
+        > read E look 78 side=R -> [-30004 now 78 0 1 0]; B: N B 1000; E: N E 2000; line = [B D@77 ER@78 AR@now] /150000",
+    );
+}
+
+/// P4: no release serves the queue of a lock whose holder has died.
+#[test]
+fn a_client_that_polls_takes_a_free_lock_as_the_head_or_with_a_look() {
+    for side in ["r", "R"] {
+        let text = "the head
+            + line = [A@side?] /150000
+            > read A ask 1 0 ? side=@side -> 0; A.hold1 = 1 /30000; job = {mode read, A 1} /30000;
+                readers = [A@ms+30000ms] /30000; line is gone
+
+            not the head
+            + heard B; line = [B A@side?] /150000
+            > read A ask 1 0 ? side=@side -> [-54 now 1 0 0 0]; wake = {A now} /60000
+            > read A look 1 0 ? side=@side -> 0; B: P B 0; A.hold1 = 1 /30000; job = {mode read, A 1} /30000;
+                readers = [A@ms+30000ms] /30000; line is gone; wake is gone";
+        check(&text.replace("@side", side));
     }
+    check(
+        "a writer at the head
+        + line = [A?] /150000
+        > write A ask 1 0 ? -> now; fence = now; job = {mode write, A:write 1} /30000; line is gone
+
+        a writer that is not the head
+        + heard B; line = [B A?] /150000
+        > write A ask 1 0 ? -> [-54 now 1 0 0 0]; wake = {A now} /60000
+        > write A look 1 0 ? -> now; B: P B 0; fence = now; job = {mode write, A:write 1} /30000; line is gone;
+            wake is gone",
+    );
+}
+
+/// P4: a poll that finds no entry reports the loss of the queue.
+#[test]
+fn a_poll_without_an_entry_calls_all_processes() {
+    check(
+        "a reader takes a free lock
+        > read A look 5 -> 0; base:all:stanchion: 0; A.hold1 = 1 /30000; job = {mode read, A 1} /30000;
+            readers = [A@ms+30000ms] /30000; wake = {called now} /60000
+
+        a reader joins
+        + reads D/9000; line = [C] /150000
+        > read A look 5 -> 0; C: N C 30000; base:all:stanchion: 0; A.hold1 = 1 /30000;
+            job = {mode read, D 1, A 1} /30000; readers = [D@ms+9000ms A@ms+30000ms] /30000;
+            wake = {called now} /60000
+
+        a reader waits
+        + reads D/9000; heard C; line = [C] /150000
+        > read A look 5 side=R -> [-15004 now 5 0 1 0]; base:all:stanchion: 0; C: N C 1000; A: N A 2000;
+            line = [C AR@5] /150000; wake = {called now, waits C, ends now+2000ms} /60000
+
+        a writer takes a free lock
+        > write A look 5 -> now; base:all:stanchion: 0; fence = now; job = {mode write, A:write 1} /30000;
+            wake = {called now} /60000",
+    );
+}
+
+/// L5: a free lock is left to Redisson's clients until their turn is over.
+#[test]
+fn a_lock_is_left_to_redissons_clients_that_are_subscribed() {
+    check(
+        "after the release of a reader
+        + reads A/9000; heard base=3
+        > unread A -> 3; base: 0; wake = {turn 0, until now+2ms} /3000; A.hold1 is gone; job is gone; readers is gone
+        > read B new -> [-6 now now 1 0 1]; line = [Br@now] /22500
+        > write C new -> [-6 now now+1us 1 0 1]; line = [C@now+1us] /30000
+        > write D try -> now; fence = now; job = {mode write, D:write 1} /30000
+
+        after the release of a writer
+        + job = {mode write, A:write 1} /9000; heard base=3
+        > unwrite A -> 3; base: 1; wake = {turn 0, until now+2ms} /3000; job is gone
+
+        R16: a foreign key in the place of the notes
+        + wake = x
+        > write A new -> error WRONGTYPE Operation against a key holding the wrong kind of value
+        > write A try -> now; fence = now; job = {mode write, A:write 1} /30000
+
+        R15: no reader can join, and the release stands
+        + job = {mode write, A:write 1, A 1} /9000; heard B; line = [Br] /150000; refuse SET
+        > unwrite A -> -1; base: 01; job = {mode read, A 1} /9000",
+    );
 }

@@ -1,402 +1,183 @@
 //! Runs the scripts directly with many readers, dead readers, and Redisson's readers. The numbers are those of `docs/protocol.md`.
 
-use stanchion_rwlock::read;
-use stanchion_tests::desk::{A, B, C, Desk};
+use super::direct::check;
 
-use super::direct::{
-    FOREVER, READERS, hold_key, holders, queue, queued, read, read_by, read_release, read_within,
-    ttl, write, write_release, written_by,
-};
+/// R3, R10.
+#[test]
+fn a_new_reader_has_a_field_a_hold_key_and_a_lease() {
+    check(
+        "a free lock
+        + fence = 7
+        > read A new -> 0; A.hold1 = 1 /30000; job = {mode read, A 1} /30000; readers = [A@ms+30000ms] /30000
 
-const JAVA: &str = "eeeeeeee-0000-4000-8000-000000000000:1";
+        a shorter lease than that of the others shortens nothing
+        + reads B/60000; PEXPIRE readers 100
+        > read A new -> 0; A.hold1 = 1 /30000; job = {mode read, B 1, A 1} /60000;
+            readers = [A@ms+30000ms B@ms+60000ms] /60000
 
-/// The server's time in `ms` from now, as the end of a lease.
-fn in_ms(desk: &Desk, ms: u64) -> String {
-    (desk.now() / 1000 + ms).to_string()
-}
+        a hold key that is left of an earlier run
+        + A.hold1 = 1 /60000
+        > read A new -> 0; A.hold1 = 1 /30000; job = {mode read, A 1} /30000; readers = [A@ms+30000ms] /30000
 
-fn reader(n: usize) -> String {
-    format!("00000000-0000-8000-8000-{n:012}:1")
-}
-
-/// Adds readers without a hold key. Their leases ended 1 ms ago, 2 ms ago, … : the last reader ended first.
-fn dead(desk: &Desk, count: usize) {
-    for n in 0..count {
-        desk.command(&["HSET", "job", &reader(n), "1"]);
-        let ended = (desk.now() / 1000 - 1 - n as u64).to_string();
-        desk.command(&["ZADD", READERS, &ended, &reader(n)]);
-    }
-}
-
-/// Adds a reader of Redisson's with these hold keys: their numbers and TTLs. No lease is known.
-fn redisson(desk: &Desk, owner: &str, count: usize, keys: &[(usize, u64)]) {
-    desk.command(&["HSET", "job", owner, &count.to_string()]);
-    for (n, ttl) in keys {
-        let key = format!("job:{owner}:rwlock_timeout:{n}");
-        desk.command(&["SET", &key, "1", "PX", &ttl.to_string()]);
-    }
-}
-
-/// The keys of a lock in mode `read` for `ttl` ms, with these readers in the order of their leases.
-pub(super) fn read_keys(
-    desk: &Desk,
-    readers: &[(&str, u64)],
-    ttl: u64,
-    readers_ttl: u64,
-) -> String {
-    let (mut fields, mut leases, mut keys) = (String::new(), String::new(), Vec::new());
-    for (owner, lease) in readers {
-        fields += &format!(" {owner} 1");
-        leases += &format!(" {owner} {}", in_ms(desk, *lease));
-        keys.push(format!("{} = 1, TTL {lease}", hold_key(owner)));
-    }
-    keys.push(format!("job = mode read{fields}, TTL {ttl}"));
-    keys.push(format!("{READERS} ={leases}, TTL {readers_ttl}"));
-    keys.sort();
-    keys.join("\n")
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_reader_has_a_field_a_hold_key_and_a_lease() {
-    let desk = Desk::new();
-    assert_eq!(read(&desk, A, "new"), "0");
-    assert_eq!(
-        desk.keys(),
-        read_keys(&desk, &[(A, 30_000)], 30_000, 30_000)
-    );
-    // R3: a shorter lease than that of the others shortens nothing.
-    let desk = read_by(&[(B, 60_000)]);
-    desk.command(&["PEXPIRE", READERS, "100"]);
-    assert_eq!(read(&desk, A, "new"), "0");
-    let mut expected: Vec<_> = read_keys(&desk, &[(A, 30_000), (B, 60_000)], 60_000, 60_000)
-        .replace(
-            &format!("mode read {A} 1 {B} 1"),
-            &format!("mode read {B} 1 {A} 1"),
-        )
-        .lines()
-        .map(str::to_owned)
-        .collect();
-    expected.sort();
-    assert_eq!(desk.keys(), expected.join("\n"));
-}
-
-/// R10: a hold key that is left of an earlier run has its own, shorter TTL.
-#[tokio::test(start_paused = true)]
-async fn a_hold_key_that_is_left_does_not_shorten_a_new_hold() {
-    let desk = Desk::new();
-    desk.command(&["SET", &hold_key(A), "1", "PX", "60000"]);
-    assert_eq!(read(&desk, A, "new"), "0");
-    assert_eq!(
-        desk.keys(),
-        read_keys(&desk, &[(A, 30_000)], 30_000, 30_000)
+        inside the write hold of its owner, dead readers stay
+        + job = {mode write, A:write 1} /9000; dead x1
+        > read B new in=A:write -> 0; B.hold1 = 1 /30000; job = {mode write, A:write 1, x1 1, B 1} /30000;
+            readers = [x1@ms-1ms B@ms+30000ms] /30000",
     );
 }
 
-/// A reader of Redisson's has a hold key for each hold.
-#[tokio::test(start_paused = true)]
-async fn a_reader_lives_while_one_of_its_hold_keys_does() {
-    let desk = read_by(&[(A, 9_000)]);
-    redisson(&desk, JAVA, 8, &[(1, 200), (8, 700)]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.messages()),
-        ("0".into(), vec![])
-    );
-    assert_eq!(
-        desk.keys(),
-        format!(
-            "job = mode read {JAVA} 8, TTL 700\njob:{JAVA}:rwlock_timeout:1 = 1, TTL 200\njob:{JAVA}:rwlock_timeout:8 = 1, TTL 700"
-        )
-    );
-    let desk = read_by(&[(A, 9_000)]);
-    redisson(&desk, JAVA, 8, &[]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.messages()),
-        ("0".into(), vec!["base 0".into()])
-    );
-    assert_eq!(desk.keys(), "");
-}
+/// P1: a reader of Redisson's has a hold key for each hold. Eight are checked, and one that is not may last as long as the lock.
+#[test]
+fn a_reader_of_redissons_lives_while_one_of_its_hold_keys_does() {
+    check(
+        "two of eight keys are left
+        + reads A/9000; HSET job J 8; J.hold1 = 1 /200; J.hold8 = 1 /700
+        > unread A -> 0; job = {mode read, J 8} /700; A.hold1 is gone; readers is gone
 
-/// P1: a hold key that is not checked may last as long as the lock.
-#[tokio::test(start_paused = true)]
-async fn a_reader_with_more_holds_than_are_checked_keeps_the_lock() {
-    for keys in [&[][..], &[(1, 200)], &[(1, 200), (9, 5_000)]] {
-        let desk = read_by(&[(A, 9_000)]);
-        redisson(&desk, JAVA, 9, keys);
-        assert_eq!(
-            (read_release(&desk, A, "1", "0"), desk.messages()),
-            ("0".into(), vec![])
-        );
-        assert_eq!(
-            (holders(&desk), ttl(&desk)),
-            (format!("{{mode read {JAVA} 9}}"), "9000".into())
-        );
-        assert_eq!(write(&desk, B, "try"), "-9004");
-    }
-}
+        none of eight
+        + reads A/9000; HSET job J 8
+        > unread A -> 0; base: 0; A.hold1 is gone; job is gone; readers is gone
 
-/// Few readers are all checked.
-#[tokio::test(start_paused = true)]
-async fn a_release_removes_dead_readers_and_keeps_those_with_a_hold_key() {
-    let desk = read_by(&[(A, 9_000), (C, 900)]);
-    dead(&desk, 2);
-    // The hold key was renewed, and the end of the lease was not.
-    desk.command(&["ZADD", READERS, "1", C]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.messages()),
-        ("0".into(), vec![])
+        none of nine
+        + reads A/9000; HSET job J 9
+        > unread A -> 0; job = {mode read, J 9} /9000; A.hold1 is gone; readers is gone
+        > write B try -> -9004
+
+        the first of nine
+        + reads A/9000; HSET job J 9; J.hold1 = 1 /200
+        > unread A -> 0; job = {mode read, J 9} /9000; A.hold1 is gone; readers is gone
+        > write B try -> -9004
+
+        the ninth, which is not checked
+        + reads A/9000; HSET job J 9; J.hold1 = 1 /200; J.hold9 = 1 /5000
+        > unread A -> 0; job = {mode read, J 9} /9000; A.hold1 is gone; readers is gone
+        > write B try -> -9004",
     );
-    assert_eq!(desk.keys(), read_keys(&desk, &[(C, 900)], 900, 9_000));
-}
-
-/// P11: the leases say how long many readers hold, so that their hold keys are not read.
-#[tokio::test(start_paused = true)]
-async fn among_many_readers_only_those_whose_leases_ended_are_checked() {
-    let owners: Vec<_> = (10..16).map(reader).collect();
-    let mut all = vec![(A, 9_000)];
-    for (n, owner) in owners.iter().enumerate() {
-        all.push((owner, 900 + n as u64));
-    }
-    let desk = read_by(&all);
-    dead(&desk, 9);
-    desk.command(&["DEL", &hold_key(&owners[0])]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.messages()),
-        ("0".into(), vec![])
-    );
-    let first = format!("{} = 1, TTL 900\n", hold_key(&owners[0]));
-    let expected = read_keys(&desk, &all[1..], 9_000, 9_000).replace(&first, "");
-    assert_eq!(desk.keys(), expected);
-    // A writer polls when the last lease ends.
-    assert_eq!(
-        (write(&desk, B, "try"), desk.keys()),
-        ("-909".into(), expected)
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lock_whose_readers_are_all_dead_is_free() {
-    for count in [1, 5, 64] {
-        let desk = read_by(&[(A, 9_000)]);
-        dead(&desk, count);
-        assert_eq!(
-            (read_release(&desk, A, "1", "0"), desk.messages()),
-            ("0".into(), vec!["base 0".into()])
-        );
-        assert_eq!(desk.keys(), "", "{count}");
-
-        let desk = read_by(&[(B, 9_000)]);
-        desk.command(&["DEL", &hold_key(B)]);
-        desk.command(&["ZADD", READERS, "1", B]);
-        dead(&desk, count - 1);
-        // A stale lease of a reader that is not in the hash.
-        desk.command(&["ZADD", READERS, &in_ms(&desk, 50), C]);
-        let token = write(&desk, A, "new");
-        assert!(token.parse::<u64>().unwrap() > 0, "{count}: {token}");
-        assert_eq!(
-            desk.keys(),
-            format!("fence = {token}, TTL -1\njob = mode write {A}:write 1, TTL 30000")
-        );
-    }
-    // A waiter is granted the lock.
-    let mut desk = read_by(&[(A, 9_000)]);
-    dead(&desk, 5);
-    desk.subscribe(&super::direct::channel(B), 1);
-    queue(&desk, &[B]);
-    assert_eq!(read_release(&desk, A, "1", "0"), "1");
-    assert_eq!(holders(&desk), format!("{{mode write {B}:write 1}}"));
 }
 
 /// P11.
-#[tokio::test(start_paused = true)]
-async fn one_run_removes_64_dead_readers_and_the_next_the_others() {
-    let desk = read_by(&[(A, 9_000)]);
-    dead(&desk, 70);
-    assert_eq!(read_release(&desk, A, "1", "0"), "0");
-    assert_eq!(
-        (desk.command(&["HLEN", "job"]), ttl(&desk)),
-        ("7".into(), "9000".into())
-    );
-    let leases = desk.command(&["ZRANGE", READERS, "0", "-1"]);
-    let left: Vec<_> = (0..6).rev().map(reader).collect();
-    assert_eq!(leases, format!("[{}]", left.join(" ")));
-    assert!(write(&desk, A, "try").parse::<u64>().unwrap() > 0);
-    assert_eq!(desk.command(&["EXISTS", READERS]), "0");
-}
+#[test]
+fn dead_readers_are_removed_and_those_with_a_hold_key_stay() {
+    check(
+        "few readers are all checked; the lease of one was renewed in its hold key only
+        + reads A/9000 C/900; dead x1 x2; ZADD readers 1 C
+        > unread A -> 0; job = {mode read, C 1} /900; readers = [C@ms+900ms] /9000; A.hold1 is gone
 
-/// A reader that joins removes the eight whose leases ended first.
-#[tokio::test(start_paused = true)]
-async fn a_reader_that_joins_removes_eight_dead_readers() {
-    let desk = read_by(&[(B, 60_000)]);
-    dead(&desk, 10);
-    assert_eq!(read(&desk, A, "new"), "0");
-    assert_eq!(
-        holders(&desk),
-        format!("{{mode read {B} 1 {} 1 {} 1 {A} 1}}", reader(0), reader(1))
-    );
-    assert_eq!(
-        desk.command(&["ZRANGE", READERS, "0", "-1"]),
-        format!("[{} {} {A} {B}]", reader(1), reader(0))
-    );
-    // A nested read of a writer has no other readers to remove.
-    let desk = written_by(A, 9_000);
-    dead(&desk, 1);
-    let (hold, writer) = (hold_key(B), format!("{A}:write"));
-    let keys = ["job", "line", "wake", READERS, &hold];
-    let not_after = (desk.now() + FOREVER).to_string();
-    let args = [
-        B, "30000", &not_after, "new", "PUBLISH", "base", "r", "job:", &writer, "99",
-    ];
-    let reply = desk.run((read::ACQUIRE.text(), &keys, &args));
-    assert_eq!(
-        (reply, holders(&desk)),
-        (
-            "0".into(),
-            format!("{{mode write {A}:write 1 {} 1 {B} 1}}", reader(0))
-        )
+        of many readers, only those whose leases ended: x11 has no hold key
+        + reads A/9000 x11/901 x12/902 x13/903 x14/904 x15/905 x16/906; dead x1 x2 x3; DEL x11.hold1
+        > unread A -> 0; job = {mode read, x11 1, x12 1, x13 1, x14 1, x15 1, x16 1} /9000;
+            readers = [x11@ms+901ms x12@ms+902ms x13@ms+903ms x14@ms+904ms x15@ms+905ms x16@ms+906ms] /9000;
+            A.hold1 is gone
+        > write B try -> -910
+
+        one run removes 64
+        + reads A/9000; dead x1..70
+        > unread A -> 0; job = {mode read, x1 1, x2 1, x3 1, x4 1, x5 1, x6 1} /9000;
+            readers = [x6@ms-6ms x5@ms-5ms x4@ms-4ms x3@ms-3ms x2@ms-2ms x1@ms-1ms] /9000; A.hold1 is gone
+        > write A try -> now; fence = now; job = {mode write, A:write 1} /30000; readers is gone
+
+        a reader that joins removes the eight whose leases ended first
+        + reads B/60000; dead x1..10
+        > read A new -> 0; A.hold1 = 1 /30000; job = {mode read, B 1, x1 1, x2 1, A 1} /60000;
+            readers = [x2@ms-2ms x1@ms-1ms A@ms+30000ms B@ms+60000ms] /60000",
     );
 }
 
-/// Redisson's readers, and those of older versions, have no known lease: they are checked once, and then have one.
-#[tokio::test(start_paused = true)]
-async fn many_readers_without_a_known_lease_are_checked_and_added() {
-    let desk = read_by(&[(A, 9_000)]);
-    let live: Vec<_> = (10..14).map(reader).collect();
-    for (n, owner) in live.iter().enumerate() {
-        redisson(&desk, owner, 1, &[(1, 900 + n as u64)]);
-    }
-    for n in 20..23 {
-        redisson(&desk, &reader(n), 1, &[]);
-    }
-    assert_eq!(read_release(&desk, A, "1", "0"), "0");
-    let all: Vec<_> = live
-        .iter()
-        .enumerate()
-        .map(|(n, owner)| (owner.as_str(), 900 + n as u64))
-        .collect();
-    assert_eq!(desk.keys(), read_keys(&desk, &all, 903, 9_000));
+#[test]
+fn a_lock_whose_readers_are_all_dead_is_free() {
+    check(
+        "after a release
+        + reads A/9000; dead x1
+        > unread A -> 0; base: 0; A.hold1 is gone; job is gone; readers is gone
 
-    // A known lease is not replaced by that of the sample.
-    let desk = read_by(&[(A, 9_000), (B, 5_000)]);
-    for (n, owner) in live.iter().enumerate() {
-        redisson(&desk, owner, 1, &[(1, 900 + n as u64)]);
-    }
-    desk.command(&["PEXPIRE", &hold_key(B), "300"]);
-    assert_eq!(write(&desk, C, "try"), "-9004");
-    assert_eq!(desk.command(&["ZSCORE", READERS, B]), in_ms(&desk, 5_000));
-    assert_eq!(desk.command(&["PTTL", READERS]), "9000");
-}
+        five
+        + reads A/9000; dead x1..5
+        > unread A -> 0; base: 0; A.hold1 is gone; job is gone; readers is gone
 
-/// P11: at most 64 are checked. The lock keeps its TTL, because the others may hold for longer.
-#[tokio::test(start_paused = true)]
-async fn more_readers_than_one_run_checks_keep_the_lock_as_it_is() {
-    let desk = read_by(&[(A, 9_000)]);
-    for n in 0..80 {
-        redisson(&desk, &reader(n), 1, &[(1, 900)]);
-    }
-    assert_eq!(read_release(&desk, A, "1", "0"), "0");
-    assert_eq!(ttl(&desk), "9000");
-    let known: usize = desk.command(&["ZCARD", READERS]).parse().unwrap();
-    assert!((63..=64).contains(&known), "{known}");
-    // A writer polls again soon.
-    assert_eq!(write(&desk, B, "try"), "-104");
-}
+        as many as one run removes
+        + reads A/9000; dead x1..64
+        > unread A -> 0; base: 0; A.hold1 is gone; job is gone; readers is gone
 
-#[tokio::test(start_paused = true)]
-async fn a_writer_polls_when_the_longest_hold_ends() {
-    // The lock lasts longer than its readers.
-    let desk = read_by(&[(B, 900), (C, 500)]);
-    desk.command(&["PEXPIRE", "job", "9000"]);
-    assert_eq!(write(&desk, A, "try"), "-904");
-    assert!(write(&desk, A, "new").starts_with("[-904 "));
-    assert_eq!(
-        (queued(&desk), ttl(&desk)),
-        (format!("[{A}]"), "9000".into())
-    );
-    // The readers last longer, or the lock has no TTL.
-    let desk = read_by(&[(B, 900)]);
-    desk.command(&["PEXPIRE", "job", "500"]);
-    assert_eq!(write(&desk, A, "try"), "-504");
-    desk.command(&["PERSIST", "job"]);
-    assert_eq!(write(&desk, A, "try"), "-904");
-}
+        a writer finds them, and a stale lease
+        + reads B/9000; DEL B.hold1; ZADD readers 1 B; ZADD readers ms+50ms C
+        > write A new -> now; fence = now; job = {mode write, A:write 1} /30000; readers is gone
 
-/// R8.
-#[tokio::test(start_paused = true)]
-async fn at_maxmemory_a_writer_sees_how_long_the_readers_hold() {
-    let mut desk = read_by(&[(B, 900)]);
-    desk.command(&["ZADD", READERS, "1", B]);
-    desk.fill(true);
-    assert_eq!(write(&desk, A, "try"), "-904");
-    assert_eq!(desk.keys(), read_keys(&desk, &[(B, 900)], 900, 900));
-    // A process waits without an entry, and its request serves no other.
-    desk.subscribe(&super::direct::channel(C), 1);
-    queue(&desk, &[&format!("{C}r")]);
-    let before = desk.keys();
-    assert_eq!(read_within(&desk, A, "new", "R", FOREVER), "-904");
-    assert_eq!((desk.keys(), desk.messages()), (before, vec![]));
-}
+        five
+        + reads B/9000; DEL B.hold1; ZADD readers 1 B; dead x1..4; ZADD readers ms+50ms C
+        > write A new -> now; fence = now; job = {mode write, A:write 1} /30000; readers is gone
 
-/// A writer that finds dead readers in front of other waiters leaves the lock to them.
-#[tokio::test(start_paused = true)]
-async fn a_new_writer_that_frees_the_lock_does_not_overtake_the_queue() {
-    let mut desk = read_by(&[(B, 900)]);
-    desk.subscribe(&super::direct::channel(C), 1);
-    desk.command(&["DEL", &hold_key(B)]);
-    queue(&desk, &[C]);
-    let reply = write(&desk, A, "new");
-    assert_eq!(reply, format!("[-54 {0} {0} 0 0 1]", desk.now()));
-    assert_eq!(
-        (holders(&desk), queued(&desk)),
-        ("{}".into(), format!("[{C} {A}]"))
-    );
-    assert_eq!(desk.command(&["EXISTS", READERS]), "0");
-}
+        as many as one run removes
+        + reads B/9000; DEL B.hold1; ZADD readers 1 B; dead x1..63; ZADD readers ms+50ms C
+        > write A new -> now; fence = now; job = {mode write, A:write 1} /30000; readers is gone
 
-#[tokio::test(start_paused = true)]
-async fn a_release_of_one_hold_renews_the_others() {
-    // R3: no TTL is shortened.
-    let desk = read_by(&[(A, 60_000)]);
-    desk.command(&["HSET", "job", A, "2"]);
-    assert_eq!(read_release(&desk, A, "2", "0"), "0");
-    assert_eq!(
-        desk.keys(),
-        read_keys(&desk, &[(A, 60_000)], 60_000, 60_000)
-    );
-    // A reader that has no known lease gets none.
-    let desk = Desk::new();
-    desk.command(&["HSET", "job", "mode", "read", A, "2"]);
-    desk.command(&["PEXPIRE", "job", "900"]);
-    assert_eq!(read_release(&desk, A, "2", "0"), "0");
-    assert_eq!(
-        desk.keys(),
-        format!(
-            "job = mode read {A} 1, TTL 30000\n{} = 1, TTL 30000",
-            hold_key(A)
-        )
+        a waiter is granted the lock
+        + reads A/9000; dead x1..5; heard B; line = [B] /150000
+        > unread A -> 1; B: G B now now 1500 fence; fence = now; job = {mode write, B:write 1} /1500; A.hold1 is gone;
+            line is gone; readers is gone
+
+        a new writer does not overtake the queue of the lock that it frees
+        + reads B/900; DEL B.hold1; heard C; line = [C] /150000
+        > write A new -> [-54 now now 0 0 1]; line = [C A@now] /150000; job is gone; readers is gone",
     );
 }
 
-/// The end of the last hold removes what is left of other readers.
-#[tokio::test(start_paused = true)]
-async fn the_last_release_removes_stale_leases() {
-    let desk = read_by(&[(A, 9_000)]);
-    desk.command(&["ZADD", READERS, &in_ms(&desk, 50), C]);
-    assert_eq!(
-        (read_release(&desk, A, "1", "0"), desk.keys()),
-        ("0".into(), String::new())
+/// P11. Redisson's readers, and those of older versions, have no known lease: they are checked once, and then have one. The lock keeps its
+/// TTL while some were not checked, because they may hold for longer.
+#[test]
+fn readers_without_a_known_lease_are_checked_and_added() {
+    check(
+        "many; x5, x6 and x7 are dead
+        + reads A/9000; HSET job x1 1 x2 1 x3 1 x4 1 x5 1 x6 1 x7 1
+        + x1.hold1 = 1 /901; x2.hold1 = 1 /902; x3.hold1 = 1 /903; x4.hold1 = 1 /904
+        > unread A -> 0; job = {mode read, x1 1, x2 1, x3 1, x4 1} /904;
+            readers = [x1@ms+901ms x2@ms+902ms x3@ms+903ms x4@ms+904ms] /9000; A.hold1 is gone
+
+        a known lease is not replaced by that of the sample
+        + reads A/9000 B/5000; HSET job x1 1 x2 1 x3 1 x4 1; PEXPIRE B.hold1 300
+        + x1.hold1 = 1 /901; x2.hold1 = 1 /902; x3.hold1 = 1 /903; x4.hold1 = 1 /904
+        > write C try -> -9004;
+            readers = [x1@ms+901ms x2@ms+902ms x3@ms+903ms x4@ms+904ms B@ms+5000ms A@ms+9000ms] /9000",
     );
-    // An owner without a hold frees nothing.
-    let desk = read_by(&[(B, 9_000)]);
-    queue(&desk, &[A]);
-    let before = desk.keys();
-    for quits in ["0", "1"] {
-        assert_eq!(read_release(&desk, A, "1", quits), "-2");
-        assert_eq!(desk.keys(), before);
-    }
-    let desk = written_by(B, 9_000);
-    let before = desk.keys();
-    for quits in ["0", "1"] {
-        assert_eq!(write_release(&desk, A, "1", quits), "-2");
-        assert_eq!(desk.keys(), before);
-    }
+    // At most 64 are checked. A writer polls again soon.
+    let fields: String = (1..81).map(|n| format!(" x{n} 1")).collect();
+    let keys: String = (1..81).map(|n| format!("; x{n}.hold1 = 1 /900")).collect();
+    let text = "more readers than one run checks
+        + reads A/9000; HSET job@fields@keys
+        > unread A -> 0; …
+        > sizes -> [80 0]
+        > known -> about 64
+        > write B try -> -104; …";
+    check(&text.replace("@fields", &fields).replace("@keys", &keys));
+}
+
+#[test]
+fn a_writer_polls_when_the_longest_hold_ends() {
+    check(
+        "the lock lasts longer than its readers
+        + reads B/900 C/500; PEXPIRE job 9000
+        > write A try -> -904
+        > write A new -> [-904 now now 0 0 0]; line = [A@now] /22500
+
+        the readers last longer
+        + reads B/900; PEXPIRE job 500
+        > write A try -> -504
+
+        the lock has no TTL
+        + reads B/900; PERSIST job
+        > write A try -> -904",
+    );
+}
+
+/// R8: at maxmemory, a process waits without an entry, and its request serves no other.
+#[test]
+fn at_maxmemory_a_writer_sees_how_long_the_readers_hold() {
+    check(
+        "a lease that was renewed in its hold key only
+        + reads B/900; ZADD readers 1 B; full
+        > write A try -> -904; readers = [B@ms+900ms] /900
+
+        a reader
+        + reads B/900; heard C; line = [Cr] /150000; full
+        > read A new side=R -> -904",
+    );
 }

@@ -1,16 +1,15 @@
-//! Tests the read-write lock: what only it has of cancellation, lost replies and refusals, the queue, and two models.
+//! Tests the read-write lock: what only it has of cancellation, lost replies and refusals, the queue, and the scripts.
 
 mod cancellation;
 mod direct;
 mod direct_queue;
 mod direct_readers;
-mod direct_requests;
+mod direct_redisson;
+
 mod line;
 mod lost;
-mod model;
 mod outside;
 mod refusals;
-mod scripts;
 mod sharers;
 mod turns;
 

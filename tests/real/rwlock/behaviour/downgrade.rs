@@ -1,16 +1,13 @@
 //! Tests `downgrade`: a write hold becomes a read hold, and no other writer acquires in between.
 
-use std::time::Duration;
-
 use stanchion::{AcquireOptions, Rejection, ReleaseError};
 use stanchion_testkit::eventually;
 use stanchion_tests::{World, kept};
 
-use super::{CHANNEL, rwlock};
+use super::rwlock;
 
 suite! {
     a_downgrade_keeps_writers_out_and_lets_readers_in,
-    a_downgrade_wakes_readers_of_every_process,
     a_downgraded_hold_is_a_read_hold_like_any_other,
     a_re_entered_write_hold_is_not_downgraded,
     a_lost_write_hold_is_not_downgraded,
@@ -29,28 +26,6 @@ async fn a_downgrade_keeps_writers_out_and_lets_readers_in(world: &World) {
     other.release().await.unwrap();
     reading.release().await.unwrap();
     assert!(world.keys().is_empty());
-}
-
-async fn a_downgrade_wakes_readers_of_every_process(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let writing = rwlock(&ours).write().await.unwrap();
-    let waiting: Vec<_> = [&ours, &theirs, &theirs]
-        .into_iter()
-        .map(|client| {
-            let lock = rwlock(client);
-            tokio::spawn(async move { lock.read().await.unwrap() })
-        })
-        .collect();
-    world.subscribed(CHANNEL).await;
-    eventually("all calls wait", || ours.waiters() + theirs.waiters() == 3).await;
-    world.quiet().await;
-    let reading = writing.downgrade().await.unwrap();
-    for waiter in waiting {
-        let other = tokio::time::timeout(Duration::from_secs(2), waiter).await;
-        drop(other.expect("woken, not polling").unwrap());
-    }
-    drop(reading);
-    world.at_rest().await;
 }
 
 async fn a_downgraded_hold_is_a_read_hold_like_any_other(world: &World) {

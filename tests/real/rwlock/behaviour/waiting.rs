@@ -14,8 +14,6 @@ use super::{CHANNEL, rwlock};
 
 suite! {
     waiting_readers_of_a_process_acquire_together,
-    the_release_of_a_writer_wakes_every_process,
-    the_release_of_the_last_reader_wakes_a_writer,
     waiters_of_one_process_are_served_in_order,
     readers_never_overtake_a_waiting_writer_of_their_process,
     a_dropped_writer_does_not_block_the_readers_behind_it,
@@ -73,56 +71,6 @@ async fn waiting_readers_of_a_process_acquire_together(world: &World) {
     assert_eq!(world.subscribers(CHANNEL), 1);
     drop(guards);
     world.at_rest().await;
-}
-
-async fn the_release_of_a_writer_wakes_every_process(world: &World) {
-    let ours = world.client().await;
-    let others = [
-        world.client().await,
-        world.client().await,
-        world.client().await,
-    ];
-    let writing = rwlock(&ours).write().await.unwrap();
-    let readers: Vec<_> = others
-        .iter()
-        .map(|client| {
-            let lock = rwlock(client);
-            tokio::spawn(async move { lock.read().await.unwrap() })
-        })
-        .collect();
-    eventually("all clients are subscribed", || {
-        world.subscribers(CHANNEL) == 3
-    })
-    .await;
-    world.quiet().await;
-    writing.release().await.unwrap();
-    for reader in readers {
-        let reading = tokio::time::timeout(Duration::from_secs(2), reader).await;
-        drop(reading.expect("woken, not polling").unwrap());
-    }
-    world.at_rest().await;
-}
-
-async fn the_release_of_the_last_reader_wakes_a_writer(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    for writer in [&theirs, &ours] {
-        let lock = rwlock(&ours);
-        let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
-        let writing = tokio::spawn({
-            let lock = rwlock(writer);
-            async move { lock.write().await.unwrap() }
-        });
-        world.subscribed(CHANNEL).await;
-        waiting(writer, 1).await;
-        world.quiet().await;
-        first.release().await.unwrap();
-        world.quiet().await;
-        assert!(!writing.is_finished());
-        second.release().await.unwrap();
-        let writing = tokio::time::timeout(Duration::from_secs(2), writing).await;
-        drop(writing.expect("woken, not polling").unwrap());
-        world.at_rest().await;
-    }
 }
 
 async fn waiters_of_one_process_are_served_in_order(world: &World) {
