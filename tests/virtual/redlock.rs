@@ -455,8 +455,9 @@ async fn random_faults_on_a_minority_cause_no_overlap_and_no_orphan() {
             async move {
                 while Instant::now() < until {
                     let faults = nodes.faults(rng.usize(0..3));
-                    match rng.u8(0..6) {
+                    match rng.u8(0..7) {
                         0 => faults.freeze(None),
+                        5 => faults.restart(Data::Kept),
                         1 => faults.kill_connections(),
                         2 => faults.lose_replies("EVALSHA", 2),
                         3 => faults.lose_replies_silently("EVALSHA", 2),

@@ -16,7 +16,6 @@ suite! {
     a_hold_is_on_every_counted_node_and_its_release_leaves_no_keys,
     only_one_owner_holds_the_quorum,
     a_release_wakes_a_waiter_of_another_process,
-    all_waiters_of_one_process_acquire,
     locks_on_a_majority_of_nodes_block_a_redlock_and_on_a_minority_do_not,
     a_timeout_error_reports_the_outcome_of_each_node,
     the_loss_of_a_majority_loses_the_hold,
@@ -147,32 +146,6 @@ async fn a_release_wakes_a_waiter_of_another_process(world: &World) {
         guard.release().await.unwrap();
     }
     at_rest(&nodes).await;
-}
-
-async fn all_waiters_of_one_process_acquire(world: &World) {
-    let nodes = nodes(world, 3);
-    let clients = clients(&nodes).await;
-    let lock = RedLock::new(&clients, "job").unwrap();
-    let guard = lock.acquire().await.unwrap();
-    let tasks: Vec<_> = (0..20)
-        .map(|_| {
-            let lock = lock.clone();
-            tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
-        })
-        .collect();
-    eventually("all calls wait", || {
-        clients.iter().map(Client::waiters).sum::<usize>() == 20
-    })
-    .await;
-    guard.release().await.unwrap();
-    for task in tasks {
-        tokio::time::timeout(Duration::from_secs(20), task)
-            .await
-            .unwrap()
-            .unwrap();
-    }
-    at_rest(&nodes).await;
-    assert_eq!(clients.iter().map(Client::waiters).sum::<usize>(), 0);
 }
 
 async fn locks_on_a_majority_of_nodes_block_a_redlock_and_on_a_minority_do_not(world: &World) {
