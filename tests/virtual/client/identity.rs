@@ -1,9 +1,9 @@
-//! Tests P1 for the identity of a lock: its kind, name, server and database. A hold of one lock is no hold of another, even if the two
-//! share an owner, a channel or derived keys.
+//! Tests P1 for the identity of a lock: a hold of one lock is no hold of another, even if the two share an owner, a channel or derived keys.
+//! `random/generator` draws owners on several servers and in several databases.
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Client, Lock, LockGuard, Lockable, LostReason, MultiLock, RwLock};
+use stanchion::{AcquireOptions, Client, Lock, LockGuard, LostReason};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::Instant;
@@ -16,11 +16,6 @@ async fn is_held(client: &Client, name: &str) -> bool {
     lock(client, name).status().await.unwrap().is_held()
 }
 
-async fn in_database(world: &World, database: u32) -> Client {
-    let config = world.config("client").database(database);
-    Client::connect_with(config).await.unwrap()
-}
-
 /// A task that waits for a lock. Returns when the client counts it as a waiter.
 async fn waiter(client: &Client, name: &str) -> tokio::task::JoinHandle<LockGuard> {
     let (lock, before) = (lock(client, name), client.waiters());
@@ -28,72 +23,6 @@ async fn waiter(client: &Client, name: &str) -> tokio::task::JoinHandle<LockGuar
     eventually("it waits", || client.waiters() > before).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     waiting
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_owner_that_holds_on_one_server_holds_nothing_on_another() {
-    let (one, two) = (World::engine(), World::engine());
-    let (ours, theirs) = (one.client().await, two.client().await);
-    let owner = ours.owner();
-    let options = || AcquireOptions::new().owner(&owner);
-    let on_one = lock(&ours, "job").acquire_with(options()).await.unwrap();
-    let on_two = lock(&theirs, "job").acquire_with(options()).await.unwrap();
-    assert!(is_held(&theirs, "job").await);
-    // A re-entry counts on its own server.
-    let again = lock(&theirs, "job").acquire_with(options()).await.unwrap();
-    let holder = lock(&theirs, "job").status().await.unwrap().holder.unwrap();
-    assert_eq!(holder.hold_count, 2);
-    drop((on_one, on_two, again));
-    one.at_rest().await;
-    two.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_owner_that_holds_in_one_database_holds_nothing_in_another() {
-    let world = World::engine();
-    let (zero, three) = (in_database(&world, 0).await, in_database(&world, 3).await);
-    let owner = zero.owner();
-    let options = || AcquireOptions::new().owner(&owner);
-    let _first = lock(&zero, "job").acquire_with(options()).await.unwrap();
-    let _second = lock(&three, "job").acquire_with(options()).await.unwrap();
-    assert!(is_held(&three, "job").await);
-    assert_eq!(
-        lock(&zero, "job")
-            .status()
-            .await
-            .unwrap()
-            .holder
-            .unwrap()
-            .hold_count,
-        1
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_multi_lock_with_an_owner_locks_one_name_on_every_server() {
-    let (one, two) = (World::engine(), World::engine());
-    let (ours, theirs) = (one.client().await, two.client().await);
-    let owner = ours.owner();
-    let members = [lock(&ours, "job"), lock(&theirs, "job")];
-    let both = MultiLock::new(members.iter().map(|member| member as &dyn Lockable)).unwrap();
-    let options = || AcquireOptions::new().owner(&owner);
-    let outer = both.acquire_with(options()).await.unwrap();
-    let inner = both.try_acquire_with(options()).await.unwrap().unwrap();
-    for world in [&one, &two] {
-        let stranger = world.client().await;
-        assert!(
-            lock(&stranger, "job")
-                .try_acquire()
-                .await
-                .unwrap()
-                .is_none()
-        );
-    }
-    inner.release().await.unwrap();
-    assert!(is_held(&ours, "job").await && is_held(&theirs, "job").await);
-    outer.release().await.unwrap();
-    one.at_rest().await;
-    two.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,19 +42,6 @@ async fn an_owner_re_enters_through_another_client_of_the_same_server() {
     first.shutdown(Duration::ZERO).await;
     assert_eq!(inner.lost().await, LostReason::Shutdown);
     drop((outer, inner, tried));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_writer_reads_through_another_client_of_the_same_server() {
-    let world = World::engine();
-    let (first, second) = (world.client().await, world.client().await);
-    let owner = first.owner();
-    let options = || AcquireOptions::new().owner(&owner);
-    let writing = RwLock::new(&first, "job").unwrap();
-    let reading = RwLock::new(&second, "job").unwrap();
-    let write = writing.write_with(options()).await.unwrap();
-    let read = reading.read_with(options()).await.unwrap();
-    assert!(read.is_held() && write.is_held());
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,45 +95,6 @@ async fn a_lock_is_free_while_the_name_in_braces_is_held() {
     let free = other.acquire_timeout(Duration::from_millis(100));
     let free = free.await.unwrap();
     assert!(free.is_held() && held.is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_owner_of_a_name_does_not_hold_the_name_in_braces() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let _elsewhere = lock(&theirs, "{job}").acquire().await.unwrap();
-    let owner = ours.owner();
-    let options = || AcquireOptions::new().owner(&owner);
-    let _here = lock(&ours, "job").acquire_with(options()).await.unwrap();
-    let tried = lock(&ours, "{job}").try_acquire_with(options()).await;
-    assert!(tried.unwrap().is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn read_write_locks_that_share_a_channel_are_independent() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let (plain, braced) = (
-        RwLock::new(&ours, "job").unwrap(),
-        RwLock::new(&ours, "{job}").unwrap(),
-    );
-    let elsewhere = RwLock::new(&theirs, "{job}").unwrap();
-    let elsewhere = elsewhere.write().await.unwrap();
-    let here = plain.write().await.unwrap();
-    let waiting = tokio::spawn(async move { braced.read().await.unwrap() });
-    eventually("it waits", || ours.waiters() == 1).await;
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    let reading = here.downgrade().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(!waiting.is_finished());
-    let started = Instant::now();
-    elsewhere.release().await.unwrap();
-    drop(waiting.await.unwrap());
-    assert!(
-        started.elapsed() < Duration::from_millis(20),
-        "P4: by message"
-    );
-    drop(reading);
 }
 
 /// Names that share a channel share its subscription.

@@ -121,22 +121,6 @@ async fn shutdown_waits_for_a_release_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_reports_a_hold_with_a_renewal_in_flight_and_marks_it_lost() {
-    let world = World::engine();
-    let client = world.client().await;
-    let lease = Lease::new(Duration::from_secs(3)).unwrap();
-    let lock = Lock::new(&client, "job").unwrap().lease(lease);
-    let guard = lock.acquire().await.unwrap();
-    tokio::time::sleep(ms(900)).await;
-    world.as_engine().faults().freeze(None);
-    tokio::time::sleep(ms(500)).await;
-    let report = client.shutdown(ms(100)).await;
-    assert_eq!(report.abandoned.len(), 1, "{report:?}");
-    assert!(!report.is_clean() && !guard.is_held());
-    assert_eq!(guard.lost().await, LostReason::Shutdown);
-}
-
-#[tokio::test(start_paused = true)]
 async fn shutdown_releases_a_hold_that_was_handed_to_an_unpolled_waiter() {
     let world = World::engine();
     let client = world.client().await;
@@ -159,58 +143,6 @@ async fn shutdown_releases_a_hold_that_was_handed_to_an_unpolled_waiter() {
     assert_eq!(world.keys(), [] as [&str; 0]);
     let error = waiting.await.unwrap_err();
     assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
-}
-
-/// Six tasks acquire and release locks while the client shuts down.
-#[tokio::test(start_paused = true)]
-async fn the_report_names_every_hold_that_is_left_on_the_server() {
-    let mut clean = 0;
-    for moment in 0..60 {
-        let world = World::engine();
-        world.as_engine().faults().delay(None, ms(5));
-        let client = world.client().await;
-        let mut tasks = Vec::new();
-        for task in 0..6u64 {
-            let lock = Lock::new(&client, format!("job-{}", task % 3)).unwrap();
-            tasks.push(tokio::spawn(async move {
-                while let Ok(guard) = lock.acquire().await {
-                    tokio::time::sleep(ms(task)).await;
-                    if task.is_multiple_of(2) {
-                        drop(guard);
-                    } else if guard.release().await.is_err() {
-                        break;
-                    }
-                }
-            }));
-        }
-        tokio::time::sleep(ms(40 + moment)).await;
-        let report = client.shutdown(GRACE).await;
-        let held = world.keys();
-        assert!(report.unfinished == 0, "{report:?}");
-        let names: Vec<String> = report
-            .abandoned
-            .iter()
-            .map(|hold| hold.name.to_string())
-            .collect();
-        assert!(
-            held.iter().all(|key| names.contains(key)),
-            "after {moment} ms: {held:?} are held, {report:?}"
-        );
-        assert_eq!(
-            report.is_clean(),
-            held.is_empty(),
-            "after {moment} ms: {held:?} are held, {report:?}"
-        );
-        clean += usize::from(report.is_clean());
-        eventually("all tasks have ended", || {
-            tasks.iter().all(JoinHandle::is_finished)
-        })
-        .await;
-    }
-    assert!(
-        (1..60).contains(&clean),
-        "{clean} of 60 shutdowns were clean"
-    );
 }
 
 /// P8: without time to remove it, the client's record stays on the server for a while.
