@@ -14,6 +14,7 @@
 //!   other word a string. `/900` is the TTL in ms. `heard B base=2` sets the subscribers of channels, `refuse`, `full`, `moves` and `wait 5ms` are
 //!   those of [`Desk`], and a word in capital letters is a command. `reads A/900 B/500` adds readers of the read-write lock `job` with their
 //!   leases, and `dead A B` readers without a hold key: the lease of the first one ended 1 ms ago, that of the second one 2 ms ago.
+//!   `queued A B` is the queue of a fair lock, of processes that are subscribed.
 //! * `>` calls a script. After the arrow is **all** that the call caused: the reply, the messages with their channels, and the keys
 //!   that changed. A key that is not named has not changed. `…` at the end permits more.
 //! * `A` to `H` and `J` are wire owners, `A2` is the next owner of the same process, `@A` is its uuid, `x1` to `x99` are dead processes (`x1..17`),
@@ -134,6 +135,7 @@ impl Case {
                     }
                 }
             }
+            "queued" => self.queue(&words[1..]),
             "refuse" => {
                 let words = words[1..].iter().map(|it| (*it).to_owned());
                 let words: Vec<&'static str> = words.map(|it| &*it.leak()).collect();
@@ -166,6 +168,24 @@ impl Case {
             }
             _ => drop(self.desk.command(&words)),
         }
+    }
+
+    /// Adds waiters to the queue of a fair lock, with the arrivals 1, 2, … Those that live are subscribed.
+    fn queue(&mut self, owners: &[&str]) {
+        let deadline = (self.desk.now() / 1_000 + 600_000).to_string();
+        for (n, owner) in owners.iter().enumerate() {
+            self.desk.command(&["RPUSH", "queue", owner]);
+            self.desk.command(&["ZADD", "timeouts", &deadline, owner]);
+            let is_redissons = owner[14..].starts_with('4');
+            if !is_redissons {
+                let arrival = (n + 1).to_string();
+                self.desk.command(&["ZADD", "waiters", &arrival, owner]);
+            }
+            if !is_redissons && !owner.starts_with("0000") {
+                self.desk.subscribe(&format!("base:{}", &owner[..UUID]), 1);
+            }
+        }
+        self.desk.command(&["PEXPIRE", "waiters", "150000"]);
     }
 
     fn set(&self, key: &str, value: &str) {

@@ -1,7 +1,6 @@
 //! Tests the fair lock between real processes: the order of grants, and processes that are killed, stopped or stalled.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -171,39 +170,6 @@ async fn processes_that_are_killed_with_fifty_waiters_delay_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_stopped_briefly_keeps_its_queue_entries() {
-    let Some(server) = server() else { return };
-    let client = connect(server.url()).await;
-    let held = fair(&client).acquire().await.unwrap();
-    let mut stopped = worker(&server, 30_000, 3, 1);
-    stopped.send_line("go");
-    queue_of(&server, 3).await;
-    let last = acquiring(&client);
-    queue_of(&server, 4).await;
-    stopped.signal(Signal::Stop);
-    held.release().await.unwrap();
-    // Shorter than a grant by message, which lasts 1.5 s.
-    tokio::time::sleep(ms(700)).await;
-    stopped.signal(Signal::Cont);
-    finish(&mut stopped);
-    let held = |line: &String| line.starts_with("HELD");
-    eventually("the worker's output has been read", || {
-        stopped.lines().iter().filter(|line| held(line)).count() == 3
-    })
-    .await;
-    let guard = soon(LONG, last).await.unwrap();
-    let theirs = stopped
-        .lines()
-        .iter()
-        .filter_map(|line| line.strip_prefix("HELD "))
-        .map(|rest| rest.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
-        .max();
-    assert!(guard.fencing_token().unwrap().get() > theirs.unwrap(), "P7");
-    guard.release().await.unwrap();
-    nothing_left(&server).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stalled_executor_keeps_its_queue_entries_and_its_grant() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
@@ -228,51 +194,6 @@ async fn a_stalled_executor_keeps_its_queue_entries_and_its_grant() {
     let at = |start: &str| lines.iter().position(|line| line.starts_with(start));
     assert!(at("STALLED") < at("HELD"), "{lines:?}");
     soon(LONG, last).await.unwrap().release().await.unwrap();
-    nothing_left(&server).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_holder_blocks_the_queue_for_its_lease_at_most() {
-    let Some(server) = server() else { return };
-    let client = connect(server.url()).await;
-    let held = fair(&client).acquire().await.unwrap();
-    // The process is stopped before it is granted, and cannot release.
-    let mut doomed = worker(&server, 1200, 1, 1);
-    doomed.send_line("go");
-    queue_of(&server, 1).await;
-    let next = acquiring(&client);
-    queue_of(&server, 2).await;
-    doomed.signal(Signal::Stop);
-    held.release().await.unwrap();
-    eventually("the stopped process holds", || queued(&server) == 1).await;
-    doomed.signal(Signal::Kill);
-    doomed.wait(LONG);
-    let started = Instant::now();
-    let guard = soon(LONG, next).await.unwrap();
-    assert!(started.elapsed() <= FairLock::GRACE + SLACK);
-    guard.release().await.unwrap();
-    nothing_left(&server).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_restore_the_queue_of_a_restarted_server() {
-    let Some(mut server) = server() else { return };
-    let clients = [connect(server.url()).await, connect(server.url()).await];
-    let held = fair(&clients[0]).acquire().await.unwrap();
-    let waiters: Vec<_> = (0..10)
-        .map(|i| {
-            let lock = fair(&clients[i % 2]);
-            tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
-        })
-        .collect();
-    queue_of(&server, 10).await;
-    server.kill();
-    tokio::time::sleep(ms(300)).await;
-    server.restart();
-    drop(held);
-    for waiter in waiters {
-        soon(LONG, waiter).await.unwrap();
-    }
     nothing_left(&server).await;
 }
 
@@ -310,30 +231,5 @@ async fn a_user_without_channel_rights_releases_and_acquires() {
     let guard = soon(LONG, next).await.unwrap();
     assert!(started.elapsed() < ms(500) + SLACK);
     guard.release().await.unwrap();
-    nothing_left(&server).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_with_a_hundred_waiters_polls_as_one() {
-    let Some(server) = server() else { return };
-    let client = connect(server.url()).await;
-    let held = fair(&client).acquire().await.unwrap();
-    let waiters: Vec<_> = (0..100).map(|_| acquiring(&client)).collect();
-    queue_of(&server, 100).await;
-    tokio::time::sleep(ms(300)).await;
-    let scripts = || {
-        let stats = server.commands_processed();
-        stats.get("evalsha").unwrap_or(&0) + stats.get("eval").unwrap_or(&0)
-    };
-    let before = scripts();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let polls = scripts() - before;
-    // The poll interval of this client is half a second.
-    assert!((2..=5).contains(&polls), "{polls} scripts in two seconds");
-    held.release().await.unwrap();
-    let served = waiters
-        .into_iter()
-        .map(async |waiter| waiter.await.unwrap().release().await.unwrap());
-    soon(LONG, futures_util::future::join_all(served)).await;
     nothing_left(&server).await;
 }

@@ -1,382 +1,334 @@
 //! Runs the functions of the fair lock's queue (`queue.lua`) through its scripts: dead and silent processes, calls, Redisson's waiters, and the
 //! times at which processes poll. The numbers are those of `docs/protocol.md`.
 
-use stanchion_tests::desk::{A, B, C, Desk};
-
-use super::direct::{
-    A2, A3, D, JAVA, abandon, attempt, busy, channel, deadline, grant, held, holds, in_ms, join,
-    kept, lose, message, note, poll, poll_unheard, queued, release, stored, tend, waiting,
-};
-
-const JAVA2: &str = "eeeeeeee-0000-4000-8000-000000000000:2";
-
-fn dead(count: usize) -> Vec<String> {
-    let dead = |n| format!("00000000-0000-8000-8000-{n:012}:1");
-    (0..count).map(dead).collect()
-}
-
-/// A queue of so many dead waiters, and others behind them.
-fn behind_dead(desk: Desk, count: usize, others: &[&str]) -> Desk {
-    let dead = dead(count);
-    let owners: Vec<&str> = dead
-        .iter()
-        .map(String::as_str)
-        .chain(others.iter().copied())
-        .collect();
-    let mut desk = waiting(desk, &owners);
-    for owner in &dead {
-        desk.subscribe(&channel(owner), 0);
-    }
-    desk
-}
-
-fn set_deadline(desk: &Desk, owner: &str, ms: u64) {
-    desk.command(&["ZADD", "timeouts", &ms.to_string(), owner]);
-}
-
-fn deadline_of(desk: &Desk, owner: &str) -> String {
-    desk.command(&["ZSCORE", "timeouts", owner])
-}
-
-fn notes(desk: &Desk) -> String {
-    desk.command(&["ZRANGE", "wake", "0", "-1"])
-}
+use super::direct::check;
 
 /// The second watch: at most once in 1.5 s the newest waiter polls after a grant by message, too.
-#[tokio::test(start_paused = true)]
-async fn the_first_and_the_newest_waiter_watch_a_grant() {
-    for (ago, watches) in [
-        (None, true),
-        (Some(1_500_000), true),
-        (Some(1_499_999), false),
-    ] {
-        let desk = waiting(held(A, 9_000), &[B, C, D]);
-        if let Some(ago) = ago {
-            note(&desk, "watched", ago);
-        }
-        assert_eq!(release(&desk, A), "1");
-        let mut told = vec![grant(&desk, B), message(C, "N", "1500")];
-        if watches {
-            told.push(message(D, "N", "1550"));
-        }
-        assert_eq!(desk.messages(), told, "{ago:?}");
-        let watched = desk.command(&["ZSCORE", "wake", "watched"]);
-        assert_eq!(watched == desk.now().to_string(), watches);
-    }
-    // The newest waiter is of the process of the first.
-    let desk = waiting(held(C, 9_000), &[B, A, A2]);
-    assert_eq!(release(&desk, C), "1");
-    assert_eq!(desk.messages(), [grant(&desk, B), message(A, "N", "1500")]);
-    assert_eq!(notes(&desk), "[]");
-    // A whole lease is watched by the first waiter alone.
-    let desk = waiting(Desk::new(), &[A, B, C]);
-    assert_eq!(poll(&desk, A, "1"), desk.now().to_string());
-    assert_eq!(desk.messages(), [message(B, "N", "5000")]);
+#[test]
+fn the_first_and_the_newest_waiter_watch_a_grant() {
+    check(
+        "the first grant
+        + job = {A 1} /9000; queued B C D
+        > release A -> 1; B: G B now now 1500 fence; C: N C 1500; D: N D 1550; fence = now; job = {B 1} /1500;
+            queue = [C D]; timeouts = [C@ms+600000ms D@ms+600000ms]; wake = [watched@now] /10000
+
+        1.5 s after the last plan
+        + job = {A 1} /9000; queued B C D; wake = [watched@now-1500000us] /10000
+        > release A -> 1; B: G B now now 1500 fence; C: N C 1500; D: N D 1550; fence = now; job = {B 1} /1500;
+            queue = [C D]; timeouts = [C@ms+600000ms D@ms+600000ms]; wake = [watched@now] /10000
+
+        earlier
+        + job = {A 1} /9000; queued B C D; wake = [watched@now-1499999us] /10000
+        > release A -> 1; B: G B now now 1500 fence; C: N C 1500; fence = now; job = {B 1} /1500; queue = [C D];
+            timeouts = [C@ms+600000ms D@ms+600000ms]
+
+        the newest waiter is of the process of the first
+        + job = {C 1} /9000; queued B A A2
+        > release C -> 1; B: G B now now 1500 fence; A: N A 1500; fence = now; job = {B 1} /1500; queue = [A A2];
+            timeouts = [A@ms+600000ms A2@ms+600000ms]
+
+        a whole lease is watched by the first waiter alone
+        + queued A B C
+        > acquire A 1 -> now; B: N B 5000; fence = now; job = {A 1} /30000; queue = [B C];
+            timeouts = [B@ms+600000ms C@ms+600000ms]; waiters = [B@2 C@3] /150000",
+    );
 }
 
-/// F2.
-#[tokio::test(start_paused = true)]
-async fn a_grant_without_a_receiver_is_undone() {
-    let mut desk = waiting(held(A, 9_000), &[B, C, D]);
-    desk.subscribe(&channel(B), 0);
-    assert_eq!(release(&desk, A), "1");
-    let told = [grant(&desk, B), grant(&desk, C), message(D, "N", "1500")];
-    assert_eq!(desk.messages(), told);
-    let mut expected = vec![format!("fence = {}", desk.now())];
-    expected.extend(kept(&desk, Some((C, 1_500)), &[(D, 3)]));
-    expected[4] = format!("waiters = {C} 2 {D} 3, TTL 150000");
-    assert_eq!(stored(&desk), expected);
-    // All waiters of a dead process are removed, with one message. The last one leaves no key.
-    let b2 = B.replace(":1", ":2");
-    let mut desk = waiting(held(A, 9_000), &[B, &b2]);
-    desk.subscribe(&channel(B), 0);
-    note(&desk, "watched", 5);
-    assert_eq!(release(&desk, A), "0");
-    assert_eq!(desk.messages(), [grant(&desk, B)]);
-    assert_eq!(stored(&desk), [format!("fence = {}", desk.now())]);
+/// F2. All waiters of a dead process are removed, with one message. The last one leaves no key.
+#[test]
+fn a_grant_without_a_receiver_is_undone() {
+    check(
+        "the next waiter gets it
+        + job = {A 1} /9000; queued B C D; heard B=0
+        > release A -> 1; B: G B now now 1500 fence; C: G C now now 1500 fence; D: N D 1500; fence = now;
+            job = {C 1} /1500; queue = [D]; timeouts = [D@ms+600000ms]; waiters = [C@2 D@3] /150000
+
+        two waiters of the dead process
+        + job = {A 1} /9000; queued B B2; heard B=0; wake = [watched@now-5us] /10000
+        > release A -> 0; B: G B now now 1500 fence; fence = now; job is gone; queue is gone; timeouts is gone;
+            waiters is gone; wake is gone",
+    );
 }
 
 /// F2: a process that sent a request without a subscription in the last second finds the grant with its next request.
-#[tokio::test(start_paused = true)]
-async fn a_client_that_polls_is_granted_for_a_second() {
-    for (ago, lives) in [(999_999, true), (1_000_000, false)] {
-        let mut desk = waiting(held(A, 9_000), &[B]);
-        desk.subscribe(&channel(B), 0);
-        note(&desk, &B[..36], ago);
-        assert_eq!(release(&desk, A), "0");
-        assert_eq!(holds(&desk, B), lives);
-        // In front of another waiter.
-        let mut desk = waiting(held(C, 9_000), &[B, A]);
-        desk.subscribe(&channel(B), 0);
-        note(&desk, &B[..36], ago);
-        let reply = poll(&desk, A, "2");
-        let expected = if lives {
-            busy(&desk, 15_000, 2, 1)
-        } else {
-            busy(&desk, 5_000, 2, 0)
-        };
-        assert_eq!(reply, expected);
-        let first = if lives { &format!("{B} ") } else { "" };
-        assert_eq!(queued(&desk), format!("[{first}{A}]"));
-    }
+#[test]
+fn a_client_that_polls_is_granted_for_a_second() {
+    check(
+        "in the last second
+        + job = {A 1} /9000; queued B; heard B=0; wake = [@B@now-999999us] /10000
+        > release A -> 0; B: G B now now 1500 fence; fence = now; job = {B 1} /1500; queue is gone; timeouts is gone
+
+        before
+        + job = {A 1} /9000; queued B; heard B=0; wake = [@B@now-1000000us] /10000
+        > release A -> 0; B: G B now now 1500 fence; fence = now; job is gone; queue is gone; timeouts is gone;
+            waiters is gone; wake is gone
+
+        in front of another waiter
+        + job = {C 1} /9000; queued B A; heard B=0; wake = [@B@now-999999us] /10000
+        > acquire A 2 -> [-15004 now 2 0 1 0  0 0]
+
+        before
+        + job = {C 1} /9000; queued B A; heard B=0; wake = [@B@now-1000000us] /10000
+        > acquire A 2 -> [-5004 now 2 0 0 0  0 0]; queue = [A]; timeouts = [A@ms+600000ms]; waiters = [A@2] /150000",
+    );
 }
 
-/// F9.
-#[tokio::test(start_paused = true)]
-async fn a_refused_request_removes_dead_waiters_in_front() {
-    for (count, ms, left) in [(1, 5_000, 0), (15, 5_000, 0), (16, 5_000, 0), (17, 25, 1)] {
-        for holder_is_first in [false, true] {
-            let desk = behind_dead(held(C, 9_000), count, &[A]);
-            if holder_is_first {
-                desk.command(&["ZADD", "waiters", "0", C]);
-            }
-            let arrival = count as u64 + 1;
-            assert_eq!(
-                poll(&desk, A, &arrival.to_string()),
-                busy(&desk, ms, arrival, 0)
-            );
-            assert_eq!(desk.command(&["LLEN", "queue"]), (left + 1).to_string());
-            assert_eq!(desk.command(&["ZCARD", "timeouts"]), (left + 1).to_string());
-            let places = left + 1 + usize::from(holder_is_first);
-            assert_eq!(desk.command(&["ZCARD", "waiters"]), places.to_string());
-        }
-    }
-    // Without the right to count subscribers, each counts as alive.
-    let mut desk = behind_dead(held(C, 9_000), 1, &[A]);
-    desk.refuse(&["PUBSUB"]);
-    assert_eq!(poll(&desk, A, "2"), busy(&desk, 15_000, 2, 1));
+/// F9. Without the right to count subscribers, each counts as alive.
+#[test]
+fn a_refused_request_removes_dead_waiters_in_front() {
+    check(
+        "one
+        + job = {C 1} /9000; queued x1 A
+        > acquire A 2 -> [-5004 now 2 0 0 0  0 0]; queue = [A]; timeouts = [A@ms+600000ms]; waiters = [A@2] /150000
+
+        sixteen
+        + job = {C 1} /9000; queued x1..16 A
+        > acquire A 17 -> [-5004 now 17 0 0 0  0 0]; queue = [A]; timeouts = [A@ms+600000ms]; waiters = [A@17] /150000
+
+        seventeen
+        + job = {C 1} /9000; queued x1..17 A
+        > acquire A 18 -> [-29 now 18 0 0 0  0 0]; queue = [x17 A]; timeouts = [x17@ms+600000ms A@ms+600000ms];
+            waiters = [x17@17 A@18] /150000
+
+        behind a holder that was granted by message
+        + job = {C 1} /9000; queued x1..16 A; ZADD waiters 0 C
+        > acquire A 17 -> [-5004 now 17 0 0 0  0 0]; queue = [A]; timeouts = [A@ms+600000ms];
+            waiters = [C@0 A@17] /150000
+
+        seventeen
+        + job = {C 1} /9000; queued x1..17 A; ZADD waiters 0 C
+        > acquire A 18 -> [-29 now 18 0 0 0  0 0]; queue = [x17 A]; timeouts = [x17@ms+600000ms A@ms+600000ms];
+            waiters = [C@0 x17@17 A@18] /150000
+
+        no right to count
+        + job = {C 1} /9000; queued x1 A; refuse PUBSUB
+        > acquire A 2 -> [-15004 now 2 0 1 0  0 0]",
+    );
 }
 
-/// P11: a run removes 64 dead waiters. The newest waiter polls, in case the client that continues has died.
-#[tokio::test(start_paused = true)]
-async fn a_run_that_is_unfinished_says_so() {
-    for (count, is_done) in [(63, true), (64, false), (65, false)] {
-        let desk = behind_dead(Desk::new(), count, &[B]);
-        let reply = tend(&desk);
-        let messages = desk.messages();
-        let last = messages.last().unwrap();
-        if is_done {
-            assert_eq!((reply.as_str(), last), ("-1", &grant(&desk, B)));
-        } else {
-            assert_eq!(reply, "[tend 0 -1]");
-            assert_eq!(last, &message(B, "N", "50"));
-        }
-        assert_eq!(holds(&desk, B), is_done);
-        let left = if is_done { 0 } else { count - 64 + 1 };
-        assert_eq!(desk.command(&["LLEN", "queue"]), left.to_string());
-    }
-    // The same for the other scripts.
-    let desk = behind_dead(held(A, 9_000), 65, &[B]);
-    assert_eq!(release(&desk, A), "[tend 0 0]");
-    let desk = behind_dead(held(A, 9_000), 65, &[B]);
-    assert_eq!(abandon(&desk, A), "[tend 0 0]");
-    // While the lock is held, there is nothing to poll for.
-    let desk = waiting(held(A, 9_000), &[B]);
-    for n in 0..65 {
-        let owner = format!("{}{n}", &JAVA[..37]);
-        desk.command(&["LPUSH", "queue", &owner]);
-        set_deadline(&desk, &owner, 5);
-    }
-    assert_eq!(tend(&desk), "[tend 0 -1]");
-    assert_eq!(desk.messages(), [""; 0]);
+/// P11: a run removes 64 dead waiters. The newest waiter polls, in case the client that continues has died. While the lock is held, there is
+/// nothing to poll for.
+#[test]
+fn a_run_that_is_unfinished_says_so() {
+    check(
+        "63 dead waiters
+        + queued x1..63 B
+        > tend -> -1; x1..63: G; B: G B now now 1500 fence; fence = now; job = {B 1} /1500; waiters = [B@64] /150000;
+            queue is gone; timeouts is gone
+
+        64
+        + queued x1..64 B
+        > tend -> [tend 0 -1]; x1..64: G; B: N B 50; fence = now; queue = [B]; timeouts = [B@ms+600000ms];
+            waiters = [B@65] /150000
+
+        65
+        + queued x1..65 B
+        > tend -> [tend 0 -1]; x1..64: G; B: N B 50; fence = now; queue = [x65 B];
+            timeouts = [x65@ms+600000ms B@ms+600000ms]; waiters = [x65@65 B@66] /150000
+
+        a release
+        + job = {A 1} /9000; queued x1..64 B
+        > release A -> [tend 0 0]; x1..64: G; B: N B 50; fence = now; queue = [B]; timeouts = [B@ms+600000ms];
+            waiters = [B@65] /150000; job is gone
+
+        the end of a wait
+        + job = {A 1} /9000; queued x1..64 B
+        > abandon A -> [tend 0 0]; x1..64: G; B: N B 50; fence = now; queue = [B]; timeouts = [B@ms+600000ms];
+            waiters = [B@65] /150000; job is gone",
+    );
+    let java: Vec<String> = (1..=65).map(|n| format!("J{n}")).collect();
+    let passed: Vec<String> = java.iter().map(|it| format!("{it}@5")).collect();
+    let text = "the lock is held, and the deadlines of 65 of Redisson's waiters have passed
+        + job = {A 1} /9000; queued @java B; timeouts = [@passed B@ms+600000ms]
+        > tend -> [tend 0 -1]; queue = [J65 B]; timeouts = [J65@5 B@ms+600000ms]";
+    let text = text.replace("@java", &java.join(" "));
+    check(&text.replace("@passed", &passed.join(" ")));
 }
 
-/// F3, F8: a grant by message has ended unused.
-#[tokio::test(start_paused = true)]
-async fn a_grant_that_ends_unused_is_followed_by_a_call() {
-    // The process polls, or a script that another client runs finds it.
-    for polls in [true, false] {
-        let b2 = B.replace(":1", ":2");
-        let desk = waiting(Desk::new(), &[A, B, &b2, JAVA, C]);
-        lose(&desk, A);
-        if polls {
-            assert!(poll(&desk, B, "2").starts_with("[-104 "));
-        } else {
-            assert_eq!(tend(&desk), "-1");
-        }
-        let mut told = vec![message(A, "P", "0"), "base:all:stanchion 0".to_owned()];
-        if !polls {
-            told.push(message(C, "N", "100"));
-        }
-        assert_eq!(desk.messages(), told);
-        assert_eq!(desk.command(&["EXISTS", "job"]), "0");
-        assert_eq!(desk.command(&["ZSCORE", "waiters", A]), "nil");
-        let called = desk.command(&["ZSCORE", "wake", "called"]);
-        assert_eq!(called, desk.now().to_string());
-        assert_eq!(queued(&desk), format!("[{B} {b2} {JAVA} {C}]"));
-    }
-    // After a release there is no call: the lock was in use.
-    let desk = waiting(held(D, 9_000), &[A, B]);
-    lose(&desk, A);
-    assert_eq!(release(&desk, D), "1");
-    assert_eq!(desk.messages(), [message(A, "P", "0"), grant(&desk, B)]);
-    assert_eq!(notes(&desk), "[]");
-    // Nor while another client holds.
-    let desk = waiting(held(D, 9_000), &[A, B]);
-    lose(&desk, A);
-    assert_eq!(poll(&desk, B, "2"), busy(&desk, 5_000, 2, 0));
-    assert_eq!(desk.messages(), [message(A, "P", "0")]);
-    assert_eq!(stored(&desk), kept(&desk, Some((D, 9_000)), &[(B, 2)]));
-    // The holder that was granted by message has no place, either.
-    let desk = waiting(held(A, 1_500), &[A, B]);
-    lose(&desk, A);
-    assert_eq!(tend(&desk), "-1");
-    assert_eq!(desk.command(&["ZSCORE", "waiters", A]), "1");
-    assert_eq!(desk.messages(), [""; 0]);
+/// F3, F8: a grant by message has ended unused. After a release there is no call: the lock was in use.
+#[test]
+fn a_grant_that_ends_unused_is_followed_by_a_call() {
+    check(
+        "the process polls
+        + queued A B B2 J C; LPOP queue; ZREM timeouts A
+        > acquire B 2 -> [-104 now 2 0 0 0  0 0]; A: P A 0; base:all:stanchion: 0; waiters = [B@2 B2@3 C@5] /150000;
+            wake = [called@now] /10000
+
+        a script that another client runs finds it
+        + queued A B B2 J C; LPOP queue; ZREM timeouts A
+        > tend -> -1; A: P A 0; base:all:stanchion: 0; C: N C 100; waiters = [B@2 B2@3 C@5] /150000;
+            wake = [called@now] /10000
+
+        after a release
+        + job = {D 1} /9000; queued A B; LPOP queue; ZREM timeouts A
+        > release D -> 1; A: P A 0; B: G B now now 1500 fence; fence = now; job = {B 1} /1500; waiters = [B@2] /150000;
+            queue is gone; timeouts is gone
+
+        another client holds
+        + job = {D 1} /9000; queued A B; LPOP queue; ZREM timeouts A
+        > acquire B 2 -> [-5004 now 2 0 0 0  0 0]; A: P A 0; waiters = [B@2] /150000
+
+        the holder that was granted by message has no place, either
+        + job = {A 1} /1500; queued A B; LPOP queue; ZREM timeouts A
+        > tend -> -1",
+    );
 }
 
 /// F3: no waiter is granted the lock for 100 ms after a call.
-#[tokio::test(start_paused = true)]
-async fn live_processes_take_their_places_again_after_a_call() {
-    for (ago, left) in [(0, "100"), (40_000, "60"), (99_999, "1")] {
-        let desk = waiting(Desk::new(), &[A, B]);
-        note(&desk, "called", ago);
-        let reply = poll(&desk, A, "1");
-        assert_eq!(reply, busy(&desk, left.parse().unwrap(), 1, 0));
-        assert_eq!(desk.messages(), [""; 0]);
-        for run in [tend, |desk: &Desk| attempt(desk, D)] {
-            run(&desk);
-            assert_eq!(desk.messages(), [message(B, "N", left)]);
-        }
-        assert_eq!(desk.command(&["EXISTS", "job"]), "0");
-        assert_eq!(queued(&desk), format!("[{A} {B}]"));
-    }
-    // Redisson's waiter has no process to call.
-    let desk = waiting(Desk::new(), &[JAVA]);
-    note(&desk, "called", 5);
-    assert_eq!((tend(&desk), desk.messages()), ("-1".into(), vec![]));
-    // A lock that is held is not waited for.
-    let desk = waiting(held(C, 9_000), &[A]);
-    note(&desk, "called", 5);
-    assert_eq!(poll(&desk, A, "1"), busy(&desk, 5_000, 1, 0));
+#[test]
+fn live_processes_take_their_places_again_after_a_call() {
+    check(
+        "at once
+        + queued A B; wake = [called@now] /10000
+        > acquire A 1 -> [-104 now 1 0 0 0  0 0]; wake = [@A@now called@now] /10000
+        > tend -> -1; B: N B 100
+        > acquire D '' -> -3; B: N B 100
+
+        later
+        + queued A B; wake = [called@now-40000us] /10000
+        > acquire A 1 -> [-64 now 1 0 0 0  0 0]; wake = [called@now-40ms @A@now] /10000
+        > tend -> -1; B: N B 60
+        > acquire D '' -> -3; B: N B 60
+
+        just before the end
+        + queued A B; wake = [called@now-99999us] /10000
+        > acquire A 1 -> [-5 now 1 0 0 0  0 0]; wake = [called@now-99999us @A@now] /10000
+        > tend -> -1; B: N B 1
+        > acquire D '' -> -3; B: N B 1
+
+        Redisson's waiter has no process to call
+        + queued J; wake = [called@now-5us] /10000
+        > tend -> -1
+
+        a lock that is held
+        + job = {C 1} /9000; queued A; wake = [called@now-5us] /10000
+        > acquire A 1 -> [-5004 now 1 0 0 0  0 0]; wake = [called@now-5us @A@now] /10000",
+    );
 }
 
 /// F3: for 10 s after a call a process that has not answered loses its places.
-#[tokio::test(start_paused = true)]
-async fn a_process_that_does_not_answer_a_call_is_skipped() {
-    for (answered, is_granted) in [(None, false), (Some(200_001), false), (Some(199_999), true)] {
-        let desk = waiting(Desk::new(), &[B, C]);
-        note(&desk, "called", 200_000);
-        note(&desk, &C[..36], 100_000);
-        if let Some(ago) = answered {
-            note(&desk, &B[..36], ago);
-        }
-        assert_eq!(tend(&desk), "-1");
-        let told = if is_granted {
-            vec![grant(&desk, B), message(C, "N", "1500")]
-        } else {
-            vec![message(B, "P", "0"), grant(&desk, C)]
-        };
-        assert_eq!(desk.messages(), told, "{answered:?}");
-        let rest = if is_granted { C } else { "" };
-        assert_eq!(queued(&desk), format!("[{rest}]"));
-        assert_eq!(desk.command(&["ZSCORE", "waiters", B]) != "nil", is_granted);
-        assert_eq!(deadline_of(&desk, B), "nil");
-    }
-    let desk = waiting(Desk::new(), &[B]);
-    note(&desk, "called", 10_000_001);
-    assert_eq!(tend(&desk), "-1");
-    assert!(holds(&desk, B));
+#[test]
+fn a_process_that_does_not_answer_a_call_is_skipped() {
+    check(
+        "B has not answered
+        + queued B C; wake = [called@now-200000us @C@now-100000us] /10000
+        > tend -> -1; B: P B 0; C: G C now now 1500 fence; fence = now; job = {C 1} /1500; waiters = [C@2] /150000;
+            queue is gone; timeouts is gone
+
+        B has sent its last request before the call
+        + queued B C; wake = [@B@now-200001us called@now-200000us @C@now-100000us] /10000
+        > tend -> -1; B: P B 0; C: G C now now 1500 fence; fence = now; job = {C 1} /1500; waiters = [C@2] /150000;
+            queue is gone; timeouts is gone
+
+        B has answered
+        + queued B C; wake = [called@now-200000us @B@now-199999us @C@now-100000us] /10000
+        > tend -> -1; B: G B now now 1500 fence; C: N C 1500; fence = now; job = {B 1} /1500; queue = [C];
+            timeouts = [C@ms+600000ms]
+
+        long after the call
+        + queued B; wake = [called@now-10000001us] /10000
+        > tend -> -1; B: G B now now 1500 fence; fence = now; job = {B 1} /1500; queue is gone; timeouts is gone",
+    );
 }
 
-/// F7: Redisson's waiters keep their places by their deadlines, and acquire for themselves.
-#[tokio::test(start_paused = true)]
-async fn a_waiter_of_redissons_at_the_head_is_woken() {
-    for (before, after) in [(7_000, 7_000), (300_000, 300_000), (300_001, 300_000)] {
-        let desk = waiting(held(A, 9_000), &[JAVA, B]);
-        let (before, after) = (in_ms(&desk, before), in_ms(&desk, after));
-        set_deadline(&desk, JAVA, before);
-        assert_eq!(release(&desk, A), "0");
-        assert_eq!(desk.messages(), [format!("base:{JAVA} 0")]);
-        assert_eq!(deadline_of(&desk, JAVA), after.to_string());
-        assert_eq!(queued(&desk), format!("[{JAVA} {B}]"));
-        assert_eq!(desk.command(&["EXISTS", "job"]), "0");
-    }
-    // While the lock is held: the rest of the lease in addition.
-    let desk = waiting(held(A, 9_000), &[JAVA, B]);
-    assert_eq!(tend(&desk), "-1");
-    assert_eq!(deadline_of(&desk, JAVA), in_ms(&desk, 309_000).to_string());
-    assert_eq!(desk.messages(), [""; 0]);
-    // A second of margin for the clock of its client.
-    for (ago, lives) in [(999, true), (1_000, false)] {
-        let desk = waiting(held(A, 9_000), &[JAVA, B]);
-        set_deadline(&desk, JAVA, in_ms(&desk, 0) - ago);
-        release(&desk, A);
-        assert_eq!(holds(&desk, B), !lives);
-        let told = if lives {
-            format!("base:{JAVA} 0")
-        } else {
-            grant(&desk, B)
-        };
-        assert_eq!(desk.messages(), [told]);
-        assert_eq!(deadline_of(&desk, JAVA) != "nil", lives);
-    }
-    // Without the right to publish.
-    let mut desk = waiting(held(A, 9_000), &[JAVA]);
-    desk.refuse(&["PUBLISH"]);
-    assert_eq!(release(&desk, A), "-1");
+/// F7: Redisson's waiters keep their places by their deadlines, and acquire for themselves. A second is the margin for the clock of its client.
+#[test]
+fn a_waiter_of_redissons_at_the_head_is_woken() {
+    check(
+        "a near deadline stays
+        + job = {A 1} /9000; queued J B; ZADD timeouts ms+300000ms J
+        > release A -> 0; base:J: 0; job is gone
+
+        a far one becomes nearer
+        + job = {A 1} /9000; queued J B; ZADD timeouts ms+300001ms J
+        > release A -> 0; base:J: 0; timeouts = [J@ms+300000ms B@ms+600000ms]; job is gone
+
+        while the lock is held: the rest of the lease in addition
+        + job = {A 1} /9000; queued J B
+        > tend -> -1; timeouts = [J@ms+309000ms B@ms+600000ms]
+
+        the deadline has passed 999 ms ago
+        + job = {A 1} /9000; queued J B; ZADD timeouts ms-999ms J
+        > release A -> 0; base:J: 0; job is gone
+
+        a second ago
+        + job = {A 1} /9000; queued J B; ZADD timeouts ms-1000ms J
+        > release A -> 1; B: G B now now 1500 fence; fence = now; job = {B 1} /1500; queue is gone; timeouts is gone
+
+        without the right to publish
+        + job = {A 1} /9000; queued J; refuse PUBLISH
+        > release A -> -1; timeouts = [J@ms+300000ms]; job is gone",
+    );
 }
 
-/// F7: a deadline has time for each of Redisson's waiters, and is set again by each request.
-#[tokio::test(start_paused = true)]
-async fn a_deadline_has_time_for_redissons_waiters() {
-    for holder_waits in [false, true] {
-        let desk = waiting(held(C, 9_000), &[JAVA, JAVA2]);
-        desk.command(&["ZREM", "waiters", JAVA2]);
-        if holder_waits {
-            desk.command(&["ZADD", "waiters", "0", C]);
-        }
-        let (reply, at) = (join(&desk, A), desk.now());
-        assert_eq!(reply, format!("[-1004 {at} {at} 0 0 0  0 1]"));
-        assert_eq!(deadline_of(&desk, A), deadline(&desk, 2).to_string());
-        // A new waiter changes nothing for the waiters ahead.
-        assert_eq!(deadline_of(&desk, JAVA), deadline(&desk, 0).to_string());
-        set_deadline(&desk, A, 5);
-        let reply = poll(&desk, A, &at.to_string());
-        assert_eq!(reply, format!("[-1004 {at} {at} 0 0 0  0 1]"));
-        assert_eq!(deadline_of(&desk, A), deadline(&desk, 2).to_string());
-        assert_eq!(deadline_of(&desk, JAVA), in_ms(&desk, 309_000).to_string());
-    }
-    // A client of Redisson's holds.
-    let desk = waiting(held(JAVA, 9_000), &[A]);
-    let reply = format!("[-1004 {} 1 0 0 0  0 1]", desk.now());
-    assert_eq!(poll(&desk, A, "1"), reply);
-    assert_eq!(deadline_of(&desk, A), deadline(&desk, 0).to_string());
+/// F7: a deadline has time for each of Redisson's waiters, and is set again by each request. A new waiter changes nothing for those ahead.
+#[test]
+fn a_deadline_has_time_for_redissons_waiters() {
+    check(
+        "two of them
+        + job = {C 1} /9000; queued J J2
+        > acquire A 0 -> [-1004 now now 0 0 0  0 1]; queue = [J J2 A];
+            timeouts = [J@ms+600000ms J2@ms+600000ms A@ms+1200000ms]; waiters = [A@now] /150000
+        + ZADD timeouts 5 A
+        > acquire A 1 -> [-1004 now now 0 0 0  0 1]; timeouts = [J@ms+309000ms J2@ms+600000ms A@ms+1200000ms]
+
+        behind a holder that was granted by message
+        + job = {C 1} /9000; queued J J2; ZADD waiters 0 C
+        > acquire A 0 -> [-1004 now now 0 0 0  0 1]; queue = [J J2 A];
+            timeouts = [J@ms+600000ms J2@ms+600000ms A@ms+1200000ms]; waiters = [C@0 A@now] /150000
+        + ZADD timeouts 5 A
+        > acquire A 1 -> [-1004 now now 0 0 0  0 1]; timeouts = [J@ms+309000ms J2@ms+600000ms A@ms+1200000ms]
+
+        a client of Redisson's holds
+        + job = {J 1} /9000; queued A
+        > acquire A 1 -> [-1004 now 1 0 0 0  0 1]",
+    );
 }
 
 /// L4, L8, and the second watch.
-#[tokio::test(start_paused = true)]
-async fn the_reply_has_the_time_of_the_next_poll() {
-    // The first waiter polls at the end of the lease, and at least every 5 s.
-    for (ttl, ms) in [(900, 900), (5_000, 5_000), (5_001, 5_000)] {
-        let desk = waiting(held(C, ttl), &[A]);
-        assert_eq!(poll(&desk, A, "1"), busy(&desk, ms, 1, 0));
-    }
-    let desk = waiting(held(C, 900), &[A]);
-    desk.command(&["PERSIST", "job"]);
-    assert_eq!(poll(&desk, A, "1"), busy(&desk, 5_000, 1, 0));
-    // Another waiter of the first one's process.
-    let desk = waiting(held(C, 900), &[A, A2]);
-    assert_eq!(poll(&desk, A2, "2"), busy(&desk, 900, 2, 0));
-    // The newest waiter watches a grant by message. Its message may have been missed.
-    for (ttl, ms, spread) in [(700, 750, 0), (1_500, 1_550, 0), (1_501, 15_000, 1)] {
-        let desk = waiting(held(C, ttl), &[B, A]);
-        assert_eq!(poll(&desk, A, "2"), busy(&desk, ms, 2, spread));
-        // A new one does not.
-        let desk = waiting(held(C, ttl), &[B]);
-        let at = desk.now();
-        assert_eq!(join(&desk, A), busy(&desk, 15_000, at, 1));
-        // Nor one in the middle.
-        let desk = waiting(held(C, ttl), &[B, A, D]);
-        assert_eq!(poll(&desk, A, "2"), busy(&desk, 22_500, 2, 1));
-    }
-    // A process whose request has granted to another one watches that grant.
-    let desk = waiting(Desk::new(), &[B, A]);
-    assert_eq!(poll_unheard(&desk, A, "2"), busy(&desk, 1_550, 2, 0));
-    assert_eq!(desk.messages(), [grant(&desk, B), message(A, "N", "1500")]);
-    // Another waiter of this client holds.
-    let desk = waiting(held(A3, 900), &[A]);
-    let at = desk.now();
-    assert_eq!(poll(&desk, A, "1"), format!("[-904 {at} 1 0 0 0 {A3} 0 0]"));
-    assert_eq!(join(&desk, A2), busy(&desk, 900, at, 0));
+#[test]
+fn the_reply_has_the_time_of_the_next_poll() {
+    check(
+        "the first waiter polls at the end of the lease
+        + job = {C 1} /900; queued A
+        > acquire A 1 -> [-904 now 1 0 0 0  0 0]
+        + PEXPIRE job 5000
+        > acquire A 1 -> [-5004 now 1 0 0 0  0 0]
+        + PEXPIRE job 5001
+        > acquire A 1 -> [-5004 now 1 0 0 0  0 0]
+        + PERSIST job
+        > acquire A 1 -> [-5004 now 1 0 0 0  0 0]
+
+        another waiter of the first one's process
+        + job = {C 1} /900; queued A A2
+        > acquire A2 2 -> [-904 now 2 0 0 0  0 0]
+
+        the newest waiter watches a grant by message, whose message it may have missed
+        + job = {C 1} /700; queued B A
+        > acquire A 2 -> [-754 now 2 0 0 0  0 0]
+        + PEXPIRE job 1500
+        > acquire A 2 -> [-1554 now 2 0 0 0  0 0]
+        + PEXPIRE job 1501
+        > acquire A 2 -> [-15004 now 2 0 1 0  0 0]
+
+        a new one does not
+        + job = {C 1} /700; queued B
+        > acquire A 0 -> [-15004 now now 0 1 0  0 0]; queue = [B A]; timeouts = [A@ms+600000ms B@ms+600000ms];
+            waiters = [B A@now] /150000
+
+        nor one in the middle
+        + job = {C 1} /700; queued B A D
+        > acquire A 2 -> [-22504 now 2 0 1 0  0 0]
+
+        a process whose request has granted to another one watches that grant
+        + queued B A
+        > acquire A 2 hears=0 -> [-1554 now 2 0 0 0  0 0]; B: G B now now 1500 fence; A: N A 1500; fence = now;
+            job = {B 1} /1500; queue = [A]; timeouts = [A@ms+600000ms]; wake = [@A@now] /10000
+
+        another waiter of this client holds
+        + job = {A3 1} /900; queued A
+        > acquire A 1 -> [-904 now 1 0 0 0 A3 0 0]
+        > acquire A2 0 -> [-904 now now 0 0 0  0 0]; queue = [A A2]; timeouts = [A@ms+600000ms A2@ms+600000ms];
+            waiters = [A A2@now] /150000",
+    );
 }

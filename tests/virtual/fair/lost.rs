@@ -1,40 +1,9 @@
-//! Tests that the fair lock's waiters find their grants after lost replies and lost messages. `virtual/lost_replies` and `virtual/lost_messages`
-//! have the cases of all kinds.
+//! Tests that the fair lock's waiters find their grants after lost replies and lost messages, and what a grant by message and a long wait
+//! renew. `virtual/lost_replies` and `virtual/lost_messages` have the cases of all kinds.
 
 use stanchion_tests::LostReply;
 
 use super::*;
-
-/// Serves the first waiter and then the second, which must not hold at the same time.
-async fn in_turn(
-    world: &World,
-    first: JoinHandle<FairLockGuard>,
-    second: JoinHandle<FairLockGuard>,
-) {
-    let guard = granted(first).await;
-    // The resent request has run by now. It must not have released this hold.
-    assert!(!second.is_finished());
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    granted(second).await.release().await.unwrap();
-    world.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_whose_reply_is_lost_has_one_queue_entry() {
-    for way in LostReply::WAYS {
-        let (world, ours, theirs) = warm().await;
-        let held = fair(&ours).acquire().await.unwrap();
-        world.lose_next_reply(way);
-        let first = waiting(&world, &fair(&theirs)).await;
-        let second = waiting(&world, &fair(&ours)).await;
-        sleep(Duration::from_secs(4)).await;
-        assert_eq!(queued(&world), 2);
-        assert_eq!(world.admin(&["ZCARD", WAITERS]), "2");
-        held.release().await.unwrap();
-        in_turn(&world, first, second).await;
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_in_a_lost_reply_is_found_at_once() {
@@ -185,5 +154,48 @@ async fn a_polling_client_finds_its_grants() {
     }
     let channel = format!("redisson_lock__channel:{{job}}:{}", polling.id());
     assert_eq!(world.subscribers(&channel), 0);
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manual_hold_that_was_granted_by_message_has_its_whole_lease() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let lock = fair(&theirs);
+    let options = AcquireOptions::new()
+        .lease(Lease::new(Duration::from_secs(10)).unwrap())
+        .renewal(Renewal::Manual);
+    let next = tokio::spawn(async move { lock.acquire_with(options).await.unwrap() });
+    eventually("it waits", || queued(&world) == 1).await;
+    held.release().await.unwrap();
+    let guard = granted(next).await;
+    sleep(Duration::from_secs(9)).await;
+    assert!(guard.is_held(), "renewed once, from the grant to the lease");
+    sleep(Duration::from_secs(2)).await;
+    assert!(!guard.is_held(), "and never again");
+    drop(guard);
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_wait_renews_its_timeout() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let waiters = [
+        waiting(&world, &fair(&theirs)).await,
+        waiting(&world, &fair(&theirs)).await,
+    ];
+    // Redisson removes a waiter after its timeout, which is 10 minutes away at first.
+    sleep(Duration::from_secs(1000)).await;
+    let script = "local t = redis.call('TIME') return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] - t[1] * 1000";
+    let left: i64 = world
+        .admin(&["EVAL", script, "1", TIMEOUTS])
+        .parse()
+        .unwrap();
+    assert!(left > 500_000, "{left} ms left");
+    held.release().await.unwrap();
+    for waiter in waiters {
+        granted(waiter).await.release().await.unwrap();
+    }
     world.at_rest().await;
 }

@@ -1,14 +1,12 @@
 //! Tests of the fair lock: dropped futures, lost replies and messages, silent processes, and a server that loses its data.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stanchion::client::Wake;
 use stanchion::embedded::{Data, Reply, Switch};
 use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, Rejection, ReleaseError,
-    Renewal,
+    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, ReleaseError, Renewal,
 };
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
@@ -22,9 +20,7 @@ mod direct_of_ends;
 mod direct_of_queue;
 mod idle;
 mod lost;
-mod model;
 mod silence;
-mod state;
 mod together;
 
 const BEAT: Duration = Duration::from_millis(500);

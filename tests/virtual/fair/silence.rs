@@ -110,21 +110,6 @@ async fn a_server_that_stopped_for_a_while_evicts_no_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_falls_silent_with_a_grant_delays_the_next_by_one_grace() {
-    let (world, ours, theirs) = warm().await;
-    let held = fair(&ours).acquire().await.unwrap();
-    let (_silent, waiters) = queued_client(&world, "silent", 3).await;
-    let next = waiting(&world, &fair(&theirs)).await;
-    sleep(BEAT).await;
-    world.as_engine().faults().freeze(Some("silent"));
-    let guard = succeeded(held, next, 50, "silent with a grant").await;
-    guard.release().await.unwrap();
-    world.as_engine().faults().thaw(None);
-    all_served(waiters).await;
-    world.at_rest().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_releasing_client_removes_silent_waiters_when_no_other_client_waits() {
     let (world, ours, _theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
@@ -146,29 +131,6 @@ async fn a_releasing_client_removes_silent_waiters_when_no_other_client_waits() 
     for waiter in waiters {
         waiter.abort();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_next_waiter_acquires_when_the_lease_of_a_silent_holder_ends() {
-    let (world, _ours, theirs) = warm().await;
-    let silent = client(&world, "silent").await;
-    let lock = fair(&silent).lease(Lease::new(Duration::from_secs(3)).unwrap());
-    let held = lock.acquire().await.unwrap();
-    let next = waiting(&world, &fair(&theirs)).await;
-    world.as_engine().faults().freeze(Some("silent"));
-    let started = Instant::now();
-    let guard = granted(next).await;
-    assert!(!held.is_held());
-    assert!(
-        (ms(2900)..ms(3020)).contains(&started.elapsed()),
-        "expiry sends no message: {:?}",
-        started.elapsed()
-    );
-    world.as_engine().faults().thaw(None);
-    assert!(held.release().await.is_err());
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]

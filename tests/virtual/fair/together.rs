@@ -95,26 +95,6 @@ async fn the_only_waiter_is_granted_the_lock_in_the_reply() {
     world.at_rest().await;
 }
 
-/// P4: the first of the two waiters is granted the lock in the reply.
-#[tokio::test(start_paused = true)]
-async fn a_lost_grant_to_a_waiter_of_the_client_is_found_by_a_poll() {
-    for way in LostReply::WAYS {
-        let (world, ours, _theirs) = ready().await;
-        let held = fair(&ours).acquire().await.unwrap();
-        let first = waiting(&world, &fair(&ours)).await;
-        let second = waiting(&world, &fair(&ours)).await;
-        world.lose_next_reply(way);
-        let releasing = tokio::spawn(held.release());
-        let began = Instant::now();
-        granted(first).await.release().await.unwrap();
-        granted(second).await.release().await.unwrap();
-        // The head of the queue polls within 5 s. The time is virtual.
-        assert!(began.elapsed() < Duration::from_secs(7), "{way:?}");
-        releasing.await.unwrap().unwrap();
-        world.at_rest().await;
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_leaves_one_hold() {
     for way in LostReply::WAYS {
