@@ -1,9 +1,9 @@
-//! Helpers for the tests of semaphores with idle expiry.
+//! Helpers for the tests of semaphores and latches with idle expiry.
 
 use std::time::Duration;
 
 use crate::World;
-use crate::permits::{IDLE, Kind, LEASES, NAME, Seat, Seats};
+use crate::permits::{IDLE, Kind, NAME, Seat, Seats};
 use stanchion::{AcquireError, Client, IdleExpiry};
 use stanchion_testkit::eventually;
 use tokio::task::JoinHandle;
@@ -12,8 +12,6 @@ use tokio::task::JoinHandle;
 pub const LONG: i64 = 1_000_000;
 /// The default lease, in milliseconds.
 pub const LEASE: i64 = 30_000;
-/// The TTL in milliseconds that a waiter's request gives a semaphore, by default.
-pub const KEPT: i64 = 70_000;
 /// The TTL in milliseconds is longer than this while a plain permit is held.
 pub const YEARS: i64 = 9 * 365 * 86_400_000;
 
@@ -50,14 +48,6 @@ pub fn stays(world: &World) {
     assert_eq!((ttl(world, NAME), ttl(world, IDLE)), (-1, -2));
 }
 
-/// Shortens the TTL of the semaphore, as if time had passed.
-pub fn age(world: &World, to: i64) {
-    for key in [NAME, IDLE] {
-        assert_eq!(world.admin(&["PEXPIRE", key, &to.to_string()]), "1");
-    }
-    let _ = world.admin(&["PEXPIRE", LEASES, &to.to_string()]);
-}
-
 pub fn clear(world: &World) {
     let _ = world.admin(&["FLUSHALL"]);
 }
@@ -76,4 +66,43 @@ pub async fn is_gone(world: &World) {
             .all(|key| brief.iter().any(|it| key.starts_with(it)))
     })
     .await;
+}
+
+/// The latch `job`.
+pub mod latch {
+    use std::time::Duration;
+
+    use stanchion::{AcquireError, Client, CountDownLatch, IdleExpiry};
+    use tokio::task::JoinHandle;
+
+    use super::ttl;
+    use crate::World;
+
+    /// Longer than any test on a real server takes.
+    pub const LONG: Duration = Duration::from_secs(1000);
+
+    pub fn plain(client: &Client) -> CountDownLatch {
+        CountDownLatch::new(client, "job").unwrap()
+    }
+
+    pub fn ephemeral(client: &Client, idle: Duration) -> CountDownLatch {
+        plain(client).ephemeral(IdleExpiry::after(idle).unwrap())
+    }
+
+    pub fn waiting(client: &Client) -> JoinHandle<Result<(), AcquireError>> {
+        let latch = plain(client);
+        tokio::spawn(async move { latch.wait().await })
+    }
+
+    /// Asserts that the TTL of a key is `ms`, or up to 5 s less.
+    #[track_caller]
+    pub fn ends_in(world: &World, key: &str, ms: i64) {
+        let left = ttl(world, key);
+        assert!(left <= ms && left > ms - 5000, "{key}: {left}, not {ms}");
+    }
+
+    /// Shortens the TTL of the latch, as if time had passed.
+    pub fn age(world: &World, to: i64) {
+        assert_eq!(world.admin(&["PEXPIRE", "job", &to.to_string()]), "1");
+    }
 }

@@ -38,7 +38,6 @@ mod deadlocks {
 }
 mod election {
     mod clients;
-    mod history;
     mod lead;
     mod observers;
     mod order;
@@ -87,12 +86,12 @@ mod semaphore {
     mod direct;
     mod direct_of_ends;
     mod direct_of_line;
+    mod direct_of_numbers;
     mod direct_of_refusals;
     mod direct_of_turns;
     mod idle;
     mod leased;
     mod operations;
-    mod permit_model;
     mod queue;
 }
 mod toy;

@@ -1,13 +1,11 @@
-//! Barriers on real servers: processes that are killed or stopped, full memory, minimal rights, a slot that moves.
+//! Barriers on real servers: a process that is killed, full memory, minimal rights, a slot that moves.
 
 use std::process::Command;
 
-use stanchion::{
-    AcquireError, BarrierError, Client, ClientConfig, DoubleBarrier, Lease, Rejection, Secret,
-};
+use stanchion::{AcquireError, BarrierError, Client, DoubleBarrier, Lease, Rejection};
 use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually_async};
 use stanchion_tests::rights;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::*;
 
@@ -16,40 +14,29 @@ const LONG: Duration = Duration::from_secs(30);
 /// A short lease, for tests that wait for its end.
 const SHORT: Duration = ms(1500);
 
-/// The environment variable with the task of a [`worker`] and the URL of its server.
-const TASK: &str = "STANCHION_TEST_BARRIER";
+/// The environment variable with the URL of the server of a [`worker`].
+const URL: &str = "STANCHION_TEST_BARRIER";
 
-fn start_worker(task: &str, url: &str) -> Process {
+fn start_worker(url: &str) -> Process {
     let me = std::env::current_exe().unwrap();
     let mut command = Command::new(me);
     command.args(["barrier::servers::worker", "--exact", "--nocapture"]);
-    Process::spawn(command.env(TASK, format!("{task} {url}")))
+    Process::spawn(command.env(URL, url))
 }
 
-/// Runs in a copy of this program: waits or enters, and prints the outcome. Without [`TASK`] in the environment this test does nothing.
+/// Runs in a copy of this program: waits, and prints the outcome. Without [`URL`] in the environment this test does nothing.
 #[test]
 fn worker() {
-    let Ok(task) = std::env::var(TASK) else {
+    let Ok(url) = std::env::var(URL) else {
         return;
     };
-    let (task, url) = task.split_once(' ').unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let client = Client::connect(url).await.unwrap();
-        match task {
-            "free" => println!("\nEND {:?}", short(&client).wait().await),
-            "break" => println!("\nEND {:?}", short(&client).wait_with(breaking()).await),
-            _ => {
-                let inside = short_double(&client).enter().await.unwrap();
-                println!("\nINSIDE");
-                inside.lost().await;
-                println!("\nLOST");
-                println!("\nEND {:?}", inside.leave().await);
-            }
-        }
+        let client = Client::connect(&url).await.unwrap();
+        println!("\nEND {:?}", short(&client).wait().await);
     });
 }
 
@@ -65,10 +52,6 @@ fn short_double(client: &Client) -> DoubleBarrier {
     DoubleBarrier::new(client, "b", 3).unwrap().lease(lease())
 }
 
-fn line(worker: &mut Process, start: &str) -> String {
-    worker.wait_for_line(|line| line.starts_with(start), LONG)
-}
-
 async fn connect(server: &RedisServer) -> Client {
     Client::connect(&server.url()).await.unwrap()
 }
@@ -77,15 +60,6 @@ async fn in_places(server: &RedisServer, count: i64) {
     eventually_async("places are taken", async || {
         server.cli(&["ZCOUNT", PLACES, "0", "+inf"]).as_int() == count
     })
-    .await;
-}
-
-/// Waits until `count` connections are subscribed to the barrier.
-async fn subscribed(server: &RedisServer, count: usize) {
-    eventually_async(
-        "the expected number of connections is subscribed",
-        async || server.subscribers("stanchion_barrier:{b}") == count,
-    )
     .await;
 }
 
@@ -130,7 +104,7 @@ async fn a_killed_party_is_replaced() {
     let Some(server) = RedisServer::or_skip("a_killed_party_is_replaced") else {
         return;
     };
-    let dying = start_worker("free", &server.url());
+    let dying = start_worker(&server.url());
     in_places(&server, 1).await;
     let waits = [
         wait(&short(&connect(&server).await)),
@@ -150,122 +124,6 @@ async fn a_killed_party_is_replaced() {
     assert!(fifth.is_last());
     for waiting in waits.into_iter().chain([fourth]) {
         assert_eq!(met(waiting).await.generation(), fifth.generation());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_party_breaks_the_round() {
-    let Some(server) = RedisServer::or_skip("a_killed_party_breaks_the_round") else {
-        return;
-    };
-    let dying = start_worker("break", &server.url());
-    in_places(&server, 1).await;
-    let mut waits = Vec::new();
-    for n in 0..2 {
-        waits.push(wait_with(&short(&connect(&server).await), breaking()));
-        in_places(&server, 2 + n).await;
-    }
-    dying.signal(Signal::Kill);
-    let began = Instant::now();
-    for waiting in waits {
-        let ended = timeout(LONG, waiting).await.unwrap().unwrap();
-        assert_broken(&ended, BrokenBy::Died);
-    }
-    // A lease and a round trip, with an allowance for a loaded machine.
-    assert!(began.elapsed() <= SHORT + ms(500), "{:?}", began.elapsed());
-    let mut waits = Vec::new();
-    for n in 0..3 {
-        waits.push(wait(&short(&connect(&server).await)));
-        in_places(&server, 1 + n).await;
-    }
-    let last = short(&connect(&server).await)
-        .wait_timeout(LONG)
-        .await
-        .unwrap();
-    for waiting in waits {
-        assert_eq!(met(waiting).await.generation(), last.generation());
-    }
-}
-
-/// The process is stopped until its lease has ended. Under `Break` its wait fails. Under `Free` it arrives again in the current round.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_party_learns_of_the_loss_of_its_place() {
-    let Some(server) = RedisServer::or_skip("a_stopped_party_learns") else {
-        return;
-    };
-    for task in ["free", "break"] {
-        subscribed(&server, 0).await;
-        let mut stopped = start_worker(task, &server.url());
-        in_places(&server, 1).await;
-        // A renewal shows that the party knows of its place. Otherwise it would only arrive after it continues.
-        renewed(&server, PLACES, SHORT).await;
-        stopped.signal(Signal::Stop);
-        dead(&server, 1).await;
-        // The next arrival removes the expired place.
-        let first = wait(&short(&connect(&server).await));
-        eventually_async("the party has a place", async || {
-            let status = short(&connect(&server).await).status().await.unwrap();
-            status.unwrap().waiting == 1
-        })
-        .await;
-        stopped.signal(Signal::Cont);
-        if task == "break" {
-            let printed = line(&mut stopped, "END");
-            assert!(printed.contains("by: Died"), "{printed}");
-            in_places(&server, 1).await;
-        } else {
-            in_places(&server, 2).await;
-        }
-        let mut waits = vec![first];
-        let others = if task == "break" { 2 } else { 1 };
-        for n in 0..others {
-            waits.push(wait(&short(&connect(&server).await)));
-            in_places(&server, 4 - others + n).await;
-        }
-        let last = short(&connect(&server).await)
-            .wait_timeout(LONG)
-            .await
-            .unwrap();
-        for waiting in waits {
-            assert_eq!(met(waiting).await.generation(), last.generation());
-        }
-        if task == "free" {
-            let printed = line(&mut stopped, "END");
-            let round = format!("generation: {}", last.generation());
-            assert!(printed.contains(&round), "{printed} {last:?}");
-        }
-        in_places(&server, 0).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_is_killed_or_stopped_delays_the_others_for_its_lease() {
-    let Some(server) = RedisServer::or_skip("a_member_that_is_killed") else {
-        return;
-    };
-    for signal in [Signal::Kill, Signal::Stop] {
-        let mut member = start_worker("double", &server.url());
-        let (one, other) = (connect(&server).await, connect(&server).await);
-        let one = tokio::spawn(async move { short_double(&one).enter().await });
-        let other = tokio::spawn(async move { short_double(&other).enter().await });
-        line(&mut member, "INSIDE");
-        let one = timeout(LONG, one).await.unwrap().unwrap().unwrap();
-        let other = timeout(LONG, other).await.unwrap().unwrap().unwrap();
-        member.signal(signal);
-        let began = Instant::now();
-        let one = tokio::spawn(one.leave());
-        timeout(LONG, other.leave()).await.unwrap().unwrap();
-        timeout(LONG, one).await.unwrap().unwrap().unwrap();
-        let took = began.elapsed();
-        assert!(took >= SHORT / 3, "{took:?}");
-        assert!(took <= SHORT + ms(500), "{took:?}");
-        if matches!(signal, Signal::Stop) {
-            let printed = member.lines().len();
-            member.signal(Signal::Cont);
-            line(&mut member, "LOST");
-            assert!(line(&mut member, "END").contains("Err("));
-            assert!(member.lines().len() > printed);
-        }
     }
 }
 
@@ -350,44 +208,6 @@ async fn a_barrier_needs_only_the_documented_rights() {
     let (one, other) = tokio::join!(one.unwrap().leave(), other.unwrap().leave());
     one.and(other).unwrap();
     assert_eq!(rights::refused(&server), [""; 0]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_poll_without_the_right_to_publish() {
-    let Some(server) = RedisServer::or_skip("waiters_poll_without_the_right_to_publish") else {
-        return;
-    };
-    let _ = server.cli(&[
-        "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-publish",
-    ]);
-    let config = ClientConfig::new(server.url()).username("mute".to_owned());
-    let client = Client::connect_with(config.password(Secret::new("x")));
-    let pair = of(&client.await.unwrap(), 2);
-    let first = wait(&pair);
-    in_places(&server, 1).await;
-    let last = pair.wait_timeout(LONG).await.unwrap();
-    assert_eq!(met(first).await.generation(), last.generation());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_polling_client_and_a_subscribed_client_complete_rounds() {
-    let Some(server) = RedisServer::or_skip("a_polling_client") else {
-        return;
-    };
-    let config = ClientConfig::new(server.url()).wake(stanchion::client::Wake::Poll);
-    let polls = of(&Client::connect_with(config).await.unwrap(), 2);
-    let listens = of(&connect(&server).await, 2);
-    let mut seen = Vec::new();
-    for _ in 0..20 {
-        let both = async { tokio::join!(polls.wait(), listens.wait()) };
-        let (one, other) = timeout(LONG, both).await.unwrap();
-        assert_eq!(
-            one.as_ref().unwrap().generation(),
-            other.unwrap().generation()
-        );
-        seen.push(one.unwrap().generation());
-    }
-    assert!(seen.windows(2).all(|pair| pair[1] == pair[0] + 1));
 }
 
 /// The slot moves while parties wait and while parties are inside.

@@ -15,18 +15,12 @@ use stanchion_tests::World;
 suite! {
     the_last_count_down_wakes_the_waiters_of_every_client,
     a_latch_without_a_count_is_open,
-    an_armed_latch_is_not_armed_again,
-    counting_never_goes_below_zero,
-    an_open_latch_can_be_armed_again,
     a_wait_that_times_out_leaves_nothing,
     a_thousand_waiters_cost_one_message_and_one_request,
     deleting_a_latch_fails_its_waiters,
-    deleting_an_open_latch_does_nothing,
     a_latch_is_redissons_string,
     redissons_count_downs_open_a_latch,
     redisson_can_arm_after_our_delete,
-    a_latch_that_redisson_arms_after_a_delete_is_not_reported_as_deleted,
-    a_latch_that_redisson_deleted_is_open,
     a_latch_in_braces_has_redissons_channel,
     the_key_prefix_is_part_of_a_latchs_name,
     foreign_keys_are_left_untouched,
@@ -90,42 +84,6 @@ async fn a_latch_without_a_count_is_open(world: &World) {
     assert_eq!(latch(&client).count().await.unwrap(), 0);
     assert_eq!(latch(&client).count_down().await.unwrap(), 0);
     world.at_rest().await;
-}
-
-async fn an_armed_latch_is_not_armed_again(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    assert!(latch(&ours).arm(2).await.unwrap());
-    assert!(!latch(&theirs).arm(5).await.unwrap());
-    assert_eq!(latch(&ours).count().await.unwrap(), 2);
-    assert_eq!(latch(&ours).count_down_by(2).await.unwrap(), 0);
-    at_rest(world).await;
-}
-
-async fn counting_never_goes_below_zero(world: &World) {
-    let client = world.client().await;
-    let latch = latch(&client);
-    assert!(latch.arm(5).await.unwrap());
-    assert_eq!(latch.count_down_by(3).await.unwrap(), 2);
-    assert_eq!(latch.count_down_by(9).await.unwrap(), 0);
-    assert_eq!(latch.count_down_by(9).await.unwrap(), 0);
-    assert_eq!(latch.count().await.unwrap(), 0);
-    at_rest(world).await;
-}
-
-async fn an_open_latch_can_be_armed_again(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    for round in 1..=5 {
-        assert!(latch(&ours).arm(round).await.unwrap());
-        let waiters = [waiting(&ours), waiting(&theirs)];
-        eventually("both calls wait", || ours.waiters() + theirs.waiters() == 2).await;
-        for left in (0..round).rev() {
-            assert_eq!(latch(&theirs).count_down().await.unwrap(), left);
-        }
-        for waiter in waiters {
-            waiter.await.unwrap().unwrap();
-        }
-    }
-    at_rest(world).await;
 }
 
 async fn a_wait_that_times_out_leaves_nothing(world: &World) {
@@ -211,13 +169,6 @@ async fn deleting_a_latch_fails_its_waiters(world: &World) {
     at_rest(world).await;
 }
 
-async fn deleting_an_open_latch_does_nothing(world: &World) {
-    let client = world.client().await;
-    assert!(!latch(&client).danger().delete().await.unwrap());
-    latch(&client).wait().await.unwrap();
-    world.at_rest().await;
-}
-
 async fn a_latch_is_redissons_string(world: &World) {
     let client = world.client().await;
     assert!(latch(&client).arm(3).await.unwrap());
@@ -262,23 +213,6 @@ async fn redisson_can_arm_after_our_delete(world: &World) {
     at_rest(world).await;
 }
 
-async fn a_latch_that_redisson_arms_after_a_delete_is_not_reported_as_deleted(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    for opened_by_us in [false, true] {
-        assert!(latch(&ours).arm(2).await.unwrap());
-        assert!(latch(&ours).danger().delete().await.unwrap());
-        // Redisson arms the latch, and it opens while no client waits.
-        let _ = world.admin(&["SET", "job", "1"]);
-        if opened_by_us {
-            assert_eq!(latch(&ours).count_down().await.unwrap(), 0);
-        } else {
-            let _ = world.admin(&["DEL", "job"]);
-        }
-        opens_soon(world, &theirs).await;
-    }
-    at_rest(world).await;
-}
-
 /// Waits until a new wait succeeds. For about a round trip after a delete, a wait may still fail as deleted.
 async fn opens_soon(world: &World, client: &Client) {
     let started = tokio::time::Instant::now();
@@ -289,18 +223,6 @@ async fn opens_soon(world: &World, client: &Client) {
         );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-}
-
-async fn a_latch_that_redisson_deleted_is_open(world: &World) {
-    let client = world.client().await;
-    assert!(latch(&client).arm(2).await.unwrap());
-    let waiter = waiting(&client);
-    world.subscribed(CHANNEL).await;
-    world.quiet().await;
-    let _ = world.admin(&["DEL", "job"]);
-    let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
-    waiter.await.unwrap().unwrap();
-    at_rest(world).await;
 }
 
 async fn a_latch_in_braces_has_redissons_channel(world: &World) {

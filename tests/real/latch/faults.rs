@@ -1,7 +1,7 @@
 //! Tests the latch on real servers: restarts, broken connections, and the messages to Redisson's clients.
 
-use stanchion::{AcquireError, Client, CountDownLatch, QueryError, Rejection};
-use stanchion_testkit::{Proxy, RedisServer, eventually};
+use stanchion::{AcquireError, Client, CountDownLatch};
+use stanchion_testkit::{RedisServer, eventually};
 use stanchion_tests::faults::*;
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{import}";
@@ -94,86 +94,4 @@ async fn a_latch_is_open_when_the_server_has_lost_its_data() {
     server.restart();
     opened(waiter).await;
     assert_eq!(latch.count().await.unwrap(), 0);
-}
-
-#[tokio::test]
-async fn a_wait_ends_with_its_deadline_when_the_server_is_gone() {
-    let Some(mut server) = server() else { return };
-    let latch = latch_of(&server).await;
-    assert!(latch.arm(2).await.unwrap());
-    let waiter = tokio::spawn({
-        let latch = latch.clone();
-        async move { latch.wait_timeout(ms(800)).await }
-    });
-    eventually("the call waits", || server.subscribers(CHANNEL) > 0).await;
-    server.kill();
-    match soon(ms(800) + SLACK, waiter).await.unwrap().unwrap_err() {
-        AcquireError::TimedOut { free_by: None, .. } | AcquireError::Unavailable { .. } => {}
-        other => panic!("{other}"),
-    }
-    assert!(matches!(
-        latch.count_down().await.unwrap_err(),
-        QueryError::Unavailable { .. }
-    ));
-}
-
-#[tokio::test]
-async fn many_processes_count_exactly_while_their_connections_break() {
-    let Some(server) = server() else { return };
-    let proxy = Proxy::start(server.addr());
-    let watcher = latch_of(&server).await;
-    let each = 40;
-    assert!(watcher.arm(4 * each + 1).await.unwrap());
-    let waiter = waiting_for(&server, &watcher).await;
-    let mut tasks = Vec::new();
-    for _ in 0..4 {
-        // On a busy machine, connections that are reset this often may serve no call for some seconds.
-        let config = config(proxy.url()).operation_timeout(ms(15_000));
-        let latch = latch(&Client::connect_with(config).await.unwrap());
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..each {
-                latch.count_down().await.unwrap();
-            }
-        }));
-    }
-    let mut left = 0;
-    while tasks.iter().any(|task| !task.is_finished()) {
-        // At most one reset for each count, because a busy machine may need longer for a new connection than for the next reset.
-        let now = watcher.count().await.unwrap();
-        if now != left {
-            left = now;
-            proxy.reset_all();
-        }
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert_eq!(watcher.count().await.unwrap(), 1);
-    assert!(!waiter.is_finished());
-    assert_eq!(watcher.count_down().await.unwrap(), 0);
-    opened(waiter).await;
-    only_marks_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_delete_reaches_waiters_of_other_processes() {
-    let Some(server) = server() else { return };
-    let (ours, theirs) = (latch_of(&server).await, latch_of(&server).await);
-    assert!(ours.arm(2).await.unwrap());
-    let waiter = waiting_for(&server, &theirs).await;
-    assert!(ours.danger().delete().await.unwrap());
-    assert!(matches!(
-        soon(SLACK, waiter).await.unwrap(),
-        Err(AcquireError::Rejected {
-            rejection: Rejection::Deleted,
-            ..
-        })
-    ));
-    let mark = server
-        .cli(&["PTTL", "stanchion_latch_deleted:{import}"])
-        .as_int();
-    assert!((50_000..=60_000).contains(&mark), "{mark}");
-    assert!(ours.arm(1).await.unwrap());
-    assert_eq!(theirs.count_down().await.unwrap(), 0);
-    only_marks_left(&server).await;
 }

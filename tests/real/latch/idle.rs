@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, Client, CountDownLatch, Event, IdleExpiry, Rejection};
+use stanchion::{AcquireError, Event, Rejection};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
-use tokio::task::JoinHandle;
+use stanchion_tests::idle::latch::*;
+use stanchion_tests::idle::ttl;
 use tokio::time::sleep;
 
 suite! {
@@ -14,48 +15,14 @@ suite! {
     the_arm_that_closes_the_latch_sets_the_idle_time,
     a_request_of_a_waiter_extends_the_ttl_and_never_shortens_it,
     a_waiter_of_an_expired_latch_gets_an_error,
-    an_opened_latch_leaves_nothing,
-    a_latch_that_redisson_counts_down_opens,
     a_latch_that_redisson_arms_does_not_expire,
-    a_latch_without_the_option_does_not_expire,
     an_expiry_is_reported_as_an_event,
 }
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{job}";
 const IDLE: &str = "stanchion_latch_idle:{job}";
-/// Longer than any test on a real server takes.
-const LONG: Duration = Duration::from_secs(1000);
 /// The TTL in milliseconds that a waiter's request gives a latch, by default.
 const KEPT: i64 = 70_000;
-
-fn plain(client: &Client) -> CountDownLatch {
-    CountDownLatch::new(client, "job").unwrap()
-}
-
-fn ephemeral(client: &Client, idle: Duration) -> CountDownLatch {
-    plain(client).ephemeral(IdleExpiry::after(idle).unwrap())
-}
-
-fn waiting(client: &Client) -> JoinHandle<Result<(), AcquireError>> {
-    let latch = plain(client);
-    tokio::spawn(async move { latch.wait().await })
-}
-
-fn ttl(world: &World, key: &str) -> i64 {
-    world.admin(&["PTTL", key]).parse().unwrap()
-}
-
-/// Asserts that the TTL of a key is `ms`, or up to 5 s less.
-#[track_caller]
-fn ends_in(world: &World, key: &str, ms: i64) {
-    let left = ttl(world, key);
-    assert!(left <= ms && left > ms - 5000, "{key}: {left}, not {ms}");
-}
-
-/// Shortens the TTL of the latch, as if time had passed.
-fn age(world: &World, to: i64) {
-    assert_eq!(world.admin(&["PEXPIRE", "job", &to.to_string()]), "1");
-}
 
 /// Waits until only marks of operations are left, which expire within seconds.
 async fn is_gone(world: &World) {
@@ -168,34 +135,6 @@ async fn a_waiter_of_an_expired_latch_gets_an_error(world: &World) {
     plain(&ours).wait().await.unwrap();
 }
 
-async fn an_opened_latch_leaves_nothing(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    assert!(ephemeral(&ours, LONG).arm(2).await.unwrap());
-    let waiter = waiting(&theirs);
-    world.subscribed(CHANNEL).await;
-    assert_eq!(ephemeral(&ours, LONG).count_down_by(2).await.unwrap(), 0);
-    waiter.await.unwrap().unwrap();
-    is_gone(world).await;
-}
-
-async fn a_latch_that_redisson_counts_down_opens(world: &World) {
-    let ours = world.client().await;
-    assert!(ephemeral(&ours, LONG).arm(2).await.unwrap());
-    let waiter = waiting(&ours);
-    world.subscribed(CHANNEL).await;
-    world.quiet().await;
-    // Redisson's `countDown`: its DECR does not change the TTL.
-    let _ = world.admin(&["DECR", "job"]);
-    ends_in(world, "job", 1_000_000);
-    assert_eq!(plain(&ours).count().await.unwrap(), 1);
-    let _ = world.admin(&["DEL", "job"]);
-    let _ = world.admin(&["PUBLISH", CHANNEL, "0"]);
-    waiter.await.unwrap().unwrap();
-    // Redisson does not delete our idle key, which expires.
-    assert!(ttl(world, IDLE) > 0);
-    plain(&ours).wait().await.unwrap();
-}
-
 async fn a_latch_that_redisson_arms_does_not_expire(world: &World) {
     let ours = world.client().await;
     assert!(ephemeral(&ours, LONG).arm(2).await.unwrap());
@@ -204,18 +143,6 @@ async fn a_latch_that_redisson_arms_does_not_expire(world: &World) {
     assert!(ttl(world, IDLE) > 0);
     assert_eq!(plain(&ours).count_down().await.unwrap(), 1);
     assert_eq!((ttl(world, "job"), ttl(world, IDLE)), (-1, -2));
-}
-
-async fn a_latch_without_the_option_does_not_expire(world: &World) {
-    let ours = world.client().await;
-    assert!(plain(&ours).arm(2).await.unwrap());
-    let waiter = waiting(&ours);
-    world.subscribed(CHANNEL).await;
-    assert_eq!(plain(&ours).count_down().await.unwrap(), 1);
-    assert_eq!((ttl(world, "job"), ttl(world, IDLE)), (-1, -2));
-    plain(&ours).count_down().await.unwrap();
-    waiter.await.unwrap().unwrap();
-    is_gone(world).await;
 }
 
 async fn an_expiry_is_reported_as_an_event(world: &World) {

@@ -1,4 +1,4 @@
-//! Tests semaphores on real servers: killed servers and holders, a stalled executor, and a stepped clock.
+//! Tests semaphores on real servers: a killed server, killed holders, and a stalled executor.
 
 use std::time::Duration;
 
@@ -101,32 +101,6 @@ async fn holders_detect_a_restart_without_data_and_waiters_wait_for_new_permits(
 }
 
 #[tokio::test]
-async fn permits_survive_a_restart_that_keeps_the_data() {
-    for kind in KINDS {
-        let Some(mut server) = start(RedisServer::builder().append_only()) else {
-            return;
-        };
-        let seats = seats_of(&server, kind, LONG).await;
-        seats.init(3).await.unwrap();
-        let seat = seats.acquire(2).await.unwrap();
-        let waiter = acquiring(&seats_of(&server, kind, LONG).await, 2);
-        listening(&server).await;
-        server.restart();
-        assert_eq!((free(&server), held(&server, kind)), (Some(1), 2));
-        listening(&server).await;
-        assert!(seat.is_held() && !waiter.is_finished());
-        seat.release().await.unwrap();
-        soon(LONG / 3, waiter)
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
-        at_rest(&server, 3).await;
-    }
-}
-
-#[tokio::test]
 async fn leased_permits_of_a_killed_process_expire() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
@@ -169,68 +143,6 @@ async fn plain_permits_of_a_killed_process_are_shown_and_reclaimed() {
         .await
         .unwrap();
     at_rest(&server, 3).await;
-}
-
-#[tokio::test]
-async fn a_killed_waiter_reserves_permits_for_three_seconds_at_most() {
-    for (kind, name) in KINDS.into_iter().zip(["plain", "leased"]) {
-        let Some(server) = server() else { return };
-        let seats = seats_of(&server, kind, LONG).await;
-        seats.init(3).await.unwrap();
-        let seat = seats.acquire(2).await.unwrap();
-        let mut big = worker(&server, name, 3, 900);
-        line(&mut big, "CONNECTED");
-        eventually("the request is queued", || {
-            server.cli(&["ZCARD", kind.line()]).as_int() == 1
-        })
-        .await;
-        big.signal(Signal::Kill);
-        let one = soon(ms(3000) + SLACK * 3, seats.acquire(1)).await.unwrap();
-        one.release().await.unwrap();
-        seat.release().await.unwrap();
-        at_rest(&server, 3).await;
-    }
-}
-
-#[tokio::test]
-async fn a_process_paused_beyond_its_lease_detects_the_loss() {
-    let Some(server) = server() else { return };
-    let seats = seats_of(&server, Kind::Leased, LONG).await;
-    seats.init(1).await.unwrap();
-    let mut holder = worker(&server, "leased", 1, 600);
-    line(&mut holder, "HELD");
-    holder.signal(Signal::Stop);
-    let seat = soon(LONG / 3, seats.acquire(1)).await.unwrap();
-    holder.signal(Signal::Cont);
-    line(&mut holder, "LOST Expired");
-    quiet(&server).await;
-    assert_eq!((free(&server), held(&server, Kind::Leased)), (Some(0), 1));
-    seat.release().await.unwrap();
-    at_rest(&server, 1).await;
-}
-
-#[tokio::test]
-async fn a_step_of_the_servers_clock_over_the_lease_is_detected() {
-    let Some(server) = start(RedisServer::builder().steppable_clock()) else {
-        return;
-    };
-    let seats = seats_of(&server, Kind::Leased, ms(1500)).await;
-    seats.init(2).await.unwrap();
-    let Seat::Leased(permit) = seats.acquire(2).await.unwrap() else {
-        panic!("not a leased permit")
-    };
-    server.step_clock(31_000);
-    // The leases have ended on the server. The next renewal may still extend them before another client acquires.
-    let next = seats_of(&server, Kind::Leased, LONG)
-        .await
-        .try_acquire(2)
-        .await;
-    if let Some(next) = next.unwrap() {
-        assert_eq!(soon(LONG / 3, permit.lost()).await, LostReason::Gone);
-        next.release().await.unwrap();
-    }
-    drop(permit);
-    at_rest(&server, 2).await;
 }
 
 #[tokio::test]

@@ -62,27 +62,6 @@ async fn a_wait_that_is_dropped_when_the_round_is_complete_is_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_of_a_thousand_waits_are_dropped_and_replaced() {
-    let world = engine();
-    let all = of(&world.client().await, 1000);
-    let waits: Vec<_> = (0..999).map(|_| wait(&all)).collect();
-    taken(&world, 999).await;
-    let (dropped, kept) = waits.split_at(500);
-    dropped.iter().for_each(JoinHandle::abort);
-    taken(&world, 499).await;
-    let more: Vec<_> = (0..501).map(|_| wait(&all)).collect();
-    for waiting in more {
-        passed(waiting).await;
-    }
-    assert!(kept.len() == 499);
-    eventually_async("all have passed", async || {
-        kept.iter().all(JoinHandle::is_finished)
-    })
-    .await;
-    taken(&world, 0).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_wait_that_is_not_polled_delays_no_other_party() {
     let world = engine();
     let client = world.client().await;

@@ -3,13 +3,12 @@
 mod breaks;
 mod double;
 mod dropped;
-mod history;
 mod lost;
 mod rounds;
 
 use std::time::Duration;
 
-use stanchion::barrier::{BrokenBy, OnLeave, Passed, WaitOptions};
+use stanchion::barrier::{BrokenBy, OnLeave, WaitOptions};
 use stanchion::{AcquireError, BarrierError, Client, CyclicBarrier};
 use stanchion_testkit::eventually_async;
 use stanchion_tests::World;

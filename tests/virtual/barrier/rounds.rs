@@ -23,43 +23,6 @@ async fn each_wait_of_a_single_party_completes_a_round() {
     assert_eq!(world.admin(&["EXISTS", PLACES]), "0");
 }
 
-/// Every party passes each round once, in order. One party is the last, and the arrivals are 1 to n.
-#[tokio::test(start_paused = true)]
-async fn parties_of_four_processes_meet_in_every_round() {
-    const ROUNDS: usize = 1000;
-    let world = engine();
-    let mut parties = Vec::new();
-    for (seed, client) in world.fleet(4).await.into_iter().enumerate() {
-        let barrier = of(&client, 4);
-        parties.push(tokio::spawn(async move {
-            let mut random = fastrand::Rng::with_seed(seed as u64);
-            let mut seen = Vec::new();
-            for _ in 0..ROUNDS {
-                sleep(ms(random.u64(0..20))).await;
-                seen.push(barrier.wait().await.unwrap());
-            }
-            seen
-        }));
-    }
-    let mut rounds: BTreeMap<u64, Vec<Passed>> = BTreeMap::new();
-    for party in parties {
-        let seen = party.await.unwrap();
-        for pair in seen.windows(2) {
-            assert_eq!(pair[1].generation(), pair[0].generation() + 1);
-        }
-        for passed in seen {
-            rounds.entry(passed.generation()).or_default().push(passed);
-        }
-    }
-    assert_eq!(rounds.len(), ROUNDS);
-    for round in rounds.values() {
-        let mut arrivals: Vec<u32> = round.iter().map(Passed::arrival).collect();
-        arrivals.sort_unstable();
-        assert_eq!(arrivals, [1, 2, 3, 4]);
-        assert!(round.iter().all(|it| it.is_last() == (it.arrival() == 4)));
-    }
-}
-
 /// No task has two places in a round, and no round has five parties.
 #[tokio::test(start_paused = true)]
 async fn an_extra_task_waits_for_the_next_round() {

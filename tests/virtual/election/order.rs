@@ -1,10 +1,12 @@
 //! The order of succession: hand-over, rest and priority.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fastrand::Rng;
 use stanchion::election::{CampaignOptions, Challenge};
 use stanchion_tests::World;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use stanchion_tests::election::*;
 
@@ -85,7 +87,7 @@ async fn a_leader_is_notified_of_a_higher_priority_and_stays() {
     let challenged = tokio::spawn(term.challenged());
     world.quiet().await;
     let equal = campaign(&theirs, "equal");
-    tokio::time::sleep(POLL * 3).await;
+    sleep(POLL * 3).await;
     assert!(
         !challenged.is_finished(),
         "an equal priority is no challenge"
@@ -101,7 +103,7 @@ async fn a_leader_is_notified_of_a_higher_priority_and_stays() {
     let challenge: Challenge = challenged.await.unwrap();
     assert_eq!(challenge.priority, 10);
     assert!(started.elapsed() < Duration::from_millis(50));
-    tokio::time::sleep(LEASE * 4).await;
+    sleep(LEASE * 4).await;
     assert!(
         term.is_held() && !higher.is_finished(),
         "a higher priority does not preempt"
@@ -154,7 +156,7 @@ async fn the_highest_priority_leads_next_a_hundred_times() {
         waiting.into_iter().for_each(|it| it.abort());
         candidates(&world, &looking, 0).await;
         term.step_down().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        sleep(Duration::from_secs(2)).await;
     }
 }
 
@@ -181,7 +183,7 @@ async fn a_dead_candidate_of_high_priority_costs_one_head_start() {
     );
     assert_eq!(value(election(&looking).leader().await.unwrap()), "5");
     // The entry of the dead candidate expires.
-    tokio::time::sleep(POLL * 4).await;
+    sleep(POLL * 4).await;
     let there = election(&looking).candidates().await.unwrap();
     assert_eq!(there.len(), 1);
     assert_eq!(there[0].priority, 0);
@@ -227,7 +229,7 @@ async fn a_rest_takes_precedence_over_a_priority() {
         "the next highest priority wins"
     );
     // After its rest, the first candidate has the highest priority again.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    sleep(Duration::from_secs(2)).await;
     term.step_down().await.unwrap();
     drop(again.await.unwrap().unwrap());
     drop(plain.await.unwrap().unwrap());
@@ -247,7 +249,7 @@ async fn leaders_that_step_down_quickly_let_all_others_lead() {
             loop {
                 let term = election(&client).campaign("v").await.unwrap();
                 led.send(n).unwrap();
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
                 term.step_down().await.unwrap();
             }
         }));
@@ -298,11 +300,55 @@ async fn a_resting_candidate_wins_at_once_if_all_rest() {
         soon(third).await.step_down().await.unwrap();
         waiting.abort();
         candidates(&world, &theirs, 0).await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        sleep(Duration::from_secs(2)).await;
     }
 }
 
 async fn soon(campaign: Campaign) -> stanchion::Leadership {
     let elected = tokio::time::timeout(POLL * 2, campaign).await;
     elected.expect("it is elected").unwrap().unwrap()
+}
+
+/// P4: while there are candidates, a vacancy lasts for a few round trips, however the term ends.
+#[tokio::test(start_paused = true)]
+async fn no_vacancy_lasts_without_faults() {
+    const ROUND_TRIP: Duration = Duration::from_millis(5);
+    const SPAN: Duration = Duration::from_secs(4000);
+    let world = World::engine();
+    let fleet = world.fleet(5).await;
+    world.as_engine().faults().delay(None, ROUND_TRIP);
+    let until = Instant::now() + SPAN;
+    let vacant = Arc::new(Mutex::new((None::<Instant>, Duration::ZERO, 0)));
+    let mut running = Vec::new();
+    for (n, client) in fleet.iter().enumerate() {
+        let (election, mut rng) = (election(client), Rng::with_seed(n as u64));
+        let vacant = Arc::clone(&vacant);
+        running.push(tokio::spawn(async move {
+            while Instant::now() < until {
+                let options = priority(rng.i32(-1..3));
+                let term = election.campaign_with("v", options).await.unwrap();
+                {
+                    let (since, longest, count) = &mut *vacant.lock().unwrap();
+                    let took = since.take().map_or(Duration::ZERO, |since| since.elapsed());
+                    *longest = (*longest).max(took);
+                    *count += 1;
+                }
+                // At least 100 ms, so that the others are candidates again.
+                sleep(Duration::from_millis(rng.u64(100..20_000))).await;
+                let there = election.candidates().await.unwrap();
+                let heir = there.get(rng.usize(0..there.len().max(1)));
+                vacant.lock().unwrap().0 = Some(Instant::now());
+                match rng.u8(0..3) {
+                    0 if heir.is_some() => term.hand_over(&heir.unwrap().id).await.unwrap(),
+                    1 => drop(term),
+                    _ => term.step_down().await.unwrap(),
+                }
+            }
+        }));
+    }
+    sleep(SPAN).await;
+    let (_, longest, count) = *vacant.lock().unwrap();
+    assert!(count > 300, "{count}");
+    // The release, its message, the first request, the message to the heir and the heir's request take at most a round trip each.
+    assert!(longest <= ROUND_TRIP * 10, "{longest:?}");
 }

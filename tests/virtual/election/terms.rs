@@ -14,29 +14,6 @@ use tokio::time::Instant;
 
 use stanchion_tests::election::*;
 
-#[tokio::test(start_paused = true)]
-async fn one_of_five_candidates_leads_and_tokens_grow_over_fifty_terms() {
-    let world = World::engine();
-    let fleet = world.fleet(5).await;
-    let mut campaigns: Vec<Campaign> = fleet.iter().map(|it| campaign(it, "v")).collect();
-    let mut last = None;
-    for _ in 0..50 {
-        let term = winner(&mut campaigns).await;
-        assert!(term.fencing_token() > last, "P2");
-        last = term.fencing_token();
-        world.quiet().await;
-        assert_eq!(campaigns.len(), 4);
-        assert!(campaigns.iter().all(|it| !it.is_finished()), "one leader");
-        let id = term.id().to_owned();
-        let leader = election(&fleet[0]).leader().await.unwrap().unwrap();
-        assert_eq!((leader.id, leader.token), (id.clone(), last));
-        let again = fleet.iter().find(|it| id.starts_with(&it.id().to_string()));
-        term.step_down().await.unwrap();
-        campaigns.push(campaign(again.unwrap(), "v"));
-    }
-    drop(campaigns);
-}
-
 /// With client-go's ReleaseOnCancel and LeaderSelector's autoRequeue, the leader that steps down can win again at once.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_steps_down_wins_again_only_if_alone() {

@@ -4,41 +4,9 @@ use std::time::Duration;
 
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, ClientConfig, CountDownLatch, IdleExpiry, QueryError};
+use stanchion_tests::idle::latch::*;
 use stanchion_tests::{LostReply, World};
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
-
-/// Longer than any test on a real server takes.
-const LONG: Duration = Duration::from_secs(1000);
-
-fn plain(client: &Client) -> CountDownLatch {
-    CountDownLatch::new(client, "job").unwrap()
-}
-
-fn ephemeral(client: &Client, idle: Duration) -> CountDownLatch {
-    plain(client).ephemeral(IdleExpiry::after(idle).unwrap())
-}
-
-fn waiting(client: &Client) -> JoinHandle<Result<(), AcquireError>> {
-    let latch = plain(client);
-    tokio::spawn(async move { latch.wait().await })
-}
-
-fn ttl(world: &World, key: &str) -> i64 {
-    world.admin(&["PTTL", key]).parse().unwrap()
-}
-
-/// Asserts that the TTL of a key is `ms`, or up to 5 s less.
-#[track_caller]
-fn ends_in(world: &World, key: &str, ms: i64) {
-    let left = ttl(world, key);
-    assert!(left <= ms && left > ms - 5000, "{key}: {left}, not {ms}");
-}
-
-/// Shortens the TTL of the latch, as if time had passed.
-fn age(world: &World, to: i64) {
-    assert_eq!(world.admin(&["PEXPIRE", "job", &to.to_string()]), "1");
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_latch_with_a_waiter_does_not_expire() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, Client, Lease, LeasedSemaphore, Rejection, Semaphore};
+use stanchion::{AcquireError, Client, Lease, LeasedSemaphore, Semaphore};
 use stanchion_testkit::eventually;
 use stanchion_tests::permits::{
     CHANNEL, KINDS, Kind, NAME, Seat, Seats, TOTAL, at_rest, free, keys,
@@ -148,41 +148,6 @@ async fn waiters_of_a_process_are_served_one_round_trip_after_the_other() {
         let took = serve_all(held, waiting).await;
         // A message of 10 ms, and a request of 10 ms for each plain permit and for each other leased permit.
         assert!(took <= Duration::from_millis(45), "{kind:?} {took:?}");
-        at_rest(&world, 3).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_maxmemory_acquires_fail_and_holds_are_renewed_and_released() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (client, seats) = warm(&world, kind, 3).await;
-        let seats = seats.lease(Lease::new(Duration::from_secs(3)).unwrap());
-        let two = seats.acquire(2).await.unwrap();
-        let faults = world.as_engine().faults();
-        faults.out_of_memory(Switch::On);
-        match seats.acquire(1).await.unwrap_err() {
-            AcquireError::Rejected {
-                rejection: Rejection::OutOfMemory { .. },
-                ..
-            } => {}
-            other => panic!("{kind:?}: {other}"),
-        }
-        assert!(seats.add(1).await.is_err());
-        assert_eq!(
-            (free(&world), kind.held(&world)),
-            (1, 2),
-            "nothing was written"
-        );
-        // A request that is refused for lack of permits waits without a queue entry.
-        let waiting = spawn_acquire(&seats, 2);
-        eventually("the client waits", || client.waiters() == 1).await;
-        tokio::time::sleep(Duration::from_secs(9)).await;
-        assert!(two.is_held(), "{kind:?}: the watchdog renews");
-        assert_eq!(kind.queued(&world), 0);
-        waiting.abort();
-        two.release().await.unwrap();
-        faults.out_of_memory(Switch::Off);
         at_rest(&world, 3).await;
     }
 }

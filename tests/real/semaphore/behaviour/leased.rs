@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use stanchion::semaphore::PermitId;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Lease, LeasedPermit, LeasedSemaphore, LostReason,
-    QueryError, Rejection, ReleaseError, Renewal,
+    AcquireOptions, Client, Lease, LeasedPermit, LeasedSemaphore, LostReason, Renewal,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::permits::{CHANNEL, Kind, LEASES, NAME};
@@ -20,18 +19,10 @@ suite! {
     status_counts_expired_permits_as_available,
     the_total_is_set_while_permits_are_held,
     ended_leases_are_reaped_a_few_at_a_time,
-    a_request_reaps_all_the_expired_permits_that_it_needs,
     a_redisson_process_releases_by_our_id,
     a_redisson_permit_is_reclaimed_by_its_id,
     a_redisson_lease_that_ends_wakes_our_waiter,
     a_redisson_permit_without_a_lease_never_ends,
-    a_permit_that_redisson_reaps_too_early_is_lost,
-    the_key_of_the_leases_gets_the_ttl_of_the_semaphore,
-    a_big_request_that_is_dropped_reserves_no_permits,
-    a_foreign_key_is_left_untouched,
-    a_release_that_is_refused_loses_no_permit,
-    an_owner_is_refused_before_anything_is_sent,
-    bad_numbers_are_refused_before_anything_is_sent,
 }
 
 fn of(client: &Client) -> LeasedSemaphore {
@@ -218,15 +209,12 @@ async fn the_total_is_set_while_permits_are_held(world: &World) {
     at_rest(world, 1).await;
 }
 
-/// Scripts with the effects of Redisson's acquire, release and reaping. Redisson passes the time of its own clock.
+/// Scripts with the effects of Redisson's acquire and release. Redisson passes the time of its own clock.
 const JAVA_ACQUIRE: &str = "if redis.call('GET', KEYS[1]) + 0 < 1 then return 'busy' end \
     redis.call('DECRBY', KEYS[1], 1); redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1]); return 'OK'";
 const JAVA_RELEASE: &str = "local id = string.gsub(ARGV[1], '..', function(h) return string.char(tonumber(h, 16)) end) \
     if redis.call('ZREM', KEYS[2], id) == 0 then return 0 end \
     redis.call('PUBLISH', KEYS[3], redis.call('INCRBY', KEYS[1], 1)); return 1";
-const JAVA_REAP: &str = "local ids = redis.call('ZRANGEBYSCORE', KEYS[2], 0, ARGV[1], 'LIMIT', 0, 1000) \
-    if #ids > 0 then redis.call('ZREM', KEYS[2], unpack(ids)) \
-    local v = redis.call('INCRBY', KEYS[1], #ids) if v > 0 then redis.call('PUBLISH', KEYS[3], v) end end return #ids";
 
 const JAVA_ID: &str = "java-permit-0001";
 
@@ -253,19 +241,6 @@ async fn ended_leases_are_reaped_a_few_at_a_time(world: &World) {
     assert_eq!(of(&client).total().await.unwrap(), 10_000);
     some.release().await.unwrap();
     assert_eq!(of(&client).available().await.unwrap(), 10_000);
-}
-
-async fn a_request_reaps_all_the_expired_permits_that_it_needs(world: &World) {
-    let semaphore = semaphore(&world.client().await, 500).await;
-    let dead = manual(&semaphore, 500, 10).await;
-    eventually("the leases have ended on the server", || {
-        world.admin(&["ZCOUNT", LEASES, "-inf", &server_time(world).to_string()]) == "500"
-    })
-    .await;
-    let all = semaphore.try_acquire_many(500).await.unwrap().unwrap();
-    assert!(!dead.is_held());
-    drop((dead, all));
-    at_rest(world, 500).await;
 }
 
 async fn a_redisson_process_releases_by_our_id(world: &World) {
@@ -330,179 +305,4 @@ async fn a_redisson_permit_without_a_lease_never_ends(world: &World) {
     assert_eq!(java(world, JAVA_RELEASE, &[&id]), "1");
     waiting.await.unwrap().release().await.unwrap();
     at_rest(world, 1).await;
-}
-
-async fn a_permit_that_redisson_reaps_too_early_is_lost(world: &World) {
-    let semaphore = semaphore(&world.client().await, 2).await.lease(kept());
-    let permit = semaphore.acquire_many(2).await.unwrap();
-    // Redisson's process has a clock that is an hour ahead.
-    let now = (server_time(world) + 3_600_000).to_string();
-    assert_eq!(java(world, JAVA_REAP, &[&now]), "2");
-    assert_eq!(permit.lost().await, LostReason::Gone);
-    let error = permit.release().await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
-    assert_eq!(
-        world.admin(&["GET", NAME]),
-        "2",
-        "no permit is returned twice"
-    );
-    at_rest(world, 2).await;
-}
-
-async fn the_key_of_the_leases_gets_the_ttl_of_the_semaphore(world: &World) {
-    let semaphore = semaphore(&world.client().await, 2).await;
-    let _ = world.admin(&["PEXPIRE", NAME, "90000"]);
-    let permit = semaphore.acquire().await.unwrap();
-    for key in [NAME, LEASES] {
-        let left: i64 = world.admin(&["PTTL", key]).parse().unwrap();
-        assert!((60_000..=90_000).contains(&left), "{key}: {left}");
-    }
-    permit.release().await.unwrap();
-}
-
-async fn a_big_request_that_is_dropped_reserves_no_permits(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let semaphore = semaphore(&ours, 3).await;
-    let held = semaphore.acquire_many(2).await.unwrap();
-    let big = tokio::spawn({
-        let semaphore = of(&theirs);
-        async move { semaphore.acquire_many(3).await }
-    });
-    eventually("the request is queued", || Kind::Leased.queued(world) == 1).await;
-    world.waiting(&theirs, 1, CHANNEL).await;
-    assert!(semaphore.try_acquire().await.unwrap().is_none());
-    big.abort();
-    eventually("the queue entry is removed", || {
-        Kind::Leased.queued(world) == 0
-    })
-    .await;
-    semaphore
-        .try_acquire()
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    held.release().await.unwrap();
-    at_rest(world, 3).await;
-}
-
-async fn a_foreign_key_is_left_untouched(world: &World) {
-    let semaphore = of(&world.client().await);
-    let foreign: [[&[&str]; 2]; 3] = [
-        [
-            &["HSET", NAME, "field", "precious"],
-            &["HGET", NAME, "field"],
-        ],
-        [&["SET", NAME, "precious"], &["GET", NAME]],
-        [&["SET", LEASES, "precious"], &["GET", LEASES]],
-    ];
-    for [make, read] in foreign {
-        let _ = world.admin(make);
-        let key = make[1];
-        if key == LEASES {
-            semaphore.init(1).await.unwrap();
-        }
-        let refused = |result: Result<(), QueryError>| match result.unwrap_err() {
-            QueryError::Rejected {
-                rejection: Rejection::WrongType { .. },
-            } => {}
-            other => panic!("{make:?}: {other}"),
-        };
-        match semaphore.acquire().await.unwrap_err() {
-            AcquireError::Rejected {
-                rejection: Rejection::WrongType { .. },
-                ..
-            } => {}
-            other => panic!("{make:?}: {other}"),
-        }
-        assert!(semaphore.try_acquire_many(2).await.is_err());
-        refused(semaphore.status().await.map(drop));
-        refused(semaphore.set_total(3).await.map(drop));
-        let id: PermitId = "00112233445566778899aabbccddeeff".parse().unwrap();
-        refused(semaphore.danger().reclaim(&id).await.map(drop));
-        if key == NAME {
-            refused(semaphore.init(1).await.map(drop));
-            refused(semaphore.add(1).await.map(drop));
-            refused(semaphore.drain().await.map(drop));
-            refused(semaphore.danger().delete().await.map(drop));
-        }
-        assert_eq!(world.admin(read), "precious");
-        let _ = world.admin(&["DEL", NAME, LEASES]);
-    }
-}
-
-async fn a_release_that_is_refused_loses_no_permit(world: &World) {
-    let client = world.client().await;
-    let semaphore = of(&client);
-    semaphore.init(3).await.unwrap();
-    let foreign: [&[&str]; 3] = [
-        &["HSET", NAME, "field", "precious"],
-        &["SET", NAME, "1.5"],
-        &["SET", NAME, "precious"],
-    ];
-    for make in foreign {
-        let two = semaphore.acquire_many(2).await.unwrap();
-        let ids = two.ids();
-        let _ = world.admin(&["DEL", NAME]);
-        let _ = world.admin(make);
-        assert!(two.release().await.is_err(), "{make:?}");
-        assert!(semaphore.danger().reclaim(&ids[0]).await.is_err());
-        world.quiet().await;
-        assert_eq!(world.admin(&["ZCARD", LEASES]), "2", "{make:?}");
-        let _ = world.admin(&["SET", NAME, "1"]);
-        for id in ids {
-            assert!(semaphore.danger().reclaim(&id).await.unwrap());
-        }
-        assert_eq!(semaphore.available().await.unwrap(), 3);
-    }
-}
-
-async fn an_owner_is_refused_before_anything_is_sent(world: &World) {
-    let client = world.client().await;
-    let semaphore = of(&client);
-    let before = world.scripts_run();
-    let options = AcquireOptions::new().owner(&client.owner());
-    let error = semaphore
-        .acquire_with(1, options.clone())
-        .await
-        .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("owner: permits are not re-entered"),
-        "{error}"
-    );
-    assert!(semaphore.try_acquire_with(1, options).await.is_err());
-    assert_eq!(world.scripts_run(), before);
-}
-
-async fn bad_numbers_are_refused_before_anything_is_sent(world: &World) {
-    let semaphore = of(&world.client().await);
-    let before = world.scripts_run();
-    for bad in [0, 1001, u32::MAX] {
-        let text = semaphore.acquire_many(bad).await.unwrap_err().to_string();
-        assert!(
-            text.contains(&format!("{bad} permits: a request asks for 1 to 1000")),
-            "{text}"
-        );
-        assert!(semaphore.try_acquire_many(bad).await.is_err());
-    }
-    for bad in [2_147_483_648, u32::MAX] {
-        for result in [
-            semaphore.init(bad).await.map(drop),
-            semaphore.set_total(bad).await.map(drop),
-            semaphore.add(bad).await.map(drop),
-            semaphore.reduce(bad).await.map(drop),
-        ] {
-            assert!(
-                result
-                    .unwrap_err()
-                    .to_string()
-                    .contains("at most 2147483647")
-            );
-        }
-    }
-    assert_eq!(world.scripts_run(), before);
 }

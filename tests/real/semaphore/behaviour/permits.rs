@@ -1,14 +1,12 @@
-//! Tests that are the same for plain and leased semaphores: the limit, wake-ups, and fairness between big and small requests.
+//! Tests that are the same for plain and leased semaphores: numbers, errors, and foreign values.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use stanchion::{AcquireError, Client};
-use stanchion_testkit::eventually;
-use stanchion_tests::permits::{CHANNEL, Kind, Seats};
-use stanchion_tests::{World, together};
-use tokio::task::JoinHandle;
+use stanchion::semaphore::PermitId;
+use stanchion::{AcquireError, AcquireOptions, Client, QueryError, Rejection};
+use stanchion_tests::World;
+use stanchion_tests::idle::{LONG, after};
+use stanchion_tests::permits::{Kind, LEASES, NAME, Seat, Seats};
 
 /// Makes a suite of the tests for each kind.
 macro_rules! both_kinds {
@@ -32,9 +30,9 @@ macro_rules! both_kinds {
 both_kinds! {
     the_number_of_permits_is_set_once,
     a_timeout_says_that_the_semaphore_has_no_permits,
-    a_release_of_three_wakes_three_waiters,
-    a_big_request_is_served_among_small_ones,
-    a_small_request_is_served_among_big_ones,
+    foreign_values_are_left_untouched,
+    a_release_that_is_refused_loses_no_permit,
+    bad_numbers_and_options_are_refused_before_anything_is_sent,
 }
 
 async fn semaphore(kind: Kind, client: &Client, permits: u32) -> Seats {
@@ -73,100 +71,154 @@ async fn a_timeout_says_that_the_semaphore_has_no_permits(world: &World, kind: K
     kind.at_rest(world, 1).await;
 }
 
-async fn a_release_of_three_wakes_three_waiters(world: &World, kind: Kind) {
-    let ours = world.client().await;
-    // No polls: they would count as requests.
-    let config = world
-        .config("theirs")
-        .poll_interval(Duration::from_secs(300));
-    let theirs = Client::connect_with(config).await.unwrap();
-    let semaphore = semaphore(kind, &ours, 3).await;
-    // Loads the scripts, so that each request is one command.
-    let known = semaphore.acquire(1).await.unwrap();
-    known.release().await.unwrap();
-    let held = semaphore.acquire(3).await.unwrap();
-    let waiting: Vec<_> = (0..3)
-        .map(|_| {
-            let semaphore = kind.on(&theirs);
-            tokio::spawn(async move { semaphore.acquire(1).await.unwrap() })
-        })
-        .collect();
-    world.waiting(&theirs, 3, CHANNEL).await;
-    let before = world.scripts_run();
-    held.release().await.unwrap();
-    let permits = together(waiting).await;
-    // The release grants the first. A plain grant is confirmed, and the others of the process ask.
-    let scripts = if kind == Kind::Plain { 4 } else { 3 };
-    assert_eq!(world.scripts_run() - before, scripts);
-    drop(permits);
-    kind.at_rest(world, 3).await;
-}
-
-/// Starts tasks that acquire and release `wanted` permits until `done` is set.
-fn contenders(
-    semaphore: &Seats,
-    wanted: u32,
-    count: u32,
-    done: &Arc<AtomicU32>,
-) -> Vec<JoinHandle<()>> {
-    (0..count)
-        .map(|i| {
-            let (semaphore, done) = (semaphore.clone(), Arc::clone(done));
-            tokio::spawn(async move {
-                while done.load(Ordering::Relaxed) == 0 {
-                    let permit = semaphore.acquire(wanted).await.unwrap();
-                    tokio::time::sleep(Duration::from_millis(1 + u64::from(i % 3))).await;
-                    permit.release().await.unwrap();
-                }
-            })
-        })
-        .collect()
-}
-
-async fn end(contenders: Vec<JoinHandle<()>>, done: &AtomicU32) {
-    done.store(1, Ordering::Relaxed);
-    for contender in contenders {
-        contender.await.unwrap();
+fn refused(make: &[&str], result: Result<(), QueryError>) {
+    match result.unwrap_err() {
+        QueryError::Rejected {
+            rejection: Rejection::WrongType { .. },
+        } => {}
+        other => panic!("{make:?}: {other}"),
     }
 }
 
-async fn a_big_request_is_served_among_small_ones(world: &World, kind: Kind) {
-    let (busy, other) = (world.client().await, world.client().await);
-    let seats = semaphore(kind, &busy, 4).await;
-    let done = Arc::new(AtomicU32::new(0));
-    let contenders = contenders(&seats, 1, 12, &done);
-    eventually("tasks of the process wait", || busy.waiters() > 4).await;
-    let other = kind.on(&other);
-    for _ in 0..5 {
-        let wait = Duration::from_secs(2);
-        let all = other.acquire_timeout(4, wait).await.unwrap();
-        assert_eq!(other.available().await.unwrap(), 0);
-        all.release().await.unwrap();
-    }
-    end(contenders, &done).await;
-    kind.at_rest(world, 4).await;
-}
-
-async fn a_small_request_is_served_among_big_ones(world: &World, kind: Kind) {
-    let (first, second, other) = (
-        world.client().await,
-        world.client().await,
-        world.client().await,
+/// P8, R7: also by the calls that need no hold. `real/kinds` has the acquires of a foreign value under the name.
+async fn foreign_values_are_left_untouched(world: &World, kind: Kind) {
+    let semaphore = kind.on(&world.client().await);
+    let (field, list, text) = (
+        ["HSET", NAME, "field", "precious"],
+        ["RPUSH", NAME, "precious"],
+        ["SET", NAME, "precious"],
     );
-    let seats = semaphore(kind, &first, 4).await;
-    let done = Arc::new(AtomicU32::new(0));
-    let mut all = contenders(&seats, 4, 3, &done);
-    all.extend(contenders(&kind.on(&second), 3, 3, &done));
-    eventually("both processes have waiters", || {
-        first.waiters() > 0 && second.waiters() > 0
-    })
-    .await;
-    let other = kind.on(&other);
-    for _ in 0..5 {
-        let wait = Duration::from_secs(2);
-        let one = other.acquire_timeout(1, wait).await.unwrap();
-        one.release().await.unwrap();
+    for (make, read) in [
+        (&field[..], &["HGET", NAME, "field"][..]),
+        (&list, &["LINDEX", NAME, "0"]),
+        (&text, &["GET", NAME]),
+    ] {
+        let _ = world.admin(make);
+        assert!(semaphore.acquire(2).await.is_err());
+        refused(make, semaphore.init(1).await.map(drop));
+        refused(make, semaphore.add(1).await.map(drop));
+        refused(make, semaphore.reduce(1).await.map(drop));
+        refused(make, semaphore.drain().await.map(drop));
+        refused(make, semaphore.available().await.map(drop));
+        match &semaphore {
+            Seats::Plain(plain) => {
+                refused(make, plain.danger().reclaim("x").await.map(drop));
+                refused(make, plain.danger().delete().await.map(drop));
+            }
+            Seats::Leased(leased) => {
+                let id: PermitId = "00112233445566778899aabbccddeeff".parse().unwrap();
+                refused(make, leased.status().await.map(drop));
+                refused(make, leased.set_total(3).await.map(drop));
+                refused(make, leased.danger().reclaim(&id).await.map(drop));
+                refused(make, leased.danger().delete().await.map(drop));
+            }
+        }
+        assert_eq!(kind.keys(world), [NAME]);
+        assert_eq!(world.admin(read), "precious");
+        let _ = world.admin(&["DEL", NAME]);
     }
-    end(all, &done).await;
-    kind.at_rest(world, 4).await;
+    let Seats::Leased(leased) = &semaphore else {
+        return;
+    };
+    let make = ["SET", LEASES, "precious"];
+    let _ = world.admin(&make);
+    leased.init(1).await.unwrap();
+    assert!(leased.acquire().await.is_err());
+    refused(&make, leased.status().await.map(drop));
+    refused(&make, leased.set_total(3).await.map(drop));
+    assert_eq!(world.admin(&["GET", LEASES]), "precious");
+}
+
+/// R15.
+async fn a_release_that_is_refused_loses_no_permit(world: &World, kind: Kind) {
+    let semaphore = semaphore(kind, &world.client().await, 5).await;
+    for make in [
+        &["HSET", NAME, "field", "precious"][..],
+        &["SET", NAME, "precious"],
+        &["SET", NAME, "1.5"],
+        &["SET", NAME, "0x10"],
+        &["SET", NAME, "99999999999999999999"],
+    ] {
+        let two = semaphore.acquire(2).await.unwrap();
+        let (owner, ids) = match &two {
+            Seat::Plain(permit) => (permit.owner().to_string(), Vec::new()),
+            Seat::Leased(permit) => (String::new(), permit.ids()),
+        };
+        let reclaimed = async || match &semaphore {
+            Seats::Plain(plain) => plain.danger().reclaim(&owner).await,
+            Seats::Leased(leased) => {
+                let mut sum = 0;
+                for id in &ids {
+                    sum += u32::from(leased.danger().reclaim(id).await?);
+                }
+                Ok(sum)
+            }
+        };
+        let _ = world.admin(&["DEL", NAME]);
+        let _ = world.admin(make);
+        assert!(two.release().await.is_err(), "{make:?}");
+        assert!(reclaimed().await.is_err());
+        world.quiet().await;
+        assert_eq!(kind.held(world), 2, "{make:?}");
+        let _ = world.admin(&["DEL", NAME]);
+        let _ = world.admin(&["SET", NAME, "3"]);
+        assert_eq!(reclaimed().await.unwrap(), 2);
+        kind.at_rest(world, 5).await;
+    }
+}
+
+async fn bad_numbers_and_options_are_refused_before_anything_is_sent(world: &World, kind: Kind) {
+    let client = world.client().await;
+    let semaphore = kind.on(&client);
+    let before = world.scripts_run();
+    let most = if kind == Kind::Plain {
+        2_147_483_647
+    } else {
+        1000
+    };
+    for bad in [0, most + 1, u32::MAX] {
+        for refused in [
+            semaphore.acquire(bad).await.map(drop),
+            semaphore.try_acquire(bad).await.map(drop),
+        ] {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains(&format!("{bad} permits")), "{text}");
+        }
+    }
+    for bad in [2_147_483_648, u32::MAX] {
+        for refused in [
+            semaphore.init(bad).await.map(drop),
+            semaphore.add(bad).await.map(drop),
+            semaphore.reduce(bad).await.map(drop),
+            match &semaphore {
+                Seats::Leased(leased) => leased.set_total(bad).await.map(drop),
+                Seats::Plain(plain) => plain.add(bad).await.map(drop),
+            },
+        ] {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains("at most 2147483647"), "{text}");
+        }
+    }
+    if let Seats::Leased(leased) = &semaphore {
+        let options = AcquireOptions::new().owner(&client.owner());
+        let owned = leased.acquire_with(1, options.clone()).await.unwrap_err();
+        let text = owned.to_string();
+        assert!(text.contains("owner: permits are not re-entered"), "{text}");
+        assert!(leased.try_acquire_with(1, options).await.is_err());
+    }
+    let many = semaphore.clone().ephemeral(u32::MAX, after(LONG));
+    assert!(
+        many.add(1)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("at most")
+    );
+    assert!(many.acquire(1).await.is_err());
+    assert_eq!(world.scripts_run(), before);
+    // The server refuses a sum beyond 32 bits, and changes nothing.
+    assert!(semaphore.init(2_147_483_647).await.unwrap());
+    let text = semaphore.add(1).await.unwrap_err().to_string();
+    assert!(text.contains("beyond 32 bits"), "{text}");
+    assert_eq!(world.admin(&["GET", NAME]), "2147483647");
 }

@@ -82,18 +82,6 @@ async fn a_frozen_process_delays_the_next_waiter_by_its_short_lease() {
     at_rest(&world, 1).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_grant_with_a_lost_message_ends_with_its_short_lease() {
-    let world = World::engine();
-    let (_clients, held, waiters) = with_waiting_processes(&world, LEASED, 1, 2).await;
-    world.as_engine().faults().lose_messages(1);
-    let released = Instant::now();
-    held.release().await.unwrap();
-    serve(waiters).await;
-    assert!(released.elapsed() < SILENT, "{:?}", released.elapsed());
-    at_rest(&world, 1).await;
-}
-
 /// P3: the waiter is cancelled at each step of the grant.
 #[tokio::test(start_paused = true)]
 async fn a_grant_to_a_cancelled_waiter_goes_to_the_next_immediately() {
