@@ -163,6 +163,15 @@ fn a_foreign_key_is_an_error_and_leaves_no_hold() {
         > write A ask -> @wrong
         > write A try -> @wrong
 
+        in the place of the counter; readers need no token
+        + fence = x
+        > write A new -> @fence
+        > read A new -> 0; A.hold1 = 1 /30000; job = {mode read, A 1} /30000; readers = [A@ms+30000ms] /30000
+
+        a counter, with a queue
+        + fence = x; line = [A] /150000
+        > write A ask 1 -> @fence
+
         in the place of the leases
         + readers = x
         > read A new -> error WRONGTYPE Operation against a key holding the wrong kind of value; A.hold1 = 1 /30000
@@ -170,7 +179,8 @@ fn a_foreign_key_is_an_error_and_leaves_no_hold() {
         in the place of the notes
         + reads B/900; line = [AR] /150000; wake = x
         > unread A quits=1 -> 0; line is gone";
-    check(&text.replace("@wrong", wrong));
+    let fence = "error WRONGTYPE the fencing counter fence is not a whole number below 2^53 - 1";
+    check(&text.replace("@wrong", wrong).replace("@fence", fence));
 }
 
 #[test]

@@ -1,6 +1,4 @@
 //! Tests the queue of processes that wait for a read-write lock: scripts per grant, the order of grants, and turns of other clients.
-//!
-//! Long: all tests share one set-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use stanchion::client::Wake;
-use stanchion::embedded::Switch;
 use stanchion::rwlock::Preference;
 use stanchion::{AcquireError, Client, ReadGuard, RwLock, WriteGuard};
 use stanchion_testkit::eventually;
@@ -16,16 +13,14 @@ use stanchion_tests::{JAVA, World};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use super::rwlock;
+
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 const BASE: &str = "redisson_rwlock:{job}";
 const LINE: &str = "stanchion_rwlock_line:{job}";
-
-fn rwlock(client: &Client) -> RwLock {
-    RwLock::new(client, "job").unwrap()
-}
 
 /// The side of the lock that a process uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -194,6 +189,14 @@ async fn written(world: &World, size: usize) -> (Client, WriteGuard, Vec<Client>
     (holder, guard, world.fleet(size).await)
 }
 
+/// Freezes the first clients of the fleet.
+fn freeze(world: &World, count: usize) {
+    for n in 0..count {
+        let faults = world.as_engine().faults();
+        faults.freeze(Some(&format!("p{n}")));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_grants_the_readers_of_many_processes_together() {
     let world = World::engine();
@@ -268,32 +271,6 @@ async fn the_lock_is_granted_in_order_of_arrival() {
     world.at_rest().await;
 }
 
-/// Also with writer preference, where a waiting writer blocks new readers.
-#[tokio::test(start_paused = true)]
-async fn a_reader_that_came_before_a_writer_is_served_before_it() {
-    for preference in [Preference::Redisson, Preference::Writer] {
-        let world = World::engine();
-        let of = |client: &Client| rwlock(client).preference(preference);
-        let holder = world.named("holder").await;
-        let guard = of(&holder).write().await.unwrap();
-        let clients = world.fleet(2).await;
-        let reader = tokio::spawn(of(&clients[0]).read());
-        queued(&world, 0, 1).await;
-        let writer = tokio::spawn(of(&clients[1]).write());
-        queued(&world, 1, 1).await;
-        guard.release().await.unwrap();
-        let reader = tokio::time::timeout(ms(10), reader).await;
-        let reader = reader
-            .expect("the reader is granted at once")
-            .unwrap()
-            .unwrap();
-        assert!(!writer.is_finished(), "{preference:?}");
-        reader.release().await.unwrap();
-        writer.await.unwrap().unwrap().release().await.unwrap();
-        world.at_rest().await;
-    }
-}
-
 /// L6: the lock is left free for Redisson's clients for a short time. A new waiter does not acquire it in that time, even if its
 /// subscription is confirmed.
 #[tokio::test(start_paused = true)]
@@ -317,32 +294,6 @@ async fn a_new_waiter_does_not_acquire_a_lock_that_is_left_to_redisson() {
         new_waiter.await.unwrap();
         world.at_rest().await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiting_readers_join_a_redisson_reader() {
-    let world = World::engine();
-    let clients = world.fleet(3).await;
-    let field = format!("{JAVA}:write");
-    let _ = world.admin(&["HSET", "job", "mode", "write", &field, "1"]);
-    let _ = world.admin(&["PEXPIRE", "job", "30000"]);
-    let readers: Vec<_> = clients.iter().map(reading).collect();
-    queued(&world, 0, 3).await;
-    eventually("the relay is registered", || {
-        world.admin(&["HEXISTS", "stanchion_rwlock_wake:{job}", "heard"]) == "1"
-    })
-    .await;
-    world.quiet().await;
-    let hold = format!("{{job}}:{JAVA}:rwlock_timeout:1");
-    let _ = world.admin(&["SET", &hold, "1", "PX", "30000"]);
-    let _ = world.admin(&["HSET", "job", "mode", "read", JAVA, "1"]);
-    let _ = world.admin(&["HDEL", "job", &field]);
-    let released = Instant::now();
-    let _ = world.admin(&["PUBLISH", BASE, "1"]);
-    for reader in readers {
-        reader.await.unwrap().unwrap().release().await.unwrap();
-    }
-    assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
 }
 
 /// `x` and `{x}` share Redisson's channel, but not the queue.
@@ -371,28 +322,6 @@ async fn a_name_in_braces_has_its_own_queue() {
     world.at_rest().await;
 }
 
-/// L2: a grant that no subscriber receives is revoked, and so is the mode.
-#[tokio::test(start_paused = true)]
-async fn a_release_skips_processes_without_a_connection() {
-    let world = World::engine();
-    let (_holder, guard, clients) = written(&world, 5).await;
-    let _dead = [writing(&clients[0]), writing(&clients[1])];
-    queued(&world, 2, 0).await;
-    let _dead_readers = [reading(&clients[2]), reading(&clients[3])];
-    queued(&world, 2, 2).await;
-    let last = writing(&clients[4]);
-    queued(&world, 3, 2).await;
-    let faults = world.as_engine().faults();
-    faults.refuse_connections(Switch::On);
-    for dead in ["p0", "p1", "p2", "p3"] {
-        faults.kill_label(dead);
-    }
-    let released = Instant::now();
-    guard.release().await.unwrap();
-    last.await.unwrap().unwrap().release().await.unwrap();
-    assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
-}
-
 /// L13: the grants to the readers end after 1.5 s, and the next process in the queue looks then.
 #[tokio::test(start_paused = true)]
 async fn frozen_readers_delay_the_next_writer_by_one_short_lease() {
@@ -402,12 +331,7 @@ async fn frozen_readers_delay_the_next_writer_by_one_short_lease() {
     queued(&world, 0, 20).await;
     let last = writing(&clients[20]);
     queued(&world, 1, 20).await;
-    for silent in 0..20 {
-        world
-            .as_engine()
-            .faults()
-            .freeze(Some(&format!("p{silent}")));
-    }
+    freeze(&world, 20);
     let released = Instant::now();
     guard.release().await.unwrap();
     last.await.unwrap().unwrap().release().await.unwrap();
@@ -424,44 +348,13 @@ async fn many_frozen_readers_delay_the_others_by_two_seconds_at_most() {
         readers.push(reading(client));
         queued(&world, 0, readers.len()).await;
     }
-    for silent in 0..32 {
-        world
-            .as_engine()
-            .faults()
-            .freeze(Some(&format!("p{silent}")));
-    }
+    freeze(&world, 32);
     let released = Instant::now();
     guard.release().await.unwrap();
     for living in readers.split_off(32) {
         living.await.unwrap().unwrap().release().await.unwrap();
     }
     assert!(released.elapsed() < ms(2000), "{:?}", released.elapsed());
-}
-
-/// P3: the waiter gives up its queue entry, and passes on a message that is already in flight.
-#[tokio::test(start_paused = true)]
-async fn a_cancelled_waiter_passes_its_turn_on() {
-    for side in [Side::Read, Side::Write] {
-        let world = World::engine();
-        let (_holder, guard, clients) = written(&world, 2).await;
-        let leaving = passing(&clients[0], side);
-        let (writers, readers) = (
-            usize::from(side == Side::Write),
-            usize::from(side == Side::Read),
-        );
-        queued(&world, writers, readers).await;
-        let next = writing(&clients[1]);
-        queued(&world, writers + 1, readers).await;
-        // A message to the leaving process takes 50 ms.
-        world.as_engine().faults().delay(Some("p0"), ms(50));
-        let released = Instant::now();
-        guard.release().await.unwrap();
-        leaving.abort();
-        assert!(leaving.await.unwrap_err().is_cancelled());
-        next.await.unwrap().unwrap().release().await.unwrap();
-        assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
-        world.at_rest().await;
-    }
 }
 
 /// The first waiter of a process gives up, and the next one wants the other side.
@@ -471,10 +364,7 @@ async fn the_queue_entry_of_a_process_is_that_of_its_first_waiter() {
     let (_holder, guard, clients) = written(&world, 1).await;
     for (leaves, other) in [(Side::Read, Side::Write), (Side::Write, Side::Read)] {
         let first = passing(&clients[0], leaves);
-        let (writers, readers) = (
-            usize::from(leaves == Side::Write),
-            usize::from(leaves == Side::Read),
-        );
+        let [writers, readers] = [Side::Write, Side::Read].map(|it| usize::from(leaves == it));
         queued(&world, writers, readers).await;
         let second = passing(&clients[0], other);
         world.quiet().await;
@@ -484,33 +374,6 @@ async fn the_queue_entry_of_a_process_is_that_of_its_first_waiter() {
         queued(&world, 0, 0).await;
     }
     guard.release().await.unwrap();
-    world.at_rest().await;
-}
-
-/// P4: the client that forces the release does not prefer writers. Nothing blocks readers after the next writer all the same.
-#[tokio::test(start_paused = true)]
-async fn readers_acquire_after_a_forced_release_and_a_writer() {
-    let world = World::engine();
-    let clients = world.fleet(3).await;
-    let prefers_writers = |client| rwlock(client).preference(Preference::Writer);
-    let forced = prefers_writers(&clients[0]).read().await.unwrap();
-    let lock = prefers_writers(&clients[1]);
-    let writer = tokio::spawn(async move { lock.write().await });
-    queued(&world, 1, 0).await;
-    world.quiet().await;
-    let lock = rwlock(&clients[2]);
-    assert!(lock.danger().force_release().await.unwrap());
-    writer.await.unwrap().unwrap().release().await.unwrap();
-    let freed = Instant::now();
-    prefers_writers(&clients[2])
-        .read()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    assert!(freed.elapsed() < ms(100), "{:?}", freed.elapsed());
-    drop(forced);
     world.at_rest().await;
 }
 
@@ -615,35 +478,6 @@ async fn a_polling_client_gets_its_turns_next_to_the_queue() {
         );
         tasks.shutdown().await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn dead_processes_block_no_waiter_and_leave_nothing() {
-    let world = World::engine();
-    let (holder, guard, clients) = written(&world, 2).await;
-    let (writer, reader) = (writing(&clients[0]), reading(&clients[1]));
-    queued_at_least(&world, 2).await;
-    for n in 0..1000 {
-        let side = if n % 2 == 0 { "" } else { "r" };
-        let dead = format!("00000000-0000-8000-8000-{n:012}:1{side}");
-        let _ = world.admin(&["ZADD", LINE, &n.to_string(), &dead]);
-    }
-    let released = Instant::now();
-    guard.release().await.unwrap();
-    let writer = async { writer.await.unwrap().unwrap().release().await.unwrap() };
-    let reader = async { reader.await.unwrap().unwrap().release().await.unwrap() };
-    tokio::join!(writer, reader);
-    assert!(released.elapsed() < ms(6000), "{:?}", released.elapsed());
-    drop(holder);
-    world.at_rest().await;
-}
-
-async fn queued_at_least(world: &World, places: usize) {
-    eventually("the processes are queued", || {
-        world.admin(&["ZCARD", LINE]).parse::<usize>().unwrap() >= places
-    })
-    .await;
-    world.quiet().await;
 }
 
 /// The wait behind a writer of the same process is longer than the TTL of a queue entry without requests.

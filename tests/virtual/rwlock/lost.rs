@@ -1,8 +1,10 @@
-//! P6, for operations that only the read-write lock has. `virtual/lost_replies` has those of all kinds.
+//! Lost replies (P6), late requests and re-entries of operations that only the read-write lock has. `virtual/lost_replies` and
+//! `virtual/refusals` have those of all kinds.
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Client};
+use stanchion::{AcquireError, AcquireOptions, Client, Lease, Rejection};
+use stanchion_testkit::cancel_after;
 use stanchion_tests::{LostReply, World};
 
 use super::{rwlock, warm};
@@ -54,4 +56,52 @@ async fn a_downgrade_with_a_lost_reply_takes_effect_once() {
         joined.release().await.unwrap();
         world.at_rest().await;
     }
+}
+
+/// P9: the first request is late.
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_after_a_step_of_the_server_clock_is_sent_twice() {
+    let (world, client) = world().await;
+    let lease = Lease::new(Duration::from_secs(7200)).unwrap();
+    let writing = rwlock(&client).lease(lease).write().await.unwrap();
+    world.as_engine().faults().step_clock(60_000);
+    let before = world.scripts_run();
+    let reading = writing.downgrade().await.unwrap();
+    assert_eq!(world.scripts_run() - before, 2);
+    assert!(reading.is_held());
+    reading.release().await.unwrap();
+    world.at_rest().await;
+}
+
+/// P9: a downgrade and a re-entry by one owner run one after the other, without a deadlock.
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_and_a_re_entry_of_one_owner_do_not_wait_for_each_other() {
+    let world = World::slow_engine();
+    let client = world.client().await;
+    warm(&client).await;
+    let (lock, owner) = (rwlock(&client), client.owner());
+    let options = || AcquireOptions::new().owner(&owner);
+    let writing = lock.write_with(options()).await.unwrap();
+    // Both operations wait for a renewal in flight.
+    assert!(cancel_after(writing.renew(), 1).await.is_none());
+    let started = tokio::time::Instant::now();
+    let downgrading = tokio::spawn(writing.downgrade());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let again = lock.write_with(options()).await;
+    let reading = downgrading.await.unwrap().unwrap();
+    assert!(
+        started.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        started.elapsed()
+    );
+    // The re-entry came second: a reader that requests the write lock would wait for itself.
+    assert!(matches!(
+        again.unwrap_err(),
+        AcquireError::Rejected {
+            rejection: Rejection::AlreadyHeld { .. },
+            ..
+        }
+    ));
+    reading.release().await.unwrap();
+    world.at_rest().await;
 }

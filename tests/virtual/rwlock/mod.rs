@@ -1,4 +1,4 @@
-//! Tests the read-write lock: what only it has of cancellation, lost replies and refusals, the queue, and the scripts.
+//! Tests the read-write lock: what only it has of cancellation and lost replies, the queue, and the scripts.
 
 mod cancellation;
 mod direct;
@@ -9,7 +9,6 @@ mod direct_redisson;
 mod line;
 mod lost;
 mod outside;
-mod refusals;
 mod sharers;
 mod turns;
 

@@ -32,10 +32,7 @@ async fn one_request_for_a_key_runs_at_a_time_in_all_processes() {
     let inner = handler.service(|request| Response::new(Full::from(token(request))));
     let here = by_path(&client).layer(inner.clone());
     let there = by_path(&another(&engine).await).layer(inner);
-    let first = tokio::spawn({
-        let here = here.clone();
-        async move { send(&here, request("POST", "/a", "")).await }
-    });
+    let first = spawned(&here, request("POST", "/a", ""));
     handler.called(1).await;
     for service in [&here, &there] {
         let busy = send(service, request("POST", "/a", "")).await;
@@ -71,16 +68,13 @@ async fn a_request_waits_for_its_lock_and_no_longer() {
     let here = by_path(&client).layer(inner.clone());
     let waits = by_path(&another(&engine).await).wait(Duration::from_millis(2500));
     let waits = waits.layer(inner);
-    let first = tokio::spawn({
-        let here = here.clone();
-        async move { send(&here, request("POST", "/a", "")).await }
-    });
+    let first = spawned(&here, request("POST", "/a", ""));
     handler.called(1).await;
     // The same condition has the same status as without a wait.
     let busy = send(&waits, request("POST", "/a", "")).await;
     assert_eq!(busy.status(), 409);
     assert_eq!(header(&busy, "retry-after"), Some("3"));
-    let second = tokio::spawn(async move { send(&waits, request("POST", "/a", "")).await });
+    let second = spawned(&waits, request("POST", "/a", ""));
     handler.gate.add_permits(2);
     assert_eq!(first.await.unwrap().status(), 200);
     assert_eq!(second.await.unwrap().status(), 200);
@@ -94,7 +88,7 @@ async fn a_dropped_request_releases_its_lock() {
     let inner = handler.service(|_| Response::default());
     let here = by_path(&client).layer(inner.clone());
     let there = by_path(&another(&engine).await).layer(inner);
-    let dropped = tokio::spawn(async move { send(&here, request("POST", "/a", "")).await });
+    let dropped = spawned(&here, request("POST", "/a", ""));
     handler.called(1).await;
     dropped.abort();
     assert!(dropped.await.unwrap_err().is_cancelled());
@@ -111,7 +105,8 @@ async fn a_lost_lock_ends_the_handler() {
     let handler = Handler::closed();
     let inner = handler.service(|_| Response::default());
     let here = by_path(&client).layer(inner);
-    let lost = tokio::spawn(async move { send(&here, request("POST", "/a", "")).await });
+    let lost = spawned(&here, request("POST", "/a", ""));
+    drop(here);
     handler.called(1).await;
     let operator = Lock::new(&another(&engine).await, "paths:/a").unwrap();
     assert!(operator.danger().force_release().await.unwrap());
@@ -122,68 +117,6 @@ async fn a_lost_lock_ends_the_handler() {
     // The handler was dropped: it did not pass the gate.
     assert_eq!(handler.gate.available_permits(), 0);
     assert_eq!(Arc::strong_count(&handler.calls), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_request_passes_while_the_server_is_unreachable() {
-    let (engine, client) = world().await;
-    let permits = LeasedSemaphore::new(&client, "permits").unwrap();
-    permits.init(2).await.unwrap();
-    let handler = Handler::open();
-    let inner = handler.service(|_| Response::default());
-    let locks = by_path(&client);
-    let concurrency = ConcurrencyLayer::new(permits);
-    let of = client.clone();
-    let rate = RateLimitLayer::by(move |_| {
-        RateLimiter::new(&of, "rate", "9/h".parse().unwrap()).map(Some)
-    });
-    let keys = IdempotencyLayer::new(&client, "keys", |_| Some(String::new())).unwrap();
-    engine.faults().freeze(None);
-    let second = Duration::from_secs(1);
-    let responses = [
-        send(
-            &locks.clone().layer(inner.clone()),
-            request("POST", "/a", ""),
-        )
-        .await,
-        send(
-            &locks.clone().wait(second).layer(inner.clone()),
-            request("POST", "/a", ""),
-        )
-        .await,
-        send(
-            &concurrency.clone().layer(inner.clone()),
-            request("POST", "/a", ""),
-        )
-        .await,
-        send(
-            &concurrency.wait(second).layer(inner.clone()),
-            request("POST", "/a", ""),
-        )
-        .await,
-        send(
-            &rate.clone().layer(inner.clone()),
-            request("POST", "/a", ""),
-        )
-        .await,
-        send(
-            &rate.wait(second).layer(inner.clone()),
-            request("POST", "/a", ""),
-        )
-        .await,
-        {
-            let mut request = request("POST", "/a", "");
-            let key = http::HeaderValue::from_static("k");
-            request.headers_mut().insert("idempotency-key", key);
-            send(&keys.layer(inner.clone()), request).await
-        },
-    ];
-    for response in responses {
-        assert_eq!(response.status(), 503, "{response:?}");
-    }
-    assert_eq!(handler.calls(), 0);
-    let free = send(&locks.layer(inner), request("POST", "/free", "")).await;
-    assert_eq!(free.status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,10 +135,7 @@ async fn a_fleet_runs_at_most_n_requests() {
         processes.push(layer.layer(inner.clone()));
     }
     let mut running: Vec<_> = (0..2)
-        .map(|n| {
-            let service = processes[n].clone();
-            tokio::spawn(async move { send(&service, request("GET", "/", "")).await })
-        })
+        .map(|n| spawned(&processes[n], request("GET", "/", "")))
         .collect();
     handler.called(2).await;
     for service in &processes {
@@ -298,11 +228,8 @@ async fn every_layer_calls_the_service_that_is_ready() {
     let rate = RateLimitLayer::by(move |_| {
         RateLimiter::new(&of, "rate", "9/h".parse().unwrap()).map(Some)
     });
-    let mut request = request("POST", "/a", "");
-    let key = http::HeaderValue::from_static("k");
-    request.headers_mut().insert("idempotency-key", key);
-    let twice = [request.clone(), request];
-    for request in twice {
+    let request = with(request("POST", "/a", ""), "idempotency-key", "k");
+    for request in [request.clone(), request] {
         let ok = [
             by_path(&client)
                 .layer(Once::default())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use stanchion_embedded::Reply;
 use stanchion_tower::*;
 use tower_layer::Layer as _;
@@ -22,10 +22,7 @@ fn by_user(client: &Client) -> IdempotencyLayer {
 }
 
 fn with_key(key: &'static str, body: &'static str) -> Request<Body> {
-    let mut request = request("POST", "/pay?now", body);
-    let key = HeaderValue::from_static(key);
-    request.headers_mut().insert("idempotency-key", key);
-    request
+    with(request("POST", "/pay?now", body), "idempotency-key", key)
 }
 
 /// The number of the attempt, its token and its key.
@@ -84,9 +81,7 @@ async fn a_repetition_gets_the_stored_response() {
     assert_eq!(send(&there, other).await.status(), 422);
 
     // Another user's key is another key.
-    let mut bob = with_key("k", "6 €");
-    bob.headers_mut()
-        .insert("x-user", HeaderValue::from_static("bob"));
+    let bob = with(with_key("k", "6 €"), "x-user", "bob");
     assert_eq!(send(&there, bob).await.status(), 201);
     assert_eq!(handler.calls(), 2);
 
@@ -142,13 +137,12 @@ async fn a_request_without_a_scope_never_runs_unclaimed_where_a_key_is_required(
     let inner = handler.service(|_| Response::default());
     let optional = by_user(&client).layer(inner.clone());
     let required = by_user(&client).required().layer(inner);
-    let user = HeaderValue::from_static("anonymous");
-    for (mut request, refusal) in [
+    for (request, refusal) in [
         (with_key("k", ""), Refusal::ScopeMissing),
         (with_key("a b", ""), Refusal::KeyInvalid),
         (request("POST", "/pay", ""), Refusal::KeyMissing),
     ] {
-        request.headers_mut().insert("x-user", user.clone());
+        let request = with(request, "x-user", "anonymous");
         let refused = send(&required, request.clone()).await;
         assert_eq!(refused.status(), 400);
         assert_eq!(refused.extensions().get(), Some(&refusal));
@@ -173,9 +167,7 @@ async fn a_predicate_says_which_responses_are_stored() {
     let layer = by_user(&client).store_if(|response| response.status != 404);
     let service = layer.layer(inner);
     for (user, stored) in [("ann", true), ("bob", false)] {
-        let mut request = with_key("k", "");
-        let user = HeaderValue::from_static(user);
-        request.headers_mut().insert("x-user", user);
+        let request = with(with_key("k", ""), "x-user", user);
         let first = send(&service, request.clone()).await;
         let again = send(&service, request).await;
         assert_eq!(first.status(), again.status());
@@ -225,7 +217,7 @@ async fn one_of_concurrent_requests_runs_and_the_others_get_409() {
     let inner = handler.service(respond);
     let there = by_user(&another(&engine).await).layer(inner.clone());
     let here = by_user(&client).layer(inner);
-    let first = tokio::spawn(async move { send(&here, with_key("k", "")).await });
+    let first = spawned(&here, with_key("k", ""));
     handler.called(1).await;
     for body in ["", "another body"] {
         let busy = send(&there, with_key("k", body)).await;
@@ -236,10 +228,7 @@ async fn one_of_concurrent_requests_runs_and_the_others_get_409() {
     assert_eq!(first.await.unwrap().status(), 201);
     // Repetitions do not exclude each other.
     let again: Vec<_> = (0..20)
-        .map(|_| {
-            let there = there.clone();
-            tokio::spawn(async move { send(&there, with_key("k", "")).await })
-        })
+        .map(|_| spawned(&there, with_key("k", "")))
         .collect();
     for again in again {
         let again = again.await.unwrap();
@@ -265,7 +254,7 @@ async fn a_dropped_request_frees_its_claim_and_the_next_token_is_larger() {
     });
     let here = by_user(&client).layer(inner.clone());
     let there = by_user(&another(&engine).await).layer(inner);
-    let dropped = tokio::spawn(async move { send(&here, with_key("k", "")).await });
+    let dropped = spawned(&here, with_key("k", ""));
     handler.called(1).await;
     dropped.abort();
     handler.gate.add_permits(1);
@@ -302,11 +291,10 @@ async fn a_failure_is_not_stored() {
         (409, true),
         (200, true),
     ] {
-        let mut request = with_key("k", "");
-        request.headers_mut().insert("x-status", status.into());
+        let status_text = status.to_string();
+        let request = with(with_key("k", ""), "x-user", &status_text);
+        let mut request = with(request, "x-status", &status_text);
         *request.uri_mut() = format!("/{status}").parse().unwrap();
-        let user = HeaderValue::from_str(&status.to_string()).unwrap();
-        request.headers_mut().insert("x-user", user);
         for _ in 0..2 {
             assert_eq!(send(&service, request.clone()).await.status(), status);
         }
@@ -337,10 +325,9 @@ async fn a_response_that_is_too_large_is_not_stored_and_the_handler_does_not_run
     });
     let service = by_user(&client).layer(inner);
     for (length, again) in [(MAX_RESPONSE_BYTES, 200), (MAX_RESPONSE_BYTES + 1, 410)] {
-        let mut request = with_key("k", "");
-        request.headers_mut().insert("x-length", length.into());
-        let user = HeaderValue::from_str(&length.to_string()).unwrap();
-        request.headers_mut().insert("x-user", user);
+        let length_text = length.to_string();
+        let request = with(with_key("k", ""), "x-user", &length_text);
+        let mut request = with(request, "x-length", &length_text);
         let calls = handler.calls();
         let first = send(&service, request.clone()).await;
         assert_eq!(text(first).await.len(), length);
@@ -393,7 +380,7 @@ async fn a_lost_claim_ends_the_handler() {
     let (engine, client) = world().await;
     let handler = Handler::closed();
     let here = by_user(&client).layer(handler.service(respond));
-    let lost = tokio::spawn(async move { send(&here, with_key("k", "")).await });
+    let lost = spawned(&here, with_key("k", ""));
     handler.called(1).await;
     let claim = key(&engine, "idempotency:").unwrap();
     let operator = Lock::new(&another(&engine).await, claim).unwrap();
@@ -411,7 +398,7 @@ async fn an_attempt_that_lost_its_claim_does_not_overwrite_the_response_of_its_s
     let (engine, client) = world().await;
     let paused = Handler::closed();
     let here = by_user(&client).layer(paused.service(respond));
-    let first = tokio::spawn(async move { send(&here, with_key("k", "")).await });
+    let first = spawned(&here, with_key("k", ""));
     paused.called(1).await;
     let claim = key(&engine, "idempotency:").unwrap();
     assert_eq!(engine.execute(&["DEL", &claim]), Reply::Int(1));
@@ -434,10 +421,7 @@ async fn a_response_that_cannot_be_stored_is_sent() {
     let (engine, client) = world().await;
     let handler = Handler::closed();
     let service = by_user(&client).layer(handler.service(respond));
-    let first = tokio::spawn({
-        let service = service.clone();
-        async move { send(&service, with_key("k", "")).await }
-    });
+    let first = spawned(&service, with_key("k", ""));
     handler.called(1).await;
     engine
         .faults()
@@ -460,10 +444,8 @@ async fn a_lost_reply_does_not_change_the_outcome() {
     for lost in 0..4 {
         let handler = Handler::open();
         let service = by_user(&client).layer(handler.service(respond));
-        let mut request = with_key("k", "");
+        let mut request = with(with_key("k", ""), "x-user", &lost.to_string());
         *request.uri_mut() = format!("/{lost}").parse().unwrap();
-        let user = HeaderValue::from_str(&lost.to_string()).unwrap();
-        request.headers_mut().insert("x-user", user);
         // All scripts are known to the server by now, so each of the four is one EVALSHA.
         if lost == 0 {
             let warm = send(&service, with_key("warm", "")).await;

@@ -21,6 +21,7 @@ use http_body_util::Full;
 use stanchion_embedded::Engine;
 use stanchion_tower::{Client, ClientConfig};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 use tower_service::Service;
 
@@ -42,6 +43,22 @@ async fn another(engine: &Engine) -> Client {
 fn request(method: &str, path: &str, body: &'static str) -> Request<Body> {
     let request = Request::builder().method(method).uri(path);
     request.body(Full::from(body)).unwrap()
+}
+
+/// Adds a header.
+fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<Body> {
+    request.headers_mut().insert(name, value.parse().unwrap());
+    request
+}
+
+/// Sends a request in a task.
+fn spawned<S>(service: &S, request: Request<Body>) -> JoinHandle<S::Response>
+where
+    S: Service<Request<Body>, Response: Send, Error = Infallible, Future: Send>,
+    S: Clone + Send + 'static,
+{
+    let sent = service.clone().oneshot(request);
+    tokio::spawn(async { sent.await.unwrap() })
 }
 
 async fn send<S, B>(service: &S, request: Request<Body>) -> Response<B>

@@ -13,10 +13,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::*;
 
 fn with_key() -> Request<Body> {
-    let mut request = request("POST", "/a", "");
-    let key = http::HeaderValue::from_static("k");
-    request.headers_mut().insert("idempotency-key", key);
-    request
+    with(request("POST", "/a", ""), "idempotency-key", "k")
 }
 
 /// Cuts the connections, and returns when the client knows it.
@@ -70,46 +67,50 @@ impl Subscriber for Levels {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_knows_of_the_outage_refuses_at_once_and_warns() {
-    let (engine, client) = world().await;
-    let handler = Handler::open();
-    let inner = handler.service(|_| Response::default());
-    let wait = Duration::from_secs(2);
-    disconnect(&engine, &client).await;
-    let levels = Levels::default();
-    let _guard = tracing::subscriber::set_default(levels.clone());
-    let began = Instant::now();
-    let responses = [
-        send(&locks(&client).layer(inner.clone()), with_key()).await,
-        send(&locks(&client).wait(wait).layer(inner.clone()), with_key()).await,
-        send(&permits(&client).layer(inner.clone()), with_key()).await,
-        send(
-            &permits(&client).wait(wait).layer(inner.clone()),
-            with_key(),
-        )
-        .await,
-        send(&rates(&client).layer(inner.clone()), with_key()).await,
-        send(&rates(&client).wait(wait).layer(inner.clone()), with_key()).await,
-        send(&keys(&client).layer(inner.clone()), with_key()).await,
-    ];
-    assert_eq!(began.elapsed(), Duration::ZERO);
-    for response in responses {
-        assert_eq!(response.status(), 503);
-        assert_eq!(
-            response.extensions().get(),
-            Some(&Refusal::Unavailable),
-            "{response:?}"
-        );
-        assert_eq!(header(&response, "retry-after"), Some("1"));
-    }
-    assert_eq!(handler.calls(), 0);
-    assert_eq!(*levels.0.lock().unwrap(), [Level::WARN; 7]);
+async fn no_request_passes_during_an_outage_and_a_client_that_knows_of_it_refuses_at_once() {
+    for known in [false, true] {
+        let (engine, client) = world().await;
+        let handler = Handler::open();
+        let inner = handler.service(|_| Response::default());
+        let wait = Duration::from_secs(2);
+        if known {
+            disconnect(&engine, &client).await;
+        } else {
+            engine.faults().freeze(None);
+        }
+        let levels = Levels::default();
+        let _guard = tracing::subscriber::set_default(levels.clone());
+        let began = Instant::now();
+        let inner = || inner.clone();
+        let responses = [
+            send(&locks(&client).layer(inner()), with_key()).await,
+            send(&locks(&client).wait(wait).layer(inner()), with_key()).await,
+            send(&permits(&client).layer(inner()), with_key()).await,
+            send(&permits(&client).wait(wait).layer(inner()), with_key()).await,
+            send(&rates(&client).layer(inner()), with_key()).await,
+            send(&rates(&client).wait(wait).layer(inner()), with_key()).await,
+            send(&keys(&client).layer(inner()), with_key()).await,
+        ];
+        assert_eq!(began.elapsed() == Duration::ZERO, known);
+        for response in responses {
+            assert_eq!(response.status(), 503, "{response:?}");
+            let refusal = response.extensions().get();
+            assert_eq!(refusal, Some(&Refusal::Unavailable), "{response:?}");
+            assert_eq!(header(&response, "retry-after"), Some("1"));
+        }
+        assert_eq!(handler.calls(), 0);
+        assert_eq!(*levels.0.lock().unwrap(), [Level::WARN; 7]);
+        // A request without a lock passes.
+        let free = OneAtATimeLayer::new(&client, "all", |_| None::<String>).unwrap();
+        assert_eq!(send(&free.layer(inner()), with_key()).await.status(), 200);
 
-    // The layers work again when the connection is back.
-    engine.faults().refuse_connections(Switch::Off);
-    stanchion_testkit::eventually("the client is connected", || client.is_connected()).await;
-    let back = send(&keys(&client).layer(inner), with_key()).await;
-    assert_eq!(back.status(), 200);
+        // The layers work again when the connection is back.
+        engine.faults().thaw(None);
+        engine.faults().refuse_connections(Switch::Off);
+        stanchion_testkit::eventually("the client is connected", || client.is_connected()).await;
+        let back = send(&keys(&client).layer(inner()), with_key()).await;
+        assert_eq!(back.status(), 200);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,7 +173,7 @@ async fn a_response_does_not_wait_for_the_release() {
         let handler = Handler::closed();
         let inner = handler.service(|_| Response::default());
         let service = locks(&client).layer(ConcurrencyLayer::new(permits.clone()).layer(inner));
-        let running = tokio::spawn(async move { send(&service, with_key()).await });
+        let running = spawned(&service, with_key());
         handler.called(1).await;
         if disconnected {
             disconnect(&engine, &client).await;
@@ -201,10 +202,7 @@ async fn a_response_is_stored_after_the_outage_in_which_it_was_sent() {
         let (engine, client) = world().await;
         let handler = Handler::closed();
         let service = keys(&client).layer(handler.service(|_| Response::default()));
-        let running = tokio::spawn({
-            let service = service.clone();
-            async move { send(&service, with_key()).await }
-        });
+        let running = spawned(&service, with_key());
         handler.called(1).await;
         if disconnected {
             disconnect(&engine, &client).await;

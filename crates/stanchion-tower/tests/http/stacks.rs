@@ -24,12 +24,7 @@ async fn all_layers_accept_each_other_and_any_body_of_a_response() {
     let locks = OneAtATimeLayer::new(&client, "s", |_| Some("")).unwrap();
     let rates = RateLimitLayer::new(&client, "s", quota, |_| Some("")).unwrap();
     let stack = rates.layer(keys.layer(locks.layer(ConcurrencyLayer::new(permits).layer(inner))));
-    let post = || {
-        let mut request = request("POST", "/", "");
-        let key = http::HeaderValue::from_static("k");
-        request.headers_mut().insert("idempotency-key", key);
-        request
-    };
+    let post = || with(request("POST", "/", ""), "idempotency-key", "k");
     let first = send(&stack, post()).await;
     assert_eq!(first.status(), 200);
     assert_eq!(header(&first, "ratelimit-remaining"), Some("1"));
