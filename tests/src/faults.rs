@@ -5,8 +5,7 @@ use std::time::Duration;
 use stanchion::{
     AcquireError, Client, ClientConfig, Lease, Lock, LockGuard, LostReason, Rejection, ServerUrl,
 };
-use stanchion_lock::scripts::{ACQUIRE, EXIT, HAND_OFF, REENTER, RELEASE};
-use stanchion_testkit::{Matcher, RedisServer, RedisServerBuilder, eventually, eventually_async};
+use stanchion_testkit::{RedisServer, RedisServerBuilder, eventually, eventually_async};
 
 /// Runs an administrator's command, which must succeed.
 pub fn admin(server: &RedisServer, command: &[&str]) {
@@ -182,34 +181,4 @@ pub fn rejected<T: std::fmt::Debug>(result: Result<T, AcquireError>) -> Rejectio
         Err(AcquireError::Rejected { rejection, .. }) => rejection,
         other => panic!("not rejected: {other:?}"),
     }
-}
-
-/// Hashes of the scripts, for matchers of the proxy. Loading them also prevents a NOSCRIPT reply to the first use.
-#[derive(Debug)]
-pub struct Scripts {
-    pub acquire: String,
-    pub reenter: String,
-    pub release: String,
-    pub exit: String,
-    pub hand_off: String,
-    pub renew: String,
-}
-
-impl Scripts {
-    pub fn load(server: &RedisServer) -> Self {
-        let load = |text: &str| server.cli(&["SCRIPT", "LOAD", text]).as_text().to_owned();
-        Self {
-            acquire: load(ACQUIRE.text()),
-            reenter: load(REENTER.text()),
-            exit: load(EXIT.text()),
-            release: load(RELEASE.text()),
-            hand_off: load(HAND_OFF.text()),
-            renew: load(include_str!("../../crates/stanchion-core/lua/renew.lua")),
-        }
-    }
-}
-
-/// Matches a run of the script `sha` for `name`.
-pub fn run_of(sha: &str, name: &str) -> Matcher {
-    Matcher::script(sha).containing(name)
 }

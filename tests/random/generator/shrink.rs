@@ -55,83 +55,66 @@ fn simpler(program: &Program) -> Vec<Program> {
     all
 }
 
-fn simpler_step(step: &Step) -> Vec<Step> {
+/// The number of a step that can be smaller.
+fn number(step: &mut Step) -> Option<&mut u16> {
     match step {
-        Step::Pass(millis) => fewer(*millis).into_iter().map(Step::Pass).collect(),
-        Step::Suspend(millis) => fewer(*millis).into_iter().map(Step::Suspend).collect(),
-        Step::Stall(millis) => fewer(*millis).into_iter().map(Step::Stall).collect(),
-        Step::Shutdown(client, grace) => fewer(*grace)
-            .into_iter()
-            .map(|grace| Step::Shutdown(*client, grace))
-            .collect(),
-        Step::Use(slot, Verb::Run(millis)) => fewer(*millis)
-            .into_iter()
-            .map(|millis| Step::Use(*slot, Verb::Run(millis)))
-            .collect(),
-        Step::Take {
-            slot,
-            client,
-            target,
-            opts,
-            polled,
-        } => {
-            let take = |target: Target, opts: CallOptions, polled: Polled| Step::Take {
-                slot: *slot,
-                client: *client,
-                target,
-                opts,
-                polled,
-            };
-            let mut all: Vec<Step> = simpler_options(*opts)
-                .into_iter()
-                .map(|opts| take(target.clone(), opts, *polled))
-                .collect();
-            if *polled != Polled::Always {
-                all.push(take(target.clone(), *opts, Polled::Always));
-            }
-            all.extend(
-                simpler_target(target)
-                    .into_iter()
-                    .map(|target| take(target, *opts, *polled)),
-            );
-            all
-        }
-        Step::Worker {
-            client,
-            target,
-            opts,
-            rounds,
-            hold,
-            pause,
-        } => fewer(*rounds)
-            .into_iter()
-            .filter(|rounds| *rounds > 0)
-            .map(|rounds| Step::Worker {
-                client: *client,
-                target: target.clone(),
-                opts: *opts,
-                rounds,
-                hold: *hold,
-                pause: *pause,
-            })
-            .collect(),
-        Step::KillGroup {
-            client,
-            processes,
-            target,
-            live,
-        } => fewer((*processes).into())
-            .into_iter()
-            .filter_map(|processes| u8::try_from(processes).ok())
-            .map(|processes| Step::KillGroup {
-                client: *client,
-                processes,
-                target: target.clone(),
-                live: *live,
-            })
-            .collect(),
-        _ => Vec::new(),
+        Step::Pass(n) | Step::Suspend(n) | Step::Stall(n) => Some(n),
+        Step::Shutdown(_, n) | Step::Use(_, Verb::Run(n)) => Some(n),
+        Step::Worker { rounds: n, .. } => Some(n),
+        _ => None,
     }
+}
+
+/// Steps with one simpler value.
+fn simpler_step(step: &Step) -> Vec<Step> {
+    let mut all = Vec::new();
+    let mut with = |change: &dyn Fn(&mut Step)| {
+        let mut simpler = step.clone();
+        change(&mut simpler);
+        all.push(simpler);
+    };
+    for less in number(&mut step.clone()).map_or_else(Vec::new, |n| fewer(*n)) {
+        with(&|step| {
+            if let Some(n) = number(step) {
+                *n = less;
+            }
+        });
+    }
+    match step {
+        Step::KillGroup { processes, .. } => {
+            for less in fewer((*processes).into()) {
+                with(&|step| {
+                    if let Step::KillGroup { processes, .. } = step {
+                        *processes = u8::try_from(less).unwrap_or(u8::MAX);
+                    }
+                });
+            }
+        }
+        Step::Take { target, opts, .. } => {
+            for simpler in simpler_options(*opts) {
+                with(&|step| {
+                    if let Step::Take { opts, .. } = step {
+                        *opts = simpler;
+                    }
+                });
+            }
+            with(&|step| {
+                if let Step::Take { polled, .. } = step {
+                    *polled = Polled::Always;
+                }
+            });
+            for simpler in simpler_target(target) {
+                with(&|step| {
+                    if let Step::Take { target, .. } = step {
+                        *target = simpler.clone();
+                    }
+                });
+            }
+        }
+        _ => {}
+    }
+    all.retain(|simpler| simpler != step);
+    all
 }
 
 /// Smaller numbers: zero, half, and rounded down.
@@ -146,43 +129,18 @@ fn fewer(n: u16) -> Vec<u16> {
 }
 
 fn simpler_options(opts: CallOptions) -> Vec<CallOptions> {
-    let plain = CallOptions::default();
-    let mut all = vec![
-        plain,
-        CallOptions {
-            owner: None,
-            ..opts
-        },
-        CallOptions {
-            lease: None,
-            ..opts
-        },
-        CallOptions {
-            manual: false,
-            ..opts
-        },
-        CallOptions {
-            max_hold: None,
-            ..opts
-        },
-        CallOptions {
-            timeout: None,
-            ..opts
-        },
-        CallOptions { rest: None, ..opts },
-        CallOptions {
-            fails: false,
-            ..opts
-        },
-        CallOptions {
-            refuses_reentry: false,
-            ..opts
-        },
-        CallOptions {
-            tries: false,
-            ..opts
-        },
-    ];
+    let mut all = [opts; 10];
+    all[0] = CallOptions::default();
+    all[1].owner = None;
+    all[2].lease = None;
+    all[3].manual = false;
+    all[4].max_hold = None;
+    all[5].timeout = None;
+    all[6].rest = None;
+    all[7].fails = false;
+    all[8].refuses_reentry = false;
+    all[9].tries = false;
+    let mut all = all.to_vec();
     all.retain(|simpler| *simpler != opts);
     all
 }

@@ -27,6 +27,12 @@ const FIRST: u64 = 60_000;
 /// A client waits, is granted the name by message, and uses the guard as `$use` after `$pause`. Another client must be granted it after the first
 /// lease of `$with`, not after the 1.5 s of a grant by message.
 macro_rules! keeps {
+    ($use:expr, $pause:expr, $hold:expr, $with:expr, $next:expr) => {
+        keeps!($use, $pause, $hold, $with, $next, |guard| {
+            guard.reenter().await.unwrap().release().await.unwrap();
+            guard.leave();
+        })
+    };
     ($use:expr, $pause:expr, $hold:expr, $with:expr, $next:expr, |$guard:ident| $reenter:expr) => {{
         let held = $hold.await.unwrap();
         let with = $with;
@@ -72,12 +78,7 @@ async fn a_grant_by_message_that_is_left_at_once_lasts_for_its_first_lease() {
                 pause,
                 a.acquire(),
                 b.acquire_with(options()),
-                c.acquire(),
-                |guard| {
-                    let again = guard.reenter().await.unwrap();
-                    again.release().await.unwrap();
-                    guard.leave();
-                }
+                c.acquire()
             );
             let [a, b, c] = clients
                 .each_ref()
@@ -87,28 +88,12 @@ async fn a_grant_by_message_that_is_left_at_once_lasts_for_its_first_lease() {
                 pause,
                 a.acquire(),
                 b.acquire_with(options()),
-                c.acquire(),
-                |guard| {
-                    let again = guard.reenter().await.unwrap();
-                    again.release().await.unwrap();
-                    guard.leave();
-                }
+                c.acquire()
             );
             let [a, b, c] = clients
                 .each_ref()
                 .map(|it| RwLock::new(it, "rwlock").unwrap());
-            keeps!(
-                usage,
-                pause,
-                a.write(),
-                b.write_with(options()),
-                c.write(),
-                |guard| {
-                    let again = guard.reenter().await.unwrap();
-                    again.release().await.unwrap();
-                    guard.leave();
-                }
-            );
+            keeps!(usage, pause, a.write(), b.write_with(options()), c.write());
             let [a, b, c] = clients
                 .each_ref()
                 .map(|it| LeasedSemaphore::new(it, "seats").unwrap());

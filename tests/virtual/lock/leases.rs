@@ -99,38 +99,6 @@ async fn without_answers_every_call_ends_at_its_deadline() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_acquire_without_a_deadline_gives_up_after_the_outage_tolerance() {
-    let world = World::engine();
-    let config = world
-        .config("client")
-        .outage_tolerance(Duration::from_secs(8));
-    let client = Client::connect_with(config).await.unwrap();
-    world
-        .as_engine()
-        .faults()
-        .restart(stanchion::embedded::Data::Lost);
-    world.as_engine().faults().refuse_connections(Switch::On);
-    let started = Instant::now();
-    let error = Lock::new(&client, "job")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
-        ),
-        "{error}"
-    );
-    assert!(
-        (8..10).contains(&started.elapsed().as_secs()),
-        "{:?}",
-        started.elapsed()
-    );
-}
-
 /// P4: newcomers do not pass those that wait, until the clock has caught up.
 #[tokio::test(start_paused = true)]
 async fn waiters_keep_their_order_when_the_server_clock_steps_back() {
@@ -156,21 +124,6 @@ async fn waiters_keep_their_order_when_the_server_clock_steps_back() {
             .unwrap()
             .unwrap();
     }
-}
-
-/// Guards against a defect: the deadline of such a call ended it before any reply could arrive.
-#[tokio::test(start_paused = true)]
-async fn a_try_with_a_zero_timeout_sends_one_request() {
-    let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job").unwrap();
-    world
-        .as_engine()
-        .faults()
-        .delay(None, Duration::from_millis(5));
-    let at_once = || AcquireOptions::new().timeout(Duration::ZERO);
-    let guard = lock.try_acquire_with(at_once()).await.unwrap().unwrap();
-    assert!(lock.try_acquire_with(at_once()).await.unwrap().is_none());
-    guard.release().await.unwrap();
 }
 
 /// P4: the watchdog runs when `max_hold` ends the hold, not only when the next renewal is due.

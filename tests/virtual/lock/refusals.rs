@@ -9,8 +9,7 @@ use async_trait::async_trait;
 use stanchion::client::{ByteStream, Connector};
 use stanchion::embedded::{Engine, Switch};
 use stanchion::{
-    AcquireError, AcquireOptions, Client, ConnectError, Fencing, Lock, MultiLock, Rejection,
-    Semaphore,
+    AcquireError, AcquireOptions, Client, Fencing, Lock, MultiLock, Rejection, Semaphore,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -53,16 +52,6 @@ async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
         world.at_rest().await;
         assert_eq!(world.admin(&["LINDEX", &fence, "0"]), "precious");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn connecting_to_an_unreachable_server_fails() {
-    let world = World::engine();
-    world.as_engine().faults().refuse_connections(Switch::On);
-    let error = Client::connect_with(world.config("client"))
-        .await
-        .unwrap_err();
-    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
 }
 
 /// A text of the error of each call that ends at its deadline: at first the server refuses, and then it is silent.

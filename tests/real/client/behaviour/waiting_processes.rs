@@ -59,99 +59,64 @@ async fn check<W: Send + 'static>(
     counts(0).await;
 }
 
+/// As [`check`], with the status of `$kind`.
+macro_rules! check {
+    ($world:expr, $base:expr, $kind:ident, |$it:ident| $wait:expr) => {
+        check(
+            $world,
+            $base,
+            async |client| {
+                let status = $kind::new(client, "job").unwrap().status().await?;
+                Ok(status.waiting_processes)
+            },
+            |client| {
+                let $it = $kind::new(client, "job").unwrap();
+                tokio::spawn($wait)
+            },
+        )
+        .await
+    };
+}
+
 async fn a_lock_counts_waiting_processes(world: &World) {
-    let holder = world.client().await;
-    let _held = Lock::new(&holder, "job").unwrap().acquire().await.unwrap();
-    check(
-        world,
-        "redisson_lock__channel:{job}",
-        async |client| {
-            let status = Lock::new(client, "job").unwrap().status().await?;
-            Ok(status.waiting_processes)
-        },
-        |client| tokio::spawn(Lock::new(client, "job").unwrap().acquire()),
-    )
-    .await;
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let _held = lock.acquire().await.unwrap();
+    let base = "redisson_lock__channel:{job}";
+    check!(world, base, Lock, |it| it.acquire());
 }
 
 async fn a_fair_lock_counts_waiting_processes(world: &World) {
-    let holder = world.client().await;
-    let _held = FairLock::new(&holder, "job")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap();
-    check(
-        world,
-        "",
-        async |client| {
-            let status = FairLock::new(client, "job").unwrap().status().await?;
-            Ok(status.waiting_processes)
-        },
-        |client| tokio::spawn(FairLock::new(client, "job").unwrap().acquire()),
-    )
-    .await;
+    let fair = FairLock::new(&world.client().await, "job").unwrap();
+    let _held = fair.acquire().await.unwrap();
+    check!(world, "", FairLock, |it| it.acquire());
 }
 
 async fn a_read_write_lock_counts_waiting_processes(world: &World) {
-    let holder = world.client().await;
-    let _held = RwLock::new(&holder, "job").unwrap().write().await.unwrap();
-    let status = async |client: &Client| {
-        let status = RwLock::new(client, "job").unwrap().status().await?;
-        Ok(status.waiting_processes)
-    };
+    let lock = RwLock::new(&world.client().await, "job").unwrap();
+    let _held = lock.write().await.unwrap();
     let base = "redisson_rwlock:{job}";
-    check(world, base, status, |client| {
-        tokio::spawn(RwLock::new(client, "job").unwrap().write())
-    })
-    .await;
-    check(world, base, status, |client| {
-        tokio::spawn(RwLock::new(client, "job").unwrap().read())
-    })
-    .await;
+    check!(world, base, RwLock, |it| it.write());
+    check!(world, base, RwLock, |it| it.read());
 }
 
 async fn a_semaphore_counts_waiting_processes(world: &World) {
-    let holder = world.client().await;
-    let semaphore = Semaphore::new(&holder, "job").unwrap();
+    let semaphore = Semaphore::new(&world.client().await, "job").unwrap();
     semaphore.init(1).await.unwrap();
     let _held = semaphore.acquire().await.unwrap();
-    check(
-        world,
-        "redisson_sc:{job}",
-        async |client| {
-            let status = Semaphore::new(client, "job").unwrap().status().await?;
-            Ok(status.waiting_processes)
-        },
-        |client| tokio::spawn(Semaphore::new(client, "job").unwrap().acquire()),
-    )
-    .await;
+    check!(world, "redisson_sc:{job}", Semaphore, |it| it.acquire());
 }
 
+/// A request for several permits is in its own queue and in the wait set.
 async fn a_leased_semaphore_counts_waiting_processes(world: &World) {
-    let holder = world.client().await;
-    let semaphore = LeasedSemaphore::new(&holder, "job").unwrap();
+    let semaphore = LeasedSemaphore::new(&world.client().await, "job").unwrap();
     semaphore.init(2).await.unwrap();
     let _held = semaphore.acquire().await.unwrap();
-    check(
-        world,
-        "redisson_sc:{job}",
-        async |client| {
-            let status = LeasedSemaphore::new(client, "job")
-                .unwrap()
-                .status()
-                .await?;
-            Ok(status.waiting_processes)
-        },
-        // A request for several permits is in its own queue and in the wait set.
-        |client| tokio::spawn(LeasedSemaphore::new(client, "job").unwrap().acquire_many(2)),
-    )
-    .await;
+    let base = "redisson_sc:{job}";
+    check!(world, base, LeasedSemaphore, |it| it.acquire_many(2));
 }
 
 async fn a_latch_counts_waiting_processes(world: &World) {
-    let holder = world.client().await;
-    let latch = CountDownLatch::new(&holder, "job").unwrap();
+    let latch = CountDownLatch::new(&world.client().await, "job").unwrap();
     assert!(latch.arm(1).await.unwrap());
     check(
         world,

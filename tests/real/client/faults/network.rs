@@ -7,11 +7,11 @@ use stanchion_tests::faults::*;
 async fn holders_and_waiters_outlive_the_reset_of_their_connections() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
-    let held = acquired(proxy.url(), "held", ms(1500)).await;
+    let held = acquired(proxy.url(), "held", ms(3000)).await;
     let owner = holder(&server, "held");
     let elsewhere = lock_of(server.url(), "orders", LONG).await;
     let waits = lock_of(proxy.url(), "orders", LONG).await;
-    for _ in 0..5 {
+    for _ in 0..3 {
         let guard = elsewhere.acquire().await.unwrap();
         let waiter = waiting(&waits);
         subscribed(&server, "orders").await;

@@ -175,29 +175,6 @@ async fn user_password_and_database_of_the_url_are_used() {
 }
 
 #[tokio::test]
-async fn a_key_prefix_is_part_of_key_and_channel() {
-    let Some(server) = server() else { return };
-    let client = Client::connect_with(
-        config(server.url())
-            .key_prefix("app:".to_owned())
-            .poll_interval(LONG),
-    )
-    .await
-    .unwrap();
-    let lock_a = lock(&client, "orders", LONG);
-    let lock_b = lock_of(server.url(), "app:orders", LONG).await;
-    let guard = lock_b.acquire().await.unwrap();
-    assert_eq!(leftovers(&server), ["app:orders"]);
-    let waiter = waiting(&lock_a);
-    subscribed(&server, "app:orders").await;
-    guard.release().await.unwrap();
-    let guard = granted(waiter, LONG / 3).await;
-    assert_eq!(guard.name().to_string(), "app:orders");
-    assert!(is_free(&server, "orders").await);
-    guard.release().await.unwrap();
-}
-
-#[tokio::test]
 async fn every_connection_closes_with_the_last_guard_of_a_dropped_client() {
     let Some(server) = server() else { return };
     // All connections but that of the query. Connections of earlier queries close with a delay.

@@ -62,6 +62,11 @@ async fn the_key_prefix_is_part_of_the_name(world: &World) {
     assert_eq!(guard.name().to_string(), "app:job");
     let unprefixed = Lock::new(&world.client().await, "app:job").unwrap();
     assert!(unprefixed.try_acquire().await.unwrap().is_none());
+    let waiting = tokio::spawn(unprefixed.acquire());
+    world.subscribed("redisson_lock__channel:{app:job}").await;
+    world.quiet().await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn a_lock_refuses_the_name_of_a_read_write_lock_with_a_clear_error(world: &World) {

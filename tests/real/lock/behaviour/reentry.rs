@@ -80,7 +80,10 @@ async fn re_entry_can_be_refused(world: &World) {
         let text = error.to_string();
         assert!(text.contains(&held.owner().to_string()[..36]), "{text}");
     }
-    assert_eq!(world.scripts_run(), before, "nothing is sent");
+    // In real time the client may begin to listen for messages to holders.
+    if let World::Engine(_) = world {
+        assert_eq!(world.scripts_run(), before, "nothing is sent");
+    }
     assert_eq!(count(&lock).await, 1);
     // After the release the same owner may acquire.
     held.release().await.unwrap();

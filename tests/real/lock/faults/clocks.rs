@@ -9,24 +9,24 @@ async fn tokens_grow_and_leases_end_by_the_clock_of_the_server() {
     let Some(server) = start(RedisServer::builder().steppable_clock()) else {
         return;
     };
-    let watched = lock_of(server.url(), "orders", ms(1500)).await;
+    let ours = lock_of(server.url(), "orders", LONG).await;
     let other = lock_of(server.url(), "orders", LONG).await;
-    let first = watched.acquire().await.unwrap();
+    let first = ours.acquire().await.unwrap();
     let last = token(&first);
     server.step_clock(-60_000);
-    renewed(&first).await;
+    first.renew().await.unwrap();
     first.release().await.unwrap();
     let second = soon(LONG / 3, other.acquire()).await.unwrap();
     assert!(token(&second) > last, "P2");
     // By the client's clock the lease is still valid.
     server.step_clock(31_000);
-    let third = soon(LONG / 3, watched.acquire()).await.unwrap();
+    let third = soon(LONG / 3, ours.acquire()).await.unwrap();
     assert!(token(&third) > token(&second), "P2");
     assert!(second.renew().await.is_err());
     assert_eq!(loss(&second).await, LostReason::Gone);
     assert!(matches!(second.release().await, Err(ReleaseError::Lost(_))));
     assert_eq!(hold_count(&server, "orders"), 1);
-    renewed(&third).await;
+    third.renew().await.unwrap();
     third.release().await.unwrap();
     nothing_left(&server).await;
 }
