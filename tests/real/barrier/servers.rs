@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use stanchion::{AcquireError, BarrierError, Client, DoubleBarrier, Lease, Rejection};
+use stanchion::{
+    AcquireError, BarrierError, Client, ClientConfig, DoubleBarrier, Lease, Rejection, Secret,
+};
 use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually_async};
 use stanchion_tests::rights;
 use tokio::time::timeout;
@@ -195,6 +197,11 @@ async fn a_barrier_needs_only_the_documented_rights() {
     pair.wait_timeout(LONG).await.unwrap();
     met(first).await;
     assert!(pair.wait_timeout(ms(100)).await.is_err());
+    // In the background. Before that, the next arrival would complete the round.
+    eventually_async("the place is given back", async || {
+        server.cli(&["ZCOUNT", places, "0", "+inf"]).as_int() == 0
+    })
+    .await;
     let first = wait_with(&pair, breaking());
     eventually_async("the party waits", async || {
         pair.status().await.unwrap().unwrap().waiting == 1
@@ -208,6 +215,23 @@ async fn a_barrier_needs_only_the_documented_rights() {
     let (one, other) = tokio::join!(one.unwrap().leave(), other.unwrap().leave());
     one.and(other).unwrap();
     assert_eq!(rights::refused(&server), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_poll_without_the_right_to_publish() {
+    let Some(server) = RedisServer::or_skip("waiters_poll_without_the_right_to_publish") else {
+        return;
+    };
+    let _ = server.cli(&[
+        "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-publish",
+    ]);
+    let config = ClientConfig::new(server.url()).username("mute".to_owned());
+    let client = Client::connect_with(config.password(Secret::new("x")));
+    let pair = of(&client.await.unwrap(), 2);
+    let first = wait(&pair);
+    in_places(&server, 1).await;
+    let last = pair.wait_timeout(LONG).await.unwrap();
+    assert_eq!(met(first).await.generation(), last.generation());
 }
 
 /// The slot moves while parties wait and while parties are inside.

@@ -1,9 +1,9 @@
-//! Tests semaphores on real servers: a killed server, killed holders, and a stalled executor.
+//! Tests semaphores on real servers: a restarted server, Redisson's messages, and a stalled executor.
 
 use std::time::Duration;
 
-use stanchion::{LeasedSemaphore, LostReason, ReleaseError, Semaphore};
-use stanchion_testkit::{Process, RedisServer, Signal, eventually};
+use stanchion::{LostReason, ReleaseError};
+use stanchion_testkit::{RedisServer, eventually};
 use stanchion_tests::faults::*;
 use stanchion_tests::permits::{CHANNEL, KINDS, Kind, LEASES, LEDGER, NAME, Seat, Seats, TOTAL};
 use tokio::task::JoinHandle;
@@ -53,24 +53,6 @@ async fn at_rest(server: &RedisServer, permits: i64) {
     .await;
 }
 
-fn worker(server: &RedisServer, kind: &str, permits: u32, lease_ms: u64) -> Process {
-    Process::start(
-        env!("CARGO_BIN_EXE_stanchion-test-worker"),
-        &[
-            "seats",
-            &server.url(),
-            NAME,
-            &lease_ms.to_string(),
-            kind,
-            &permits.to_string(),
-        ],
-    )
-}
-
-fn line(worker: &mut Process, start: &str) {
-    worker.wait_for_line(|line| line.starts_with(start), LONG / 3);
-}
-
 #[tokio::test]
 async fn holders_detect_a_restart_without_data_and_waiters_wait_for_new_permits() {
     for kind in KINDS {
@@ -98,51 +80,6 @@ async fn holders_detect_a_restart_without_data_and_waiters_wait_for_new_permits(
         next.release().await.unwrap();
         at_rest(&server, 2).await;
     }
-}
-
-#[tokio::test]
-async fn leased_permits_of_a_killed_process_expire() {
-    let Some(server) = server() else { return };
-    let client = connect(server.url()).await;
-    let semaphore = LeasedSemaphore::new(&client, NAME).unwrap();
-    semaphore.init(3).await.unwrap();
-    let mut holder = worker(&server, "leased", 3, 900);
-    line(&mut holder, "HELD");
-    let waiter = acquiring(&Seats::Leased(semaphore.clone()), 3);
-    listening(&server).await;
-    holder.signal(Signal::Kill);
-    let seat = soon(ms(900) + SLACK * 3, waiter).await.unwrap();
-    seat.release().await.unwrap();
-    at_rest(&server, 3).await;
-}
-
-#[tokio::test]
-async fn plain_permits_of_a_killed_process_are_shown_and_reclaimed() {
-    let Some(server) = server() else { return };
-    let client = connect(server.url()).await;
-    let semaphore = Semaphore::new(&client, NAME).unwrap();
-    semaphore.init(3).await.unwrap();
-    let mut holder = worker(&server, "plain", 2, 900);
-    line(&mut holder, "HELD");
-    let waiter = acquiring(&Seats::Plain(semaphore.clone()), 3);
-    eventually("the request is queued", || {
-        server.cli(&["ZCARD", Kind::Plain.line()]).as_int() == 1
-    })
-    .await;
-    holder.signal(Signal::Kill);
-    holder.wait(LONG / 3);
-    let status = semaphore.status().await.unwrap();
-    assert_eq!((status.available, status.holders.len()), (1, 1));
-    assert_eq!(status.holders[0].permits, 2);
-    let owner = &status.holders[0].owner;
-    assert_eq!(semaphore.danger().reclaim(owner).await.unwrap(), 2);
-    soon(LONG / 3, waiter)
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    at_rest(&server, 3).await;
 }
 
 #[tokio::test]

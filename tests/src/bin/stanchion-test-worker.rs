@@ -8,8 +8,6 @@
 //! loses one. At the end of stdin it ends as above. `write <url> <name> <lease ms>`: the same with a write hold and
 //! `Preference::Writer`.
 //!
-//! `seats <url> <name> <lease ms> plain|leased <n>`: prints `CONNECTED`, takes `n` permits, prints `HELD`, and ends as above.
-//!
 //! `count <url> <name> <lease ms> <process> <tasks> <rounds> <history>`: prints `CONNECTED`, waits for a line, and counts
 //! up the key `counter` by reading and writing it under the lock.
 #![expect(
@@ -27,7 +25,6 @@ use stanchion::{
     Client, ClientConfig, FencingToken, Lease, Lock, LockGuard, LostReason, ReleaseError, RwLock,
 };
 use stanchion_tests::holds::Hold;
-use stanchion_tests::permits;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines, Stdin, stdin,
 };
@@ -67,24 +64,6 @@ async fn main() {
             let guard = rwlock(&client, &lock, lease_ms).write().await.unwrap();
             println!("HELD");
             until_lost_or_ended(guard.lost(), orders).await;
-        }
-        ("seats", [kind, n]) => {
-            let kind = match *kind {
-                "plain" => permits::Kind::Plain,
-                "leased" => permits::Kind::Leased,
-                other => panic!("unknown kind {other}"),
-            };
-            let lease = Lease::new(Duration::from_millis(lease_ms)).unwrap();
-            let seats = kind.named(&client, name).lease(lease);
-            let seat = seats.acquire(n.parse().unwrap()).await.unwrap();
-            println!("HELD");
-            match &seat {
-                permits::Seat::Leased(permit) => until_lost_or_ended(permit.lost(), orders).await,
-                permits::Seat::Plain(_) => {
-                    until_lost_or_ended(std::future::pending(), orders).await;
-                }
-            }
-            drop(seat);
         }
         ("count", [process, tasks, rounds, history]) => {
             let counting = Counting {

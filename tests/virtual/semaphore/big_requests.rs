@@ -2,7 +2,7 @@
 //! order, and a request that waits for a leaked permit does not block others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -69,6 +69,41 @@ async fn the_first_in_the_queue_acquires_as_soon_as_enough_permits_are_free() {
                 at_rest(&world, 10).await;
             }
         }
+    }
+}
+
+/// A big request is served before the small ones behind it, though each of these would fit first.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_a_process_are_served_in_order() {
+    for kind in KINDS {
+        let world = World::engine();
+        let client = world.client().await;
+        let seats = kind.on(&client);
+        seats.init(3).await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(seats.acquire(1).await.unwrap());
+        }
+        let (served, mut tasks) = (Arc::new(AtomicUsize::new(0)), Vec::new());
+        // No two of them fit together.
+        for (n, wanted) in [3, 2, 2, 2].into_iter().enumerate() {
+            let (seats, served) = (seats.clone(), Arc::clone(&served));
+            tasks.push(tokio::spawn(async move {
+                let seat = seats.acquire(wanted).await.unwrap();
+                assert_eq!(served.fetch_add(1, Ordering::Relaxed), n);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                seat.release().await.unwrap();
+            }));
+            stanchion_testkit::eventually("the call waits", || client.waiters() == n + 1).await;
+        }
+        for seat in held {
+            world.quiet().await;
+            seat.release().await.unwrap();
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        at_rest(&world, 3).await;
     }
 }
 

@@ -244,45 +244,6 @@ async fn a_dead_process_at_the_head_of_the_queue_costs_at_most_three_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_in_the_queue_gets_the_next_released_permits() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_ours, seats) = warm(&world, kind, 4).await;
-        let held = [
-            seats.acquire(1).await.unwrap(),
-            seats.acquire(1).await.unwrap(),
-            seats.acquire(1).await.unwrap(),
-        ];
-        let theirs = world.client().await;
-        let big = spawn_acquire(&kind.on(&theirs), 3);
-        eventually("the request is queued", || kind.queued(&world) == 1).await;
-        // During the turn of the big request, small requests get no permit.
-        let third = world.client().await;
-        let small: Vec<_> = (0..20)
-            .map(|_| spawn_acquire(&kind.on(&third), 1))
-            .collect();
-        tokio::time::sleep(Duration::from_millis(2_500)).await;
-        assert!(small.iter().all(|task| !task.is_finished()), "{kind:?}");
-        let mut left = 1;
-        for permit in held {
-            assert!(!big.is_finished());
-            permit.release().await.unwrap();
-            world.quiet().await;
-            left += 1;
-            if left == 3 {
-                break;
-            }
-        }
-        let big = big.await.unwrap();
-        drop(big);
-        for task in small {
-            drop(task.await.unwrap());
-        }
-        at_rest(&world, 4).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn requests_for_several_permits_stay_queued_after_their_turns() {
     for kind in KINDS {
         let world = World::engine();

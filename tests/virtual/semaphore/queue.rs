@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stanchion::client::Wake;
-use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -144,25 +143,6 @@ async fn a_release_serves_one_process_for_each_free_permit() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_release_skips_processes_without_a_connection() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_clients, held, mut waiters) = with_waiting_processes(&world, kind, 1, 5).await;
-        let faults = world.as_engine().faults();
-        faults.refuse_connections(Switch::On);
-        for dead in ["p0", "p1", "p2", "p3"] {
-            faults.kill_label(dead);
-        }
-        let released = Instant::now();
-        held.release().await.unwrap();
-        let last = waiters.pop().unwrap().await.unwrap();
-        assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
-        assert_eq!((kind.held(&world), free(&world)), (1, 0), "{kind:?}");
-        drop(last);
-    }
-}
-
 /// A frozen process keeps granted permits until they must be confirmed (plain), or until their short lease ends.
 #[tokio::test(start_paused = true)]
 async fn frozen_processes_delay_the_other_waiters_only_briefly() {
@@ -208,25 +188,6 @@ async fn a_polling_client_gets_permits_among_waiting_processes() {
             started.elapsed()
         );
         tasks.shutdown().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn dead_processes_in_the_queue_block_no_waiter() {
-    for kind in KINDS {
-        let world = World::engine();
-        let (_clients, held, waiters) = with_waiting_processes(&world, kind, 2, 2).await;
-        for n in 0..1000 {
-            let dead = format!("00000000-0000-8000-8000-{n:012}:1=1");
-            let _ = world.admin(&["ZADD", kind.line(), &n.to_string(), &dead]);
-        }
-        let released = Instant::now();
-        held.release().await.unwrap();
-        for waiter in waiters {
-            waiter.await.unwrap().release().await.unwrap();
-        }
-        assert!(released.elapsed() < ms(6000), "{:?}", released.elapsed());
-        at_rest(&world, 2).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests grants by message: a release gives a leased permit to the first waiting process, with a short lease.
 
-use stanchion::{IdleExpiry, LeasedPermit};
+use stanchion::LeasedPermit;
 use stanchion_tests::permits::LEASES;
 
 use super::*;
@@ -144,20 +144,6 @@ async fn one_permit_is_not_reserved_for_a_process_that_needs_two() {
     other.await.unwrap().release().await.unwrap();
     assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
     at_rest(&world, 3).await;
-}
-
-/// The user has set a TTL on the semaphore.
-#[tokio::test(start_paused = true)]
-async fn a_granted_lease_has_the_ttl_of_the_semaphore() {
-    let world = World::engine();
-    let (_clients, held, waiters) = with_waiting_processes(&world, LEASED, 1, 1).await;
-    let _ = world.admin(&["PEXPIRE", NAME, "60000"]);
-    world.as_engine().faults().freeze(Some("p0"));
-    held.release().await.unwrap();
-    assert_eq!((LEASED.held(&world), free(&world)), (1, 0));
-    assert_eq!(world.admin(&["PTTL", LEASES]), world.admin(&["PTTL", NAME]));
-    world.as_engine().faults().thaw(None);
-    serve(waiters).await;
 }
 
 /// P4: a grant removes its process from the queue, while another waiter of the process remains.
@@ -305,27 +291,4 @@ async fn a_plain_waiter_does_not_take_the_grant_of_a_lease() {
         assert!(elapsed < ms(60), "{plain_first}: {elapsed:?}");
         assert_eq!(free(&world), 1);
     }
-}
-
-/// P1: no lease outlasts an ephemeral semaphore.
-#[tokio::test(start_paused = true)]
-async fn a_grant_of_an_ephemeral_semaphore_extends_its_ttl() {
-    let world = World::engine();
-    let expiry = IdleExpiry::after(Duration::from_secs(5)).unwrap();
-    let (first, second) = (world.named("first").await, world.named("second").await);
-    let on = |client: &Client| LEASED.on(client).ephemeral(1, expiry);
-    let held = on(&first).acquire(1).await.unwrap();
-    let seats = on(&second);
-    let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
-    processes_wait(&world, LEASED, 1).await;
-    let _ = world.admin(&["PEXPIRE", NAME, "1000"]);
-    held.release().await.unwrap();
-    let next = waiter.await.unwrap();
-    for _ in 0..2 {
-        let ttl: i64 = world.admin(&["PTTL", NAME]).parse().unwrap();
-        assert!(ttl >= lease_left(&world) + 4900, "{ttl}");
-        tokio::time::sleep(ms(600)).await;
-    }
-    assert!(lease_left(&world) > 29_000);
-    next.release().await.unwrap();
 }
