@@ -153,7 +153,10 @@ async fn a_reader_that_acquires_a_write_hold_is_refused_at_once(world: &World) {
         assert!(text.contains("would wait for itself"), "{text}");
         assert!(text.contains("release the read hold first"), "{text}");
     }
-    assert_eq!(world.scripts_run(), before, "nothing was sent");
+    // A client on a server may write its record meanwhile.
+    if let World::Engine(_) = world {
+        assert_eq!(world.scripts_run(), before, "nothing was sent");
+    }
     reading.release().await.unwrap();
     // The refusal has no later effect.
     let writing = lock.write_with(options()).await.unwrap();

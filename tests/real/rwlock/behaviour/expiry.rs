@@ -10,6 +10,7 @@ use super::rwlock;
 
 suite! {
     the_release_of_a_nested_read_does_not_stop_the_renewal_of_the_writer,
+    a_renewal_restores_the_deleted_hold_key_of_a_reader,
     hundreds_of_readers_are_renewed_in_few_scripts,
     a_writer_is_granted_when_the_lease_of_the_last_dead_reader_ends,
 }
@@ -29,6 +30,18 @@ async fn the_release_of_a_nested_read_does_not_stop_the_renewal_of_the_writer(wo
     assert!(writing.is_held());
     writing.release().await.unwrap();
     world.at_rest().await;
+}
+
+async fn a_renewal_restores_the_deleted_hold_key_of_a_reader(world: &World) {
+    let client = world.client().await;
+    let reading = rwlock(&client).read().await.unwrap();
+    let key = format!("{{job}}:{}:rwlock_timeout:1", reading.owner());
+    assert_eq!(world.admin(&["DEL", &key]), "1");
+    reading.renew().await.unwrap();
+    let left: i64 = world.admin(&["PTTL", &key]).parse().unwrap();
+    assert!(left > 20_000, "{left}");
+    reading.release().await.unwrap();
+    assert!(world.keys().is_empty());
 }
 
 async fn hundreds_of_readers_are_renewed_in_few_scripts(world: &World) {
