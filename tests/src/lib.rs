@@ -204,7 +204,9 @@ impl World {
                 .name(name)
                 .virtual_time()
                 .seed(7),
-            Self::Server(server) => ClientConfig::new(server.url()).name(name),
+            Self::Server(server) => ClientConfig::new(server.url())
+                .name(name)
+                .connect_timeout(Duration::from_secs(30)),
         }
     }
 

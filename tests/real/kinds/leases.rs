@@ -10,10 +10,15 @@ use stanchion_tests::kinds::Case;
 super::table! {
     a_hold_that_is_not_renewed_is_lost_before_the_next_grant,
     the_watchdog_keeps_a_hold_beyond_its_lease,
-    max_hold_ends_a_hold_that_would_be_renewed,
     a_deleted_hold_is_lost_and_recreates_nothing,
-    a_released_guard_is_never_lost,
-    work_is_dropped_when_the_hold_is_lost,
+}
+
+/// What the client alone decides, on the engine.
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_by_the_clock_of_its_client() {
+    super::on_engines(max_hold_ends_a_hold_that_would_be_renewed).await;
+    super::on_engines(a_released_guard_is_never_lost).await;
+    super::on_engines(work_is_dropped_when_the_hold_is_lost).await;
 }
 
 /// A lease that ends soon.

@@ -81,7 +81,7 @@ async fn a_client_without_the_right_to_publish_its_record_still_locks() {
             "+@all",
         ],
     );
-    let mute = config(server.url())
+    let mute = patient(server.url())
         .username("mute".to_owned())
         .password(Secret::new("password"));
     let mute = Client::connect_with(mute).await.unwrap();
@@ -158,7 +158,8 @@ async fn no_secret_is_sent_after_the_login() {
     );
     let url = format!("redis://agent:hunter2@{}/", server.addr());
     let monitor = server.monitor();
-    let (holder, waiter) = (connect(&*url).await, connect(&*url).await);
+    let client = || Client::connect_with(patient(&*url));
+    let (holder, waiter) = (client().await.unwrap(), client().await.unwrap());
     let held = lock(&holder, "job", LONG).acquire().await.unwrap();
     let permits = LeasedSemaphore::new(&holder, "permits").unwrap();
     permits.init(2).await.unwrap();

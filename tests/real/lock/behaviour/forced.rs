@@ -78,7 +78,7 @@ async fn force_release_notifies_the_holders_of_each_primitive(world: &World) {
     let many = MultiLock::new(members.each_ref().map(|it| it as &dyn Lockable)).unwrap();
     let mut readers: Vec<Guard> = Vec::new();
     for side in &read {
-        readers.push(side.acquire().await.unwrap().into());
+        readers.push(side.acquire().await.unwrap());
     }
     let held: [(&str, Vec<Guard>); 5] = [
         ("lock", vec![lock.acquire().await.unwrap().into()]),

@@ -34,7 +34,8 @@ async fn the_hold_and_the_waiter_survive_a_restart_that_keeps_the_data() {
     let Some(mut server) = start(RedisServer::builder().append_only()) else {
         return;
     };
-    let lock_a = lock_of(server.url(), "orders", ms(3000)).await;
+    // The lease outlasts the restart, also on a busy machine.
+    let lock_a = lock_of(server.url(), "orders", ms(15_000)).await;
     let lock_b = lock_of(server.url(), "orders", LONG).await;
     let guard = lock_a.acquire().await.unwrap();
     let waiter = waiting(&lock_b);
