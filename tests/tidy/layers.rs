@@ -135,11 +135,12 @@ fn upward_in_the_core(tree: &Tree) -> Vec<Complaint> {
 }
 
 /// What the state machine of the local queue may import: no clock, no network, no lock, and no other part of the core.
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "crate::description::",
     "crate::line::",
     "crate::token::",
     "parts::",
+    "smallvec::",
     "std::",
     "stanchion_transport::Moment",
     "super::",

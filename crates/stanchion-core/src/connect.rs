@@ -168,7 +168,7 @@ impl Handle {
             leftover.sweep(core, &sync);
         }
         drop(core.entries.standing());
-        drop(core.entries.unclaimed());
+        give_back(core);
         // P3: the same applies to calls that have a hold and continue to wait.
         for hold in core.live_holds() {
             if hold.is_withheld() && hold.end().is_ok() {
@@ -188,7 +188,7 @@ impl Handle {
         }
         // A hold on its way to a local waiter, or its place in the line, has arrived by now, and no call takes it.
         drop(core.entries.standing());
-        drop(core.entries.unclaimed());
+        give_back(core);
         for hold in core.live_holds() {
             // From here on a release sees that the hold is lost, so the hold is not released.
             if hold.lost_reason(core.clock.now()).is_none() {
@@ -258,4 +258,11 @@ async fn last_as_long(closing: CancellationToken, closed: CancellationToken) {
 fn identity(given: Option<u128>) -> Uuid {
     let bits = given.map_or_else(|| Uuid::new_v4().into_bytes(), u128::to_be_bytes);
     Uuid::new_v8(bits)
+}
+
+/// Gives the holds back that no task has taken. They end here, not when their releases begin.
+fn give_back(core: &Arc<Core>) {
+    for hold in core.entries.unclaimed() {
+        hold.give_back();
+    }
 }

@@ -37,6 +37,15 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
         if hold.lost_reason(now).is_some() {
             continue;
         }
+        if hold.is_untaken(now) {
+            hold.schedule(hold.valid_until());
+            hold.queue.untaken(&hold);
+            continue;
+        }
+        if let Some(due) = hold.is_early(now) {
+            hold.schedule(due);
+            continue;
+        }
         // Scheduled even while the hold is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds
         // the live holds in the timetable. Scheduled before `wants_renewal` is read, because `HoldState::claim` relies on this order.
         hold.schedule(hold.valid_until());

@@ -567,7 +567,7 @@ impl Kinds {
     /// Reads `step weight, …`. The weight of a step that is not named is the usual one.
     fn of(weights: &'static str) -> Self {
         let parts = USUAL.split(", ").chain(weights.split_terminator(", "));
-        let pairs = parts.map(|part| part.split_once(' ').expect("a step and a weight"));
+        let pairs = parts.map(|part| part.split_once(' ').unwrap());
         Self {
             weights: pairs
                 .map(|(step, weight)| (step, weight.parse().unwrap()))

@@ -1,9 +1,7 @@
-//! Acquiring: try, subscribe, try, wait for a message or the timer, try. One loop for all primitives.
+//! Acquiring: the call of a user, from its options to its hold or its error. The requests of a call that waits are those of its queue.
 //!
-//! * [`attempt`]: one acquire and its requests. Each runs inside a [`Persistent`](stanchion_transport::Persistent): when the caller
-//!   drops its future, the request is awaited in the background, and a grant is released there.
 //! * [`plan`]: the options of an acquire, checked and resolved. One type from the verb to the request.
-//! * [`wait`](mod@wait): the loop of an acquire that waits, in the local queue. [`once`](mod@once): an acquire that does not.
+//! * [`wait`](mod@wait): an acquire that waits in the local queue. [`once`](mod@once): an acquire that does not.
 //! * [`dated`]: the wait for a grant that takes effect at a later moment.
 //! * [`stand_by`]: a wait that begins before the awaited event can happen.
 //! * [`reentry`]: an acquire as an explicit owner, which re-enters an existing hold of this owner.
@@ -12,7 +10,6 @@
 //! dropped (P3). A grant becomes a [`Hold`], which takes over the debt. After an unanswered request the retry uses the same owner. If a
 //! hold of the owner is being released, the next attempt uses a fresh owner (rule R1).
 
-mod attempt;
 mod dated;
 mod once;
 mod plan;
@@ -34,10 +31,11 @@ use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::seat::Seat;
 use crate::shared::Core;
+use crate::waiting::Other;
 use crate::wire_owner::WireOwner;
 use dated::{Awaited, until_due};
 use once::once;
-use plan::{Other, Plan, give_up};
+use plan::{Plan, give_up};
 use reentry::{Sitting, as_owner};
 use stanchion_transport::{Moment, Outage, timeout};
 use wait::{Wishes, wait};
@@ -60,7 +58,7 @@ pub(crate) async fn acquire(
     let wishes = Wishes {
         on_queued: options.on_queued.as_ref(),
         give_up: give_up.as_mut(),
-        begun: None,
+        ticket: None,
     };
     match &options.owner {
         None => {
@@ -213,6 +211,19 @@ fn deadline_of_try(core: &Core, options: &AcquireOptions) -> Moment {
         None => core.config.operation_timeout,
     };
     core.clock.now() + timeout
+}
+
+/// Returns `granted`, unless the client is closing: then no caller receives a hold, and dropping this one releases it (P3).
+fn unless_closing<T>(
+    core: &Core,
+    sync: &Arc<dyn Synchronizer>,
+    granted: T,
+) -> Result<T, AcquireError> {
+    if core.closing.is_cancelled() {
+        let name = sync.name().clone();
+        return Err(AcquireError::Shutdown { name });
+    }
+    Ok(granted)
 }
 
 /// Runs `work`; `None` when `deadline` passes first. The caller pins `work`: if passed by value, every waiter would carry it twice.

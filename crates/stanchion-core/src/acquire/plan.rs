@@ -13,7 +13,7 @@ use crate::millis::whole_millis;
 use crate::options::{AcquireOptions, ReadOptions as _, Reentry};
 use crate::shared::Core;
 use crate::terms::{HoldTerms, OnDeadlock};
-use crate::wire_owner::WireOwner;
+use crate::waiting::{Other, Stay};
 use stanchion_transport::{Moment, Outage};
 
 /// What one acquire is to do. The loops, the queue and all requests of the acquire read it.
@@ -27,15 +27,6 @@ pub(super) struct Plan {
     pub(super) deadline: Moment,
     /// Boxed: rare.
     pub(super) other: Option<Box<Other>>,
-}
-
-/// Another owner that an acquire concerns.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Other {
-    /// The owner of the exclusive hold that this acquire shares: a writer that also reads.
-    pub(super) within: Option<WireOwner>,
-    /// The owner of the detached hold that this acquire takes over.
-    pub(super) from: Option<WireOwner>,
 }
 
 impl Plan {
@@ -164,9 +155,12 @@ impl Plan {
         }
     }
 
-    /// Returns whether the acquire waits after a refusal.
-    pub(super) fn waits(&self) -> bool {
-        self.deadline > self.began
+    /// The call, for the queue.
+    pub(super) const fn stay(&self) -> Stay {
+        Stay {
+            began: self.began,
+            deadline: self.deadline,
+        }
     }
 
     /// The error of the call at its deadline. `free_by`: the time by which a request that the call left is certainly undone.

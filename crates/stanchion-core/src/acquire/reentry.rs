@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::MutexGuard;
 
 use super::once::once;
-use super::plan::{Other, Plan};
+use super::plan::Plan;
 use super::timeout_at;
 use crate::description::Synchronizer;
 use crate::error::{AcquireError, Rejection};
@@ -19,6 +19,7 @@ use crate::options::{AcquireOptions, Reentry};
 use crate::owner::Owner;
 use crate::seat::{Seat, Seated, live};
 use crate::shared::Core;
+use crate::waiting::Other;
 use stanchion_transport::Moment;
 
 /// An owner's seat at one name, with its lock held.

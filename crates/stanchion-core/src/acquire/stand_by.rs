@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::Asking;
 use super::plan::Plan;
-use super::wait::{Begun, Wishes, wait};
+use super::wait::{Wishes, wait};
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::hold::handle::Hold;
 use crate::lease::Lease;
 use crate::options::AcquireOptions;
 use crate::shared::Core;
-use crate::waiting::LockEntries;
+use crate::waiting::{LockEntries, Ticket};
 use stanchion_transport::Moment;
 
 /// A place in the queue of an event with facts as messages. The place is taken before the caller's action that may cause the event.
@@ -21,7 +20,7 @@ pub(crate) struct StandingBy {
     core: Arc<Core>,
     sync: Arc<dyn Synchronizer>,
     plan: Plan,
-    begun: Box<Begun>,
+    ticket: Box<Ticket>,
 }
 
 impl StandingBy {
@@ -31,24 +30,19 @@ impl StandingBy {
     ) -> Result<Self, AcquireError> {
         let lease = Lease::default().length();
         let plan = Plan::of_wait(core, &**sync, &AcquireOptions::new(), lease)?;
-        let asking = Asking::new(core.base(), sync, &plan);
-        let ticket = LockEntries::join(core, asking.applicant(), asking.stay(), &plan.terms);
+        let ticket = LockEntries::join(core, sync, plan.stay(), &plan.terms);
         ticket.stand_by();
-        let begun = Box::new(Begun {
-            debt: asking.debt,
-            ticket,
-        });
         Ok(Self {
             core: Arc::clone(core),
             sync: Arc::clone(sync),
             plan,
-            begun,
+            ticket: Box::new(ticket),
         })
     }
 
     /// Plans a poll after `pause`, in case no message ends the wait before.
     pub(crate) fn ask_within(&self, pause: Duration) {
-        self.begun.ticket.ask_within(pause);
+        self.ticket.ask_within(pause);
     }
 
     /// Waits for the message that the event has happened. With `look`, also sends one request in any case.
@@ -61,19 +55,17 @@ impl StandingBy {
             core,
             sync,
             mut plan,
-            begun,
+            ticket,
         } = self;
         let now = core.clock.now();
         // With no time left, no request is sent: the caller already has a fact that has arrived by now.
         if timeout == Some(Duration::ZERO) {
             return Err(plan.timed_out(&core, &sync, None));
         }
-        if look {
-            begun.ticket.look();
-        }
+        ticket.attend(look);
         plan.deadline = timeout.map_or(Moment::FAR, |timeout| now + timeout);
         let wishes = Wishes {
-            begun: Some(begun),
+            ticket: Some(ticket),
             ..Wishes::default()
         };
         wait(&core, &sync, &plan, None, wishes).await

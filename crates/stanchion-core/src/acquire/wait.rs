@@ -1,32 +1,27 @@
-//! The loop of an acquire that waits.
-//!
-//! The loop begins with a fresh wire owner and a place in the local queue ([`Ticket`]). Each turn `Try` sends one request: a grant ends
-//! the loop, a refusal parks the ticket. The loop also ends with a hold that was handed over or granted by message, with the
-//! deadline, a deadlock, an outage or a shutdown.
+//! An acquire that waits: a place in the local queue ([`Ticket`]), and the news about it. The queue sends the requests. The wait ends with their
+//! outcome, with a hold that was handed over or granted by message, with the deadline, a deadlock, an outage or a shutdown.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{Asking, Attempt};
 use super::plan::Plan;
-use super::{FIRST_ASK, timeout_at};
+use super::{FIRST_ASK, timeout_at, unless_closing};
 use crate::deadlock::DeadlockEdge;
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::extension::{GiveUp, Queued};
 use crate::free_by::FreeBy;
-use crate::hint::Hint;
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
+use crate::hold::state::Grant;
 use crate::hold::sweep::Debt;
 use crate::options::OnQueued;
 use crate::seat::Seat;
 use crate::shared::Core;
 use crate::terms::HoldTerms;
-use crate::waiting::{LocalTurn, LockEntries, LockEntry, Ticket, Turn};
-use crate::wire::Retries;
-use stanchion_transport::Moment;
+use crate::waiting::{Answer, LockEntries, LockEntry, News, Outcome, Quit, Shell, Ticket, failed};
+use stanchion_transport::{Moment, Outage};
 
 /// The time after the deadline during which a call waits for the confirmation that its place was given up. Half of the limit of P9:
 /// timers fire late, and clocks differ.
@@ -39,17 +34,10 @@ pub(super) struct Wishes<'a> {
     /// Ends when the wait must be given up because of a deadlock.
     pub(super) give_up: Option<&'a mut GiveUp>,
     /// The place of a standby, which was taken before. Boxed: rare.
-    pub(super) begun: Option<Box<Begun>>,
+    pub(super) ticket: Option<Box<Ticket>>,
 }
 
-/// A wait that has begun: the debt of its owner, and its place in the queue.
-#[derive(Debug)]
-pub(super) struct Begun {
-    pub(super) debt: Arc<Debt>,
-    pub(super) ticket: Ticket,
-}
-
-/// The loop of an acquire that waits.
+/// An acquire that waits.
 #[expect(
     clippy::manual_async_fn,
     reason = "an async fn keeps its arguments twice, and every waiter carries this future"
@@ -65,52 +53,42 @@ pub(super) fn wait(
         let Wishes {
             mut on_queued,
             mut give_up,
-            begun,
+            ticket,
         } = wishes;
-        let (started, deadline, terms) = (plan.began, plan.deadline, &plan.terms);
-        let mut in_line = None;
+        let (started, deadline) = (plan.began, plan.deadline);
+        let join = || LockEntries::join(core, sync, plan.stay(), &plan.terms);
+        let mut ticket = ticket.map_or_else(join, |ticket| *ticket);
         // Even with no time left, one request is sent, unless a local holder is known.
-        let patience = deadline.max(started + FIRST_ASK);
-        // A first request that is sent at once was not caused by a wake.
-        let mut waited = false;
-        let (mut asking, mut ticket) = match begun {
-            Some(begun) => {
-                let Begun { debt, ticket } = *begun;
-                (Asking::of(debt, plan), ticket)
-            }
-            None => {
-                let asking = Asking::new(core.base(), sync, plan);
-                let stay = asking.stay();
-                let ticket = LockEntries::join(core, asking.applicant(), stay, terms);
-                (asking, ticket)
-            }
-        };
-        let (mut looked, mut retries) = (false, Retries::default());
+        let mut until = deadline.max(started + FIRST_ASK);
+        let (mut in_line, mut known) = (None, false);
         loop {
-            asking.handled();
-            if ticket.must_wait() {
-                // The first request may be far off, so no refusal subscribes this waiter. Messages must reach it before that (P4).
-                ticket.entry().want(core);
-                waited = true;
-                on_queued.take().into_iter().for_each(OnQueued::call);
-                // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
-                in_line = in_line.or_else(|| seat.map(Seat::in_line));
-            }
-            if waited && !std::mem::replace(&mut looked, true) {
-                queued(core, &**sync, ticket.entry(), terms);
-            }
-            let turn = match next(core, &mut ticket, deadline, give_up.as_deref_mut()).await {
-                Next::Turn(turn) => turn,
+            let outcome = match next(core, &mut ticket, until, give_up.as_deref_mut()).await {
+                Next::News(News::Over(outcome)) => outcome,
+                Next::News(News::Waits) => {
+                    until = deadline;
+                    if deadline > started {
+                        on_queued.take().into_iter().for_each(OnQueued::call);
+                    }
+                    // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
+                    in_line = in_line.or_else(|| seat.map(Seat::in_line));
+                    if !std::mem::replace(&mut known, true) {
+                        queued(core, &**sync, ticket.entry(), &plan.terms);
+                    }
+                    continue;
+                }
                 Next::TimedOut => {
                     let outage = ticket.outage();
-                    let free_by = Box::pin(leave(core, &asking, ticket, deadline)).await;
+                    let free_by = Box::pin(leave(core, ticket, deadline)).await;
                     return Err(plan.ended(core, sync, free_by, outage));
                 }
-                Next::Closing => return Err(asking.shut_down()),
+                Next::Closing => {
+                    let name = sync.name().clone();
+                    return Err(AcquireError::Shutdown { name });
+                }
                 // P3: handled like a time-out. A hold that is granted before the ticket is dropped is released with the ticket.
                 Next::Deadlock(cycle) => {
                     let now = core.clock.now();
-                    let free_by = Box::pin(leave(core, &asking, ticket, now)).await;
+                    let free_by = Box::pin(leave(core, ticket, now)).await;
                     return Err(AcquireError::Deadlock {
                         name: sync.name().clone(),
                         waited: core.clock.now().since(started),
@@ -119,112 +97,66 @@ pub(super) fn wait(
                     });
                 }
             };
-            match turn {
-                Turn::Take(hold) if hold.is_held() => {
-                    core.tell(|sink| sink.woken(sync.kind().name(), true));
-                    asking.given(&hold);
-                    return Ok(hold);
+            match outcome {
+                Outcome::Granted(hold) if hold.is_held() || sync.keeps_late_grants() => {
+                    return unless_closing(core, sync, hold);
                 }
-                // The hold expired before this task ran, and the waiter's place in the queue was removed with it. Dropping the hold and the
-                // old `Asking` cleans up on the server; a fresh owner joins again.
-                Turn::Take(_) | Turn::Missed => {
-                    asking = asking.anew();
-                    ticket = LockEntries::join(core, asking.applicant(), asking.stay(), terms);
-                    continue;
+                // The hold has expired before this task ran. Its drop cleans up on the server; a new owner joins again.
+                Outcome::Granted(_) | Outcome::Missed | Outcome::Answered(Answer::Anew) => {
+                    ticket = join();
                 }
-                Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
-                Turn::Seen => return Ok(asking.seen(ticket.entry())),
-                Turn::Try(reason) => asking.step_up(&ticket, reason),
-            }
-            let Some(attempt) = asking.attempt(ticket.entry(), patience).await else {
-                // P8: the request is under way, and may be granted before its sweep.
-                return Err(plan.ended(core, sync, asking.debt.under_way(), ticket.outage()));
-            };
-            if !matches!(attempt, Attempt::NotNow(_) | Attempt::Unanswered(_)) {
-                retries = Retries::default();
-            }
-            match attempt {
-                Attempt::Granted(hold) => {
-                    ticket.acquired(&hold, waited);
-                    if waited && !asking.follows_subscription() {
-                        core.tell(|sink| sink.woken(sync.kind().name(), true));
-                    }
-                    return asking.unless_closing(hold);
-                }
-                Attempt::Busy(ttl, hint) => match &*hint {
-                    // P8: this refusal is final. Only earlier unanswered requests may have left something.
-                    Hint::TooLate => {
-                        return Err(plan.timed_out(core, sync, asking.debt.leftover()));
-                    }
-                    Hint::Elsewhere { name, channel, .. }
-                        if !ticket.entry().is_for(&**sync, name) =>
-                    {
-                        // A new place begins with a try, so no message is missed in between.
-                        ticket = LockEntries::join_at(
-                            core,
-                            name,
-                            channel,
-                            asking.applicant(),
-                            asking.stay(),
-                            terms,
-                        );
-                        if hint.placed().is_some() && !ticket.brings(&asking.debt) {
-                            asking.stood();
-                        }
-                    }
-                    _ => {
-                        if std::mem::replace(&mut waited, true) && !asking.follows_subscription() {
-                            core.tell(|sink| sink.woken(sync.kind().name(), false));
-                        }
-                        if deadline > started {
-                            on_queued.take().into_iter().for_each(OnQueued::call);
-                        }
-                        if ticket.busy(ttl, &hint, &asking.debt) {
-                            asking.stood();
-                        }
-                    }
-                },
-                Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
-                // The script decided nothing, and the server's clock has been read since.
-                Attempt::Late => ticket.again(),
-                // R1: the owner is a fresh one, so it needs a fresh place.
-                Attempt::Stale => {
-                    ticket = LockEntries::join(core, asking.applicant(), asking.stay(), terms);
-                }
-                Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
-                    let now = core.clock.now();
-                    if ticket.unanswered(&outage) {
-                        return Err(asking.failed(outage));
-                    }
-                    if now >= deadline {
-                        // Not `TimedOut`: no holder is known, because the server could not be reached.
-                        return Err(asking.failed(outage));
-                    }
-                    // Boxed, like all rare futures here: ten thousand waiters carry this future.
-                    let until = deadline.min(now + core.config.outage_tolerance);
-                    Box::pin(core.recover(until, &mut retries)).await;
-                    if core.clock.now() >= deadline {
-                        return Err(asking.failed(outage));
-                    }
-                    ticket.again();
-                }
+                Outcome::Answered(Answer::Moved(moved)) => ticket = *moved,
+                Outcome::Answered(Answer::Failed(error)) => return Err(error),
+                Outcome::OutOfReach(outage, debt) => return Err(out_of_reach(sync, outage, debt)),
+                Outcome::Seen => return Ok(seen(core, sync, plan, ticket.entry())),
             }
         }
     }
 }
 
-/// Leaves the queue while no request is under way. Returns the longest life of a leftover on the server, if there may be one: of an
-/// earlier unanswered request, of a place in a queue, or of a place in a line.
+fn out_of_reach(
+    sync: &Arc<dyn Synchronizer>,
+    outage: Outage,
+    debt: Option<Arc<Debt>>,
+) -> AcquireError {
+    match debt {
+        Some(debt) => failed(&debt, outage),
+        None => AcquireError::Unavailable {
+            name: sync.name().clone(),
+            outage,
+        },
+    }
+}
+
+/// Begins a hold without a request: the event that another waiter has seen has happened for this waiter, too.
+fn seen(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    plan: &Plan,
+    entry: &Arc<LockEntry>,
+) -> Hold {
+    let grant = Grant {
+        owner: core.next_wire_owner(),
+        token: None,
+        terms: plan.terms,
+        sent: core.clock.now(),
+        first: None,
+        given: false,
+        unanswered_until: Moment::ZERO,
+        due: Moment::ZERO,
+        next: None,
+    };
+    Hold::begin(core.base(), sync, Arc::clone(entry) as _, grant)
+}
+
+/// Leaves the queue. Returns the longest life of a leftover on the server, if there may be one: of an earlier unanswered request, of one in flight, of
+/// a place in a queue, or of a place in a line.
 ///
 /// P8: the server may grant to a place until the place is given up, so the confirmation is awaited, for as long as P9 allows.
-async fn leave(
-    core: &Core,
-    asking: &Asking<'_>,
-    ticket: Ticket,
-    deadline: Moment,
-) -> Option<FreeBy> {
-    let own = asking.debt.leftover();
-    let Some(place) = ticket.quit() else {
+async fn leave(core: &Core, ticket: Ticket, deadline: Moment) -> Option<FreeBy> {
+    let Quit { own, entry } = ticket.quit();
+    let own = own.and_then(|own| own.leftover());
+    let Some(place) = entry else {
         return own;
     };
     let stands = place.leftover();
@@ -234,9 +166,9 @@ async fn leave(
     }
 }
 
-/// The next step of a wait: a turn in the queue, or the end of the wait.
+/// The next step of a wait.
 enum Next {
-    Turn(LocalTurn),
+    News(News<Shell>),
     TimedOut,
     Closing,
     Deadlock(Vec<DeadlockEdge>),
@@ -249,13 +181,13 @@ async fn next(
     give_up: Option<&mut GiveUp>,
 ) -> Next {
     match give_up {
-        None => next_turn(core, ticket, deadline).await,
-        // Boxed, like all rare futures here.
-        Some(give_up) => Box::pin(next_turn_or_deadlock(core, ticket, deadline, give_up)).await,
+        None => next_news(core, ticket, deadline).await,
+        // Boxed, like all rare futures here: ten thousand waiters carry this future.
+        Some(give_up) => Box::pin(next_news_or_deadlock(core, ticket, deadline, give_up)).await,
     }
 }
 
-async fn next_turn_or_deadlock(
+async fn next_news_or_deadlock(
     core: &Core,
     ticket: &mut Ticket,
     deadline: Moment,
@@ -263,21 +195,21 @@ async fn next_turn_or_deadlock(
 ) -> Next {
     tokio::select! {
         biased;
-        next = next_turn(core, ticket, deadline) => next,
+        next = next_news(core, ticket, deadline) => next,
         cycle = give_up => Next::Deadlock(cycle),
     }
 }
 
-async fn next_turn(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Next {
-    let turn = pin!(async {
+async fn next_news(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Next {
+    let news = pin!(async {
         tokio::select! {
             biased;
-            // The shutdown first: during an outage a turn is always ready.
+            // The shutdown first: it gives a hold back that was granted at the same moment.
             () = core.closing.cancelled() => Next::Closing,
-            turn = ticket.turn() => Next::Turn(turn),
+            news = ticket.news() => Next::News(news),
         }
     });
-    timeout_at(core, deadline, turn)
+    timeout_at(core, deadline, news)
         .await
         .unwrap_or(Next::TimedOut)
 }

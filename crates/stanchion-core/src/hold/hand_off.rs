@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::release::{Freed, Sent, ambiguous, end, gone, publicly, was_sent};
 use super::sweep::{Debt, finished, is_divided};
-use crate::description::{End, Request, Synchronizer, Tenure, Verdict, rest_of};
+use crate::description::{End, Request, Synchronizer, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
@@ -28,6 +28,8 @@ struct Passing<'a> {
     queue: &'a Arc<dyn HoldQueue>,
     /// The debt of the new owner: a run whose answer was lost may have granted to it (P3).
     to: Arc<Debt>,
+    /// True if the hold is given to a waiter.
+    given: bool,
     /// True for permits: one try only. Other permits may be free, so a waiter must not wait longer than for a request of its own.
     once: bool,
 }
@@ -51,9 +53,11 @@ impl<'a> Passing<'a> {
         to: &'a Arc<dyn Synchronizer>,
         terms: HoldTerms,
         queue: &'a Arc<dyn HoldQueue>,
+        given: bool,
     ) -> Self {
         Self {
             from,
+            given,
             terms,
             queue,
             to: Arc::new(Debt::new(
@@ -85,9 +89,8 @@ impl<'a> Passing<'a> {
                         token,
                         terms: self.terms,
                         sent,
-                        // A hold without a lease also ends if its waiter does not take it (invariant 5 of the queue).
-                        first: (self.to.sync.tenure() == Tenure::Unleased)
-                            .then(|| self.terms.first_lease.length()),
+                        first: None,
+                        given: self.given,
                         unanswered_until: self.to.settle(),
                         due: Moment::ZERO,
                         next: None,
@@ -143,7 +146,7 @@ pub(super) async fn hand_off(
 ) -> Result<(), ReleaseError> {
     let (to, queue) = (&successor.sync, &successor.queue);
     let moves = state.sync.in_parts() && !Arc::ptr_eq(queue, &state.queue);
-    let passing = Passing::new(state, to, successor.terms, queue);
+    let passing = Passing::new(state, to, successor.terms, queue, true);
     // P2: the successor's token comes from the successor's counter.
     let script = |request: &Request<'_>| match successor.turn_is_over() {
         false => {
@@ -233,7 +236,7 @@ pub(crate) async fn downgrade(
     end(&state)?;
     let sent = Sent::now(&state);
     // P10: the downgrade does not restart `max_hold`.
-    let passing = Passing::new(&state, &to, state.terms_left(), &state.queue);
+    let passing = Passing::new(&state, &to, state.terms_left(), &state.queue, false);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
     if matches!(passed, Passed::Undone) {

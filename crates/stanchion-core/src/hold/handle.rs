@@ -19,6 +19,7 @@ use crate::hold::renew::{in_time, keep, reenter, renew};
 use crate::hold::request::ReleaseRequest;
 use crate::hold::spent::Spent;
 use crate::hold::state::{Grant, HoldState};
+use crate::hold::sweep::Leftover;
 use crate::hold::{hand_off, release};
 use crate::lease::Lease;
 use crate::name::Name;
@@ -55,12 +56,6 @@ impl Hold {
         }
     }
 
-    /// Marks this count as given to a waiter that has not taken it yet.
-    pub(crate) fn unclaimed(self) -> Self {
-        self.state().leave_unclaimed();
-        self
-    }
-
     /// Marks this count as given to a caller that has not taken it yet.
     pub(super) fn leave_unclaimed(&self) {
         self.state().leave_unclaimed();
@@ -83,6 +78,14 @@ impl Hold {
         if let Some(state) = self.state.take() {
             // Ended but not freed: the queue and the server know the other hold of the same owner.
             state.end().ok();
+        }
+    }
+
+    /// Ends the hold at once, and releases it in the background.
+    pub(crate) fn give_back(self) {
+        let state = self.into_state();
+        if state.end().is_ok() {
+            Leftover::of(&state).sweep(&state.core, &state.sync);
         }
     }
 

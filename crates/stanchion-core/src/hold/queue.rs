@@ -44,6 +44,9 @@ pub(crate) trait HoldQueue: fmt::Debug + Send + Sync {
     /// Records that `hold` has ended. The next waiter sends a request, unless the release has notified it.
     fn freed(&self, hold: &HoldState, end: End);
 
+    /// Takes `hold` from the waiter that was given it and has not taken it. The hold is released, or handed to the next waiter.
+    fn untaken(&self, hold: &HoldState);
+
     /// Records a hold that was acquired without a place in the queue.
     fn acquired(&self, hold: &Hold);
 

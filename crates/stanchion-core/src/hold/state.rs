@@ -62,6 +62,8 @@ pub(crate) struct HoldState {
     next: Option<Moment>,
     /// The latest end of the hold: set by `max_hold`, or taken over from the hold that this one continues.
     ends: Moment,
+    /// The moment until which its waiter has to take it.
+    taken_by: Moment,
     /// What [`Life`] says, for readers without its lock: `valid_until` in nanoseconds while the hold has not ended, then 0 (P5).
     held_until: AtomicU64,
     /// Has its place in the lock order of [`crate::waiting`].
@@ -127,6 +129,10 @@ impl Phase {
 /// The time for which an operation waits for its turn before it moves unpolled re-entries to the background.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// The time after which a hold moves on that was given to a waiter, and that its task has not taken: a task that is not polled must not keep others
+/// waiting. Shorter than the lease of a grant by message.
+const UNTAKEN: Duration = Duration::from_secs(1);
+
 /// The data of a grant.
 pub(crate) struct Grant {
     pub(crate) owner: WireOwner,
@@ -134,9 +140,10 @@ pub(crate) struct Grant {
     pub(crate) terms: HoldTerms,
     /// The moment before the request was sent.
     pub(crate) sent: Moment,
-    /// The lease until the first renewal, if it is shorter than the lease of the terms. For a hold without a lease:
-    /// the time until the hold ends if its waiter does not take it.
+    /// The lease until the first renewal, if it is shorter than the lease of the terms.
     pub(crate) first: Option<Duration>,
+    /// True if the hold is given to a waiter that has to take it.
+    pub(crate) given: bool,
     /// The end of the time in which an earlier request of this owner may still run.
     pub(crate) unanswered_until: Moment,
     /// The moment from which the hold counts.
@@ -159,19 +166,27 @@ impl HoldState {
             terms,
             sent,
             first,
+            given,
             unanswered_until,
             due,
             next,
         } = grant;
+        // A wait without a hold has nothing to take.
+        let given = given && sync.tenure() != Tenure::Nothing;
         let ends = terms.ends(sent);
         let leased = sync.tenure() == Tenure::Leased;
         // A grant that is too short for a lease has expired at once.
         let lease = first.map_or(Some(terms.first_lease), |first| Lease::new(first).ok());
         let lease = lease.map(|lease| lease.min(terms.first_lease));
         let valid_until = match lease {
+            // A permit that was granted by message is taken back by the server after that time, if it is not confirmed.
             _ if !leased => first.map_or(Moment::FAR, |first| sent + first),
             Some(lease) => lease.valid_until(sent).min(ends),
             None => sent,
+        };
+        let taken_by = match given && !sync.keeps_late_grants() {
+            true => core.clock.now() + UNTAKEN,
+            false => Moment::FAR,
         };
         let state = Arc::new_cyclic(|this| Self {
             this: this.clone(),
@@ -185,13 +200,14 @@ impl HoldState {
             due,
             next,
             ends,
+            taken_by,
             held_until: AtomicU64::new(valid_until.nanos()),
             life: Mutex::new(Life {
                 phase: Phase::Held,
                 valid_until,
                 longest_lease: terms.first_asked(sent),
                 provisional: leased && first.is_some(),
-                unclaimed: 0,
+                unclaimed: given.into(),
                 withheld: false,
                 working: 0,
                 unanswered_until,
@@ -350,7 +366,6 @@ impl HoldState {
         }
         if self.sync.tenure() == Tenure::Unleased {
             self.raise(&mut life, Moment::FAR);
-            self.reschedule(&mut life, Moment::FAR);
         } else if now >= due {
             // A renewal was due while the hold was unclaimed, and was skipped.
             self.reschedule(&mut life, now);
@@ -369,6 +384,23 @@ impl HoldState {
 
     pub(crate) fn is_held_at(&self, now: Moment) -> bool {
         now.nanos() < self.held_until.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the task of its waiter has not taken it in time.
+    pub(crate) fn is_untaken(&self, now: Moment) -> bool {
+        now >= self.taken_by && !self.is_claimed()
+    }
+
+    /// The moment of the first renewal, if it is later than `now`.
+    pub(crate) fn is_early(&self, now: Moment) -> Option<Moment> {
+        let due = match self.sync.tenure() {
+            Tenure::Leased => self.began + self.terms.lease.renewal_interval(),
+            Tenure::Unleased | Tenure::Nothing => Moment::FAR,
+        };
+        // The renewals of a window are sent together.
+        let is_early = now + self.batching_window() < due;
+        let life = self.life();
+        (!life.provisional && is_early).then(|| due.min(life.valid_until))
     }
 
     /// Returns whether the watchdog must renew the hold.
@@ -579,6 +611,8 @@ impl HoldState {
 
     fn reschedule(&self, life: &mut Life, at: Moment) {
         if life.phase == Phase::Held {
+            let untaken = life.unclaimed > 0 && self.core.clock.now() < self.taken_by;
+            let at = if untaken { at.min(self.taken_by) } else { at };
             let (table, item) = (&self.core.timetable, Item::Hold(self.this.clone()));
             life.slot = Some(table.replace(life.slot.take(), at, item));
         }

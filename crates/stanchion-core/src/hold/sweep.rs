@@ -45,10 +45,19 @@ pub(crate) struct Debt {
 struct Owed {
     /// The end of the time in which an unanswered request may still run.
     unanswered_until: Moment,
+    /// The same of the request in flight; zero without one.
+    asks_until: Moment,
     /// True once the server knows that the owner waits.
     queued: bool,
     /// The arrival time of the owner's place in a line, server time in µs; 0 without a place.
     arrived: u64,
+}
+
+impl Owed {
+    /// The end of the time in which any request may still run; zero if none can.
+    fn until(&self) -> Moment {
+        self.unanswered_until.max(self.asks_until)
+    }
 }
 
 impl Debt {
@@ -87,6 +96,18 @@ impl Debt {
 
     fn owed(&self) -> MutexGuard<'_, Owed> {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a request is in flight, which may run until `ends_by`.
+    pub(crate) fn asks(&self, ends_by: Moment) {
+        if self.sync.tenure() != Tenure::Nothing {
+            self.owed().asks_until = ends_by;
+        }
+    }
+
+    /// Records that no request is in flight any more.
+    pub(crate) fn answered(&self) {
+        self.owed().asks_until = Moment::ZERO;
     }
 
     /// Records a request without an answer, which may run until `ends_by`.
@@ -129,7 +150,7 @@ impl Debt {
     /// request may still run. The hold must take that time into account.
     pub(crate) fn settle(&self) -> Moment {
         // The place is cleared, too: the grant has ended it on the server.
-        std::mem::take(&mut *self.owed()).unanswered_until
+        std::mem::take(&mut *self.owed()).until()
     }
 
     /// The longest life of a hold that a request in flight may still get.
@@ -137,18 +158,17 @@ impl Debt {
         self.core.free_by(self.sync.tenure(), self.lease)
     }
 
-    /// The longest life of a hold that a request in flight may still get; `None` if such a request gets no hold.
-    pub(crate) fn under_way(&self) -> Option<FreeBy> {
-        (self.sync.tenure() != Tenure::Nothing).then(|| self.free_by())
-    }
-
     /// The longest life of a leftover of the requests so far; `None` if there can be no leftover.
     pub(crate) fn leftover(&self) -> Option<FreeBy> {
-        if self.is_unanswered() {
+        let (until, arrived) = {
+            let owed = self.owed();
+            (owed.until(), owed.arrived)
+        };
+        if until > Moment::ZERO {
             return Some(self.free_by());
         }
         // P8: the server may grant to a place in its queue or line until that place is given up.
-        (self.arrived() > 0).then(|| (STANDS + self.core.config.response_timeout).into())
+        (arrived > 0).then(|| (STANDS + self.core.config.response_timeout).into())
     }
 }
 
@@ -156,10 +176,10 @@ impl Debt {
     /// Clears the debt and returns its leftover, which the caller must sweep. `None`: there is no leftover.
     fn take_leftover(&self) -> Option<Leftover> {
         let owed = std::mem::take(&mut *self.owed());
-        (owed.unanswered_until > Moment::ZERO || owed.queued).then(|| Leftover {
+        (owed.until() > Moment::ZERO || owed.queued).then(|| Leftover {
             owner: self.owner.clone(),
             lease: self.lease,
-            unanswered_until: owed.unanswered_until,
+            unanswered_until: owed.until(),
             queued: owed.queued,
         })
     }

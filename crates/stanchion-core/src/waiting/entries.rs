@@ -5,10 +5,11 @@ use std::sync::Arc;
 use dashmap::mapref::multiple::RefMulti;
 
 use super::lock_entry::LockEntry;
-use super::queue::{Asked, Stay};
+use super::queue::{Asked, Context as _, Stay};
+use super::sending;
 use super::shared::{Host as _, State, Table};
 use super::shell::LocalWaiter;
-use super::ticket::{Applicant, Ticket, Visit};
+use super::ticket::{Ticket, Visit};
 use crate::description::{Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::sweep::{Debt, Leftover};
@@ -37,36 +38,41 @@ impl Default for LockEntries {
 }
 
 impl LockEntries {
-    /// Takes a place in the queue of the applicant's own name.
+    /// Takes a place in the queue of the name of `sync`, as a new owner.
     pub(crate) fn join(
         core: &Arc<Core>,
-        applicant: Applicant,
+        sync: &Arc<dyn Synchronizer>,
         stay: Stay,
         terms: &HoldTerms,
     ) -> Ticket {
-        let sync = Arc::clone(&applicant.sync);
-        Self::join_at(core, sync.name(), sync.channel(), applicant, stay, terms)
+        let debt = core.owe(sync, terms);
+        Self::join_at(core, sync.name(), sync.channel(), debt, stay, terms)
     }
 
-    /// Takes a place in the queue of `name`.
-    pub(crate) fn join_at(
+    /// Takes a place in the queue of `name`, as the owner of `debt`.
+    pub(super) fn join_at(
         core: &Arc<Core>,
         name: &Name,
         channel: &[u8],
-        applicant: Applicant,
+        debt: Arc<Debt>,
         stay: Stay,
         terms: &HoldTerms,
     ) -> Ticket {
-        let subject = Subject::queue_of(&*applicant.sync, name);
+        let subject = Subject::queue_of(&*debt.sync, name);
         let new = || LockEntry::new(&subject, channel, core);
-        let (sync, owner) = (Arc::clone(&applicant.sync), applicant.owner.clone());
-        let joins = |state: &mut State<_>| state.queue.join(&core.holds, sync, owner, *terms, stay);
-        let (entry, place) = core.entries.table.enter(&subject, new, joins);
+        let joins = |state: &mut State<_>| state.queue.join(core, debt, *terms, stay);
+        let (entry, (place, ask)) = core.entries.table.enter(&subject, new, joins);
+        let first = ask.map(|ask| sending::begin(core, Arc::clone(&entry), ask));
+        if first.is_none() {
+            // No refusal will subscribe this waiter soon. Messages must reach it before that (P4).
+            entry.want(core);
+        }
         Ticket {
             core: Arc::clone(core),
+            sends: first.is_some(),
             entry,
-            applicant,
             place: Some(place),
+            first,
         }
     }
 

@@ -4,19 +4,19 @@
 //! misses no message while the subscription lasts, and needs no request. If the subscription is not confirmed yet, or is lost, the first waiter sends a
 //! request, and all waiters get its reply.
 
+use std::sync::Arc;
+
 use super::lock_entry::LockEntry;
-use super::queue::Turn;
 use super::shared::{Host as _, State};
 use super::sync::MutexGuard;
 use crate::description::{Synchronizer, rest_of};
 use crate::fact::Told;
-use crate::line::Reason;
 use crate::shared::Core;
 use stanchion_transport::Reply;
 
 impl LockEntry {
     /// Passes the fact in the reply to one waiter on to all waiters.
-    pub(crate) fn answered(&self, sync: &dyn Synchronizer, reply: &Reply) {
+    pub(super) fn told(&self, sync: &dyn Synchronizer, reply: &Reply) {
         if let (Some(_), Some(Reply::Bulk(fact))) = (sync.facts(), rest_of(reply).first())
             && let Some(core) = self.core.upgrade()
         {
@@ -25,12 +25,17 @@ impl LockEntry {
     }
 
     /// Passes a fact to all waiters, and unlocks the queue.
-    pub(super) fn tell(&self, core: &Core, mut state: MutexGuard<'_, State<Self>>, fact: &[u8]) {
+    pub(super) fn tell(
+        &self,
+        core: &Arc<Core>,
+        mut state: MutexGuard<'_, State<Self>>,
+        fact: &[u8],
+    ) {
         state
             .queue
-            .pass_fact(|sync| match sync.facts()?.told(fact) {
-                Told::Over => Some(Turn::Seen),
-                Told::Ask => Some(Turn::Try(Reason::Turn)),
+            .pass_fact(core, |sync| match sync.facts()?.told(fact) {
+                Told::Over => Some(true),
+                Told::Ask => Some(false),
                 Told::Nothing => None,
             });
         self.carry_out(core, state);

@@ -16,34 +16,38 @@
 //! # Invariants
 //! 1. While an exclusive waiter has a request in flight or is being handed the hold, no other waiter of its queue sends a request, and it
 //!    was the first when that began. Otherwise the waiters of one process would compete on the server.
-//! 2. A wake-up is never lost (P4). During a request it is remembered in `due`; when a waiter with the turn to send a request leaves
-//!    without a hold, the next one gets the turn.
-//! 3. While there are waiters, the first one will send a request: after the end of a local holder, which calls [`LockEntry::freed`], at a
-//!    poll in the timetable, or for a `Try` already given. A wake-up by message alone is not enough: messages can be lost.
+//! 2. A wake-up is never lost (P4). During a request it is remembered in `due`; when a waiter with a request in flight leaves
+//!    without a hold, the next one sends a request.
+//! 3. While there are waiters, a request or a hand-off is in flight, a local holder exists, which calls [`LockEntry::freed`] at its end, or a
+//!    poll is in the timetable. A wake-up by message alone is not enough: messages can be lost.
 //! 4. No hold is dropped and no waker is called, cloned or dropped while the queue's mutex is held: it may own anything.
 //! 5. A hold that its waiter never takes moves on. Until the waiter takes it, it is not renewed beyond its first lease, and one without
-//!    a lease ends after that time, too; then that waiter loses its place.
+//!    a lease ends after that time, too; then that waiter starts again.
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::time::Duration;
 
 use super::piggyback::FirstRequest;
-use super::queue::{self, Begin, Context, Effects};
+use super::queue::{self, Ask, Begin, Context, Effect, Effects, Refused};
+use super::sending;
 use super::shared::{Host, State};
 use super::shell::{LocalQueue, Shell};
 use super::sync::{Mutex, MutexGuard};
 use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item, Polling};
-use crate::description::{Heard, Subject, Synchronizer};
+use crate::description::{Heard, Subject, Synchronizer, has_one_entry};
+use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::holds::Holds;
 use crate::hold::state::Grant;
+use crate::hold::sweep::Debt;
 use crate::line::Reason;
 use crate::name::Name;
 use crate::receiver::{Part, Receiver};
 use crate::shared::Core;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Listen, Moment, Slot};
+use stanchion_transport::{Listen, Moment, Persistent, Slot};
 
 /// The other data under the mutex of a queue.
 #[derive(Debug, Default)]
@@ -52,6 +56,8 @@ pub(super) struct More {
     slot: Option<(Moment, Slot)>,
     /// The first request of a waiter, which a release may make. Here for one turn of the tasks.
     pub(super) piggyback: Option<FirstRequest>,
+    /// The requests that the tasks of their waiters send, by place. They go on in the background as soon as another waiter depends on them.
+    pub(super) flights: Vec<(u64, Persistent<()>)>,
 }
 
 /// The queue of one subject.
@@ -89,11 +95,26 @@ impl Host for LockEntry {
         self.this.upgrade()
     }
 
-    fn ended(&self, state: &mut State<Self>, effects: Option<&Effects<Shell>>) {
-        if let Some(waiter) = effects.and_then(|it| it.removed.as_ref()) {
-            self.unsubscribe(&*waiter.want, &waiter.owner, state.queue.is_empty());
+    type Later = Vec<(u64, Persistent<()>)>;
+
+    fn ended(&self, state: &mut State<Self>, effects: &Effects<Shell>) -> Self::Later {
+        for effect in effects {
+            if let Effect::Left(waiter) = effect {
+                self.unsubscribe(&*waiter.want, &waiter.owner, state.queue.is_empty());
+            }
         }
         self.set_timer(state);
+        let (queue, flights) = (&state.queue, &mut state.more.flights);
+        let all = queue.is_waited_for();
+        let goes_on = |(place, _): &mut (u64, _)| all || queue.waiter(*place).is_none();
+        // The drop of the rest of a request moves it to the background.
+        flights.extract_if(.., goes_on).collect()
+    }
+
+    fn send(&self, ask: Ask<Shell>) {
+        if let (Some(core), Some(entry)) = (self.core.upgrade(), self.this()) {
+            drop(sending::begin(&core, entry, ask));
+        }
     }
 
     fn wake(waker: Waker) {
@@ -136,7 +157,7 @@ impl Listen<Receiver> for LockEntry {
             Part::Line if confirmed => self.admit_first(Reason::Resubscribed),
             Part::Waiter(owner) if confirmed => {
                 if let Some(core) = self.core.upgrade() {
-                    self.event(&core, |queue, _| queue.nudge_owner(owner.as_str()));
+                    self.event(&core, |queue, cx| queue.nudge_owner(cx, owner.as_str()));
                 }
             }
             // The queue of a relay, or of a single waiter, listens to the client's own channel, too.
@@ -191,12 +212,19 @@ impl LockEntry {
     /// Passes an event to the queue, and carries out its effects.
     pub(super) fn event<R>(
         &self,
-        core: &Core,
-        event: impl FnOnce(&mut LocalQueue, &dyn Context) -> R,
+        core: &Arc<Core>,
+        event: impl FnOnce(&mut LocalQueue, &dyn Context<Shell>) -> R,
     ) -> R {
         core.entries
             .table
-            .event(self, |queue| event(queue, &core.holds))
+            .event(self, |state| event(&mut state.queue, core))
+    }
+
+    /// Takes the request that the task of the waiter at `place` polls, unless it goes on in the background.
+    pub(super) fn take_flight(&self, place: u64) -> Option<Persistent<()>> {
+        let mut state = self.state();
+        let at = state.more.flights.iter().position(|(it, _)| *it == place)?;
+        Some(state.more.flights.swap_remove(at).1)
     }
 
     /// Carries out the effects of the events so far, and unlocks the queue.
@@ -244,8 +272,9 @@ impl LockEntry {
     }
 
     fn heard(&self, mut state: MutexGuard<'_, State<Self>>, part: &Part, payload: &[u8]) {
-        // The first waiter's kind applies to the whole queue: if the server keeps the queue, the family has one kind only.
-        let sync = state.queue.first().map(|first| Arc::clone(&first.want));
+        // The kind of one waiter applies to the whole queue: if the server keeps the queue, the family has one kind only.
+        let sync = state.queue.waiters().next();
+        let sync = sync.map(|first| Arc::clone(&first.want));
         let (Some(sync), Some(core)) = (sync, self.core.upgrade()) else {
             return;
         };
@@ -264,9 +293,7 @@ impl LockEntry {
         let begin = |it: Begin<'_, Shell>| self.begin(&core, &heard, it);
         let subscribed =
             sync.sharing().keeps_each_waiter() && core.subscriptions.hears(&self.channel);
-        state
-            .queue
-            .message(&core.holds, to, subscribed, heard, begin);
+        state.queue.message(&core, to, subscribed, heard, begin);
         self.carry_out(&core, state);
     }
 
@@ -287,12 +314,62 @@ impl LockEntry {
             // P1: the lease runs since the server's decision. `when` errs to the early side.
             sent: core.when(sync.name(), granted.now),
             first: Some(granted.lease),
-            // A waiter with a request takes its debt over when it takes the hold (`Asking::given`).
+            given: true,
+            // That of a waiter with a request is taken over at the end of the request.
             unanswered_until: debt.map_or(Moment::ZERO, |debt| debt.settle()),
             due: Moment::ZERO,
             next: None,
         };
-        Some(Hold::begin(core.base(), sync, entry, grant).unclaimed())
+        core.tell(|sink| sink.woken(sync.kind().name(), true));
+        Some(Hold::begin(core.base(), sync, entry, grant))
+    }
+
+    /// Handles the refusal of a request of `debt`, which the waiter at `place` has sent.
+    pub(super) fn refused(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        place: u64,
+        debt: &Debt,
+        ttl: Option<Duration>,
+        hint: &Hint,
+    ) {
+        let (sync, owner) = (&*debt.sync, &debt.owner);
+        // P4: subscribed before the waiter is parked. A release after the refusal either is a message for this queue, or is found
+        // by the request that follows the confirmation. Before the queue is locked, because `want` may lock it.
+        let subscribed = self.want(core);
+        // Only Redisson wakes a waiter on its own channel. Without its clients the client's one channel is enough.
+        let own = || sync.server_queue()?.channel_of(owner);
+        if let Hint::Queue { foreign: true, .. } = hint
+            && let Some(own) = own()
+        {
+            let waiter = self.receiver(Part::Waiter(owner.clone()));
+            core.subscriptions.want(self, &waiter, &own, None);
+        }
+        let placed = hint.placed();
+        let (granted, forgotten) = match hint {
+            Hint::Queue {
+                granted, forgotten, ..
+            } => (granted.clone(), *forgotten),
+            _ => (None, false),
+        };
+        self.play(core, sync, hint.role());
+        let refused = Refused {
+            ttl,
+            placed,
+            // R8: at maxmemory an entry cannot be renewed, and is still there.
+            has_entry: has_one_entry(sync) && (placed.is_some() || debt.arrived() > 0),
+            granted,
+            forgotten,
+            subscribed,
+        };
+        core.entries.table.event(self, |state| {
+            let queue = &mut state.queue;
+            queue.refused(core, place, refused);
+            // The waiter has left during the request, before it was subscribed.
+            if queue.waiter(place).is_none() {
+                self.unsubscribe(sync, owner, queue.is_empty());
+            }
+        });
     }
 
     /// Lets the first waiter send a request for `reason`.
@@ -301,7 +378,7 @@ impl LockEntry {
         // from now on. The first waiter is enough also where the server keeps the queue: its reply names the waiter of this
         // process that was granted, and reports that the server has removed entries.
         if let Some(core) = self.core.upgrade() {
-            self.event(&core, |queue, _| queue.admit(reason));
+            self.event(&core, |queue, cx| queue.admit(cx, reason));
         }
     }
 

@@ -6,7 +6,8 @@
 //! | `lock_entry` | a queue with its timer and its messages |
 //! | `shared`, `sync` | the table of queues and their mutexes; carries out the effects of events |
 //! | `shell` | the types that a queue stores for the client |
-//! | `entries`, `ticket` | the table of a client; one waiter's place |
+//! | `request`, `sending` | one request and its reply; the request of a waiter until the server has decided |
+//! | `entries`, `ticket` | the table of a client; one waiter's place, as its task has it |
 //! | `facts` | passes final events to all waiters |
 //! | `successor`, `piggyback` | hands a hold to a waiter; sends a waiter's request with a release |
 //! | `relay` | receives Redisson's releases for a queue on the server |
@@ -41,6 +42,8 @@ mod lock_entry;
 mod piggyback;
 pub mod queue;
 mod relay;
+mod request;
+mod sending;
 mod shared;
 mod shell;
 mod successor;
@@ -50,7 +53,9 @@ mod ticket;
 
 pub(crate) use entries::LockEntries;
 pub(crate) use lock_entry::LockEntry;
-pub(crate) use queue::{Stay, Turn};
-pub(crate) use shell::LocalTurn;
+pub(crate) use queue::{News, Outcome, Stay};
+pub(crate) use request::{Asked, Attempt, Other, ask};
+pub(crate) use sending::failed;
+pub(crate) use shell::{Answer, Shell};
 pub use survey::Waiting;
-pub(crate) use ticket::{Applicant, Ticket};
+pub(crate) use ticket::{Quit, Ticket};

@@ -66,12 +66,13 @@ impl FirstRequest {
 
 impl LockEntry {
     /// Returns whether the holder may be in this process, so that its release can make the request of a new waiter for `sync`.
-    pub(crate) fn may_release(&self, core: &Holds, sync: &dyn Synchronizer) -> bool {
-        sync.sharing().keeps_each_waiter() && self.state().queue.may_have_holder(core)
+    pub(super) fn may_release(&self, core: &Holds, sync: &dyn Synchronizer) -> bool {
+        let now = core.clock.now();
+        sync.sharing().keeps_each_waiter() && self.state().queue.may_have_holder(now)
     }
 
     /// Makes the first request of `debt`: with the release of the holder, if there is one in this turn of the tasks, otherwise by `call`.
-    pub(crate) async fn ask_with_release(
+    pub(super) async fn ask_with_release(
         &self,
         debt: &Debt,
         limit: Limit,

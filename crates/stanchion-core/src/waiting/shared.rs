@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 
-use super::queue::{Effects, Parts, Queue};
+use super::queue::{Ask, Effect, Effects, Parts, Queue};
 use super::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An entry of the table.
 pub(super) trait Host: Sized {
     type Parts: Parts;
     type Key: Clone + Debug + Eq + Hash;
-    /// What the mutex of the queue protects besides.
+    /// The other data under the mutex of the queue.
     type More: Debug + Default;
 
     fn key(&self) -> &Self::Key;
@@ -30,8 +30,14 @@ pub(super) trait Host: Sized {
     /// Itself, as the table has it.
     fn this(&self) -> Option<Arc<Self>>;
 
+    /// Something to drop once the queue is unlocked.
+    type Later: Default;
+
     /// Carries out what belongs under the mutex, after an event.
-    fn ended(&self, state: &mut State<Self>, effects: Option<&Effects<Self::Parts>>);
+    fn ended(&self, state: &mut State<Self>, effects: &Effects<Self::Parts>) -> Self::Later;
+
+    /// Sends a request in the background.
+    fn send(&self, ask: Ask<Self::Parts>);
 
     fn wake(waker: <Self::Parts as Parts>::Waker);
 
@@ -112,7 +118,7 @@ impl<H: Host> Table<H> {
             // creates a new one.
             if !state.uses.retired {
                 let result = act(&mut state);
-                drop(state);
+                self.carry_out(&entry, state);
                 return (entry, result);
             }
         }
@@ -146,9 +152,9 @@ impl<H: Host> Table<H> {
     }
 
     /// Passes an event to the queue of `entry`, and carries out its effects.
-    pub(super) fn event<R>(&self, entry: &H, event: impl FnOnce(&mut Queue<H::Parts>) -> R) -> R {
+    pub(super) fn event<R>(&self, entry: &H, event: impl FnOnce(&mut State<H>) -> R) -> R {
         let mut state = entry.state();
-        let result = event(&mut state.queue);
+        let result = event(&mut state);
         self.carry_out(entry, state);
         result
     }
@@ -158,8 +164,8 @@ impl<H: Host> Table<H> {
         if state.queue.is_empty() {
             state.queue.rest();
         }
-        let mut effects = state.queue.take_effects();
-        entry.ended(&mut state, effects.as_ref());
+        let effects = state.queue.take_effects();
+        let later = entry.ended(&mut state, &effects);
         // The queue is reset when no user refers to it. Its entry leaves the table when so many others have become idle after it.
         let idle = state.is_idle();
         let newly = idle && !state.uses.warm && !state.uses.retired;
@@ -171,10 +177,15 @@ impl<H: Host> Table<H> {
         if newly && let Some(this) = entry.this() {
             self.keep_warm(this);
         }
-        for waker in effects.iter_mut().flat_map(|it| it.wakers.drain(..)) {
-            H::wake(waker);
+        // Invariant 4: all effects are carried out, and dropped, after the queue is unlocked.
+        for effect in effects {
+            match effect {
+                Effect::Send(ask) => entry.send(ask),
+                Effect::Wake(waker) => H::wake(waker),
+                Effect::Left(_) | Effect::Untaken(_) | Effect::GiveUp(_) | Effect::Forget(_) => {}
+            }
         }
-        // Invariant 4: the rest of the effects is dropped here, after the queue is unlocked.
+        drop(later);
     }
 
     /// Keeps an idle entry for a while, and removes the one that has been kept for longest from the table.

@@ -3,12 +3,14 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::queue::{self, Context, Held, Holder, Owed, Parts, Queue, Turn, Waiter, Want};
+use super::queue::{self, Context, Held, Holder, Owed, Parts, Queue, Waiter, Want};
+use super::ticket::Ticket;
 use crate::description::{ServerQueue, Sharing, Synchronizer, has_one_entry};
+use crate::error::AcquireError;
 use crate::hold::handle::Hold;
-use crate::hold::holds::Holds;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
+use crate::shared::Core;
 use crate::terms::HoldTerms;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage, Wake};
@@ -19,7 +21,6 @@ pub(crate) enum Shell {}
 
 pub(super) type LocalQueue = Queue<Shell>;
 pub(super) type LocalWaiter = Waiter<Shell>;
-pub(crate) type LocalTurn = Turn<Shell>;
 
 impl Parts for Shell {
     type Want = Arc<dyn Synchronizer>;
@@ -31,6 +32,18 @@ impl Parts for Shell {
     type Ended = HoldState;
     type Waker = std::task::Waker;
     type Outage = Outage;
+    type Answer = Answer;
+}
+
+/// The end of a wait that a reply has decided.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The acquire fails.
+    Failed(AcquireError),
+    /// The acquire starts again: the reply took longer than the lease, and the hold is being released (R1).
+    Anew,
+    /// The acquire goes on in the queue of another name.
+    Moved(Box<Ticket>),
 }
 
 impl Want for Arc<dyn Synchronizer> {
@@ -98,6 +111,12 @@ impl Held<Shell> for Hold {
         self.weak()
     }
 
+    fn settle(&self, debt: &Arc<Debt>) {
+        if *self.wire_owner() == debt.owner {
+            self.mind(debt.settle());
+        }
+    }
+
     fn is(&self, ended: &HoldState) -> bool {
         self.is(ended)
     }
@@ -127,17 +146,18 @@ impl queue::Ended<Shell> for HoldState {
     }
 
     fn is_unclaimed(&self) -> bool {
-        self.is_unclaimed()
+        // A late grant is for its caller, even if no lease is left of it.
+        self.is_unclaimed() && !self.sync.keeps_late_grants()
     }
 }
 
-impl Context for Holds {
+impl Context<Shell> for Arc<Core> {
     fn now(&self) -> Moment {
         self.clock.now()
     }
 
     fn poll_interval(&self) -> Duration {
-        (**self).poll_interval()
+        self.holds.poll_interval()
     }
 
     fn polls(&self) -> bool {
@@ -145,6 +165,11 @@ impl Context for Holds {
     }
 
     fn jitter(&self, most: Duration) -> Duration {
-        (**self).jitter(most)
+        self.holds.jitter(most)
+    }
+
+    fn owe(&self, want: &Arc<dyn Synchronizer>, terms: &HoldTerms) -> Arc<Debt> {
+        let lease = terms.first_asked(self.clock.now());
+        Arc::new(Debt::new(self.base(), want, lease))
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::lock_entry::LockEntry;
 use super::queue::Context;
 use super::shared::Host as _;
-use super::shell::LocalQueue;
+use super::shell::{LocalQueue, Shell};
 use crate::description::{End, ServerQueue, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::queue::{HoldQueue, Piggyback, Successor, TURN};
@@ -24,19 +24,23 @@ impl HoldQueue for LockEntry {
             return;
         };
         let _: Option<()> = core.entries.table.present(self, |entry, mut state| {
-            state.queue.freed(&core.holds, hold, end);
+            state.queue.freed(&core, hold, end);
             entry.carry_out(&core, state);
         });
     }
 
+    fn untaken(&self, hold: &HoldState) {
+        self.at_hand_off(|queue, _| queue.untaken(hold));
+    }
+
     fn acquired(&self, hold: &Hold) {
         if let Some(core) = self.core.upgrade() {
-            self.event(&core, |queue, _| queue.acquired_without_place(hold));
+            self.event(&core, |queue, cx| queue.acquired_without_place(cx, hold));
         }
     }
 
     fn successor(&self, hold: &HoldState) -> Option<Successor> {
-        let core = &*self.core.upgrade()?;
+        let core = &self.core.upgrade()?;
         let sync = &hold.sync;
         sync.hand_off()?;
         let table = &core.entries.table;
@@ -85,14 +89,17 @@ impl HoldQueue for LockEntry {
             true => 0,
             false => successor.handed + 1,
         };
-        let place = successor.place;
-        self.at_hand_off(|queue, cx| queue.hand_over(cx, place, hold.unclaimed(), handed));
+        let (place, kind) = (successor.place, successor.sync.kind().name());
+        if let Some(core) = self.core.upgrade() {
+            core.tell(|sink| sink.woken(kind, true));
+        }
+        self.at_hand_off(|queue, cx| queue.hand_over(cx, place, hold, handed));
     }
 
     fn not_handed(&self, successor: &Successor) {
         self.at_hand_off(|queue, cx| {
             queue.end_hand_off(cx, successor.place, None);
-            queue.admit(Reason::Turn);
+            queue.admit(cx, Reason::Turn);
         });
     }
 
@@ -119,14 +126,14 @@ impl LockEntry {
     /// Reserves the first waiter for a hold of `sync`, after `handed` hand-offs in a row. `past`: it may be behind others.
     fn reserve(
         &self,
-        core: &Core,
+        core: &Arc<Core>,
         sync: &Arc<dyn Synchronizer>,
         handed: u32,
         past: bool,
     ) -> Option<Successor> {
         let entry = self.this.upgrade()?;
         let mut state = self.state();
-        let place = state.queue.reserve(&core.holds, sync, past)?;
+        let place = state.queue.reserve(core, sync, past)?;
         let waiter = state.queue.waiter(place)?;
         let (sync, terms) = (Arc::clone(&waiter.want), waiter.terms);
         let waiters = u32::try_from(state.queue.waiters().len()).unwrap_or(u32::MAX);
@@ -142,7 +149,7 @@ impl LockEntry {
     }
 
     /// Passes an event of a hand-off to the queue. The hold keeps the client alive.
-    fn at_hand_off(&self, event: impl FnOnce(&mut LocalQueue, &dyn Context)) {
+    fn at_hand_off(&self, event: impl FnOnce(&mut LocalQueue, &dyn Context<Shell>)) {
         if let Some(core) = self.core.upgrade() {
             self.event(&core, event);
         }

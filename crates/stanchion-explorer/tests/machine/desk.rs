@@ -1,13 +1,15 @@
 //! A local queue on its own, with parts that are plain values.
 
+use std::collections::BTreeMap;
 use std::task::Poll;
 use std::time::Duration;
 
 use stanchion_client::Moment;
 use stanchion_client::local_queue::{
-    Begin, Context, Effects, Ended, Held, Holder, Owed, Parts, Queue, Refused, Stay, Turn, Want,
+    Ask, Begin, Context, Effect, Ended, Held, Holder, News, Outcome, Owed, Parts, Queue, Refused,
+    Stay, Want,
 };
-use stanchion_client::primitive::{Granted, Heard, Placed, Reply, Sharing};
+use stanchion_client::primitive::{Granted, Heard, Placed, Reason, Reply, Sharing};
 
 #[derive(Debug)]
 pub(crate) struct Plain;
@@ -22,6 +24,7 @@ impl Parts for Plain {
     type Ended = Hold;
     type Waker = u64;
     type Outage = ();
+    type Answer = &'static str;
 }
 
 /// A synchronizer.
@@ -135,6 +138,8 @@ impl Held<Plain> for Hold {
         Some(self.clone())
     }
 
+    fn settle(&self, _: &Right) {}
+
     fn is(&self, ended: &Self) -> bool {
         self.owner == ended.owner
     }
@@ -183,7 +188,7 @@ pub(crate) struct Clock {
     polls: bool,
 }
 
-impl Context for Clock {
+impl Context<Plain> for Clock {
     fn now(&self) -> Moment {
         self.now
     }
@@ -199,6 +204,10 @@ impl Context for Clock {
     fn jitter(&self, most: Duration) -> Duration {
         most
     }
+
+    fn owe(&self, want: &Wish, (): &()) -> Right {
+        Right(*want, "fresh".into())
+    }
 }
 
 /// A queue and its clock. The first owner of a waiter is its place.
@@ -208,6 +217,12 @@ pub(crate) struct Desk {
     /// The client receives no messages.
     pub(crate) polls: bool,
     wants: Vec<Wish>,
+    /// The requests that the queue has sent, and [`Desk::turn`] has not told: by place, with owner and reason, and whether they may get an entry.
+    sent: BTreeMap<u64, (String, Reason, bool)>,
+    woken: Vec<u64>,
+    given_up: Vec<String>,
+    /// The owners of the holds that no waiter has taken.
+    untaken: Vec<String>,
 }
 
 impl Desk {
@@ -218,6 +233,10 @@ impl Desk {
             now: 1000,
             polls: false,
             wants: Vec::new(),
+            sent: BTreeMap::new(),
+            woken: Vec::new(),
+            given_up: Vec::new(),
+            untaken: Vec::new(),
         };
         let places = wants.map(|want| desk.join(want));
         (desk, places)
@@ -240,60 +259,114 @@ impl Desk {
     }
 
     pub(crate) fn join(&mut self, want: Wish) -> u64 {
-        let (owner, clock) = (self.wants.len().to_string(), self.clock());
+        let owner = self.wants.len().to_string();
+        self.join_as(want, owner)
+    }
+
+    /// A waiter joins that brings the entry of `owner` from another queue.
+    pub(crate) fn bring(&mut self, want: Wish, owner: &str) -> u64 {
+        let place = self.join_as(want, owner.into());
+        let clock = self.clock();
+        self.queue.bring(&clock, place);
+        place
+    }
+
+    fn join_as(&mut self, want: Wish, owner: String) -> u64 {
+        let clock = self.clock();
         self.wants.push(want);
         let stay = Stay {
             began: clock.now(),
             deadline: Moment::FAR,
         };
-        self.queue.join(&clock, want, owner, (), stay)
+        let (place, ask) = self.queue.join(&clock, Right(want, owner), (), stay);
+        self.note(ask);
+        place
     }
 
-    /// The turn that the waiter takes. It sends a request if it may.
-    pub(crate) fn turn(&mut self, place: u64) -> String {
-        let clock = self.clock();
-        match self.queue.take_turn(&clock, place, place) {
-            Poll::Pending => "none".into(),
-            Poll::Ready(Turn::Try(reason)) => {
-                let want = self.wants[index(place)];
-                let own = Right(want, place.to_string());
-                self.queue.request(place, &own, reason);
-                format!("{reason:?}")
+    fn note(&mut self, ask: Option<Ask<Plain>>) {
+        let noted = ask.map(|ask| (ask.place, (ask.debt.1, ask.reason, ask.first)));
+        self.sent.extend(noted);
+    }
+
+    /// Collects the effects of the events so far.
+    fn look(&mut self) {
+        for effect in self.queue.take_effects() {
+            match effect {
+                Effect::Send(ask) => self.note(Some(ask)),
+                Effect::Wake(place) => self.woken.push(place),
+                Effect::GiveUp(right) => self.given_up.push(right.1),
+                Effect::Untaken(Outcome::Granted(hold)) => self.untaken.push(hold.owner),
+                Effect::Untaken(_) | Effect::Left(_) | Effect::Forget(_) => {}
             }
-            Poll::Ready(Turn::Take(hold)) => format!("takes {}", hold.owner),
-            Poll::Ready(turn) => format!("{turn:?}"),
         }
     }
 
-    /// The turns that these waiters take.
+    /// The request that the waiter has sent: its owner, and whether it may get an entry.
+    pub(crate) fn request(&mut self, place: u64) -> Option<(String, bool)> {
+        self.look();
+        let (owner, _, first) = self.sent.remove(&place)?;
+        Some((owner, first))
+    }
+
+    /// The news of the waiter: the reason of the request that it has sent, or the end of its wait.
+    pub(crate) fn turn(&mut self, place: u64) -> String {
+        self.look();
+        if let Some((_, reason, _)) = self.sent.remove(&place) {
+            return format!("{reason:?}");
+        }
+        let clock = self.clock();
+        loop {
+            return match self.queue.poll(&clock, place, place) {
+                Poll::Pending => "none".into(),
+                Poll::Ready(News::Waits) => continue,
+                Poll::Ready(News::Over(outcome)) => match outcome {
+                    Outcome::Granted(hold) => format!("takes {}", hold.owner),
+                    Outcome::Seen => "Seen".into(),
+                    Outcome::Missed => "Missed".into(),
+                    Outcome::OutOfReach(..) => "OutOfReach".into(),
+                    Outcome::Answered(answer) => answer.into(),
+                },
+            };
+        }
+    }
+
+    /// The news of these waiters.
     pub(crate) fn turns<const N: usize>(&mut self, places: [u64; N]) -> [String; N] {
         places.map(|place| self.turn(place))
     }
 
-    /// For each of these waiters: whether it has a turn, which it keeps.
-    pub(crate) fn called<const N: usize>(&self, places: [u64; N]) -> [bool; N] {
-        places.map(|place| !self.queue.must_wait(place))
+    /// For each of these waiters: whether there is news, which stays.
+    pub(crate) fn called<const N: usize>(&mut self, places: [u64; N]) -> [bool; N] {
+        self.look();
+        places.map(|it| self.sent.contains_key(&it) || self.queue.waiter(it).is_none())
     }
 
     /// Refuses the request of the waiter. The lease ends in `ttl` ms, and the server has no entry.
-    pub(crate) fn refuse(&mut self, place: u64, want: Wish, ttl: u64) {
-        let refused = refused(want, place, ttl);
-        assert!(!self.refuse_with(place, refused));
+    pub(crate) fn refuse(&mut self, place: u64, ttl: u64) {
+        self.refuse_with(place, refused(ttl));
     }
 
     /// The same, with an entry on the server. `spread`: the next poll is at a random moment. `asks`: it counts as a response.
-    pub(crate) fn stand(&mut self, place: u64, want: Wish, ttl: u64, spread: bool, asks: bool) {
+    pub(crate) fn stand(&mut self, place: u64, ttl: u64, spread: bool, asks: bool) {
         let refused = Refused {
             placed: placed(spread, asks),
             has_entry: true,
-            ..refused(want, place, ttl)
+            ..refused(ttl)
         };
-        assert!(self.refuse_with(place, refused));
+        self.refuse_with(place, refused);
     }
 
-    pub(crate) fn refuse_with(&mut self, place: u64, refused: Refused<Plain>) -> bool {
+    pub(crate) fn refuse_with(&mut self, place: u64, refused: Refused) {
+        self.look();
+        self.sent.remove(&place);
         let clock = self.clock();
-        self.queue.refused(&clock, place, refused)
+        self.queue.refused(&clock, place, refused);
+    }
+
+    /// Records a hold that was acquired without a place.
+    pub(crate) fn acquired_elsewhere(&mut self, hold: &Hold) {
+        let clock = self.clock();
+        self.queue.acquired_without_place(&clock, hold);
     }
 
     /// A message about the entry of `owner`.
@@ -326,7 +399,20 @@ impl Desk {
 
     /// The owner whose entry the last events have given up.
     pub(crate) fn given_up(&mut self) -> Option<String> {
-        self.effects().entry.map(|right| right.1)
+        self.look();
+        std::mem::take(&mut self.given_up).pop()
+    }
+
+    /// The owners of the holds that no waiter takes.
+    pub(crate) fn untaken(&mut self) -> Vec<String> {
+        self.look();
+        std::mem::take(&mut self.untaken)
+    }
+
+    /// Forgets the effects so far.
+    pub(crate) fn forget(&mut self) {
+        self.look();
+        (self.given_up, self.woken) = (Vec::new(), Vec::new());
     }
 
     /// The entry of this process on the server is there, as far as the queue knows.
@@ -359,26 +445,20 @@ impl Desk {
     /// Grants the request of the waiter, for 10 s. `next`: the moment at which the next waiter can be granted.
     pub(crate) fn grant(&mut self, place: u64, want: Wish, next: Option<u64>) -> Hold {
         let (clock, hold) = (self.clock(), self.hold(want, place, 10_000));
-        let other = self
-            .queue
-            .acquired(&clock, place, &hold, next.map(at), true);
+        self.look();
+        self.sent.remove(&place);
+        let granted = hold.clone();
+        let other = self.queue.granted(&clock, place, granted, next.map(at));
         assert!(other.is_none());
+        assert_eq!(self.turn(place), format!("takes {place}"));
         hold
-    }
-
-    pub(crate) fn effects(&mut self) -> Effects<Plain> {
-        self.queue.take_effects().unwrap_or_default()
     }
 
     /// The tasks that the events since the last call have woken.
     pub(crate) fn woken(&mut self) -> Vec<u64> {
-        self.effects().wakers
+        self.look();
+        std::mem::take(&mut self.woken)
     }
-}
-
-/// Places count from 0.
-fn index(place: u64) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
 }
 
 pub(crate) fn placed(spread: bool, asks: bool) -> Option<Placed> {
@@ -387,11 +467,10 @@ pub(crate) fn placed(spread: bool, asks: bool) -> Option<Placed> {
 }
 
 /// A refusal without an entry.
-pub(crate) fn refused(want: Wish, place: u64, ttl: u64) -> Refused<Plain> {
+pub(crate) fn refused(ttl: u64) -> Refused {
     Refused {
         ttl: Some(ms(ttl)),
         placed: None,
-        debt: Right(want, place.to_string()),
         has_entry: false,
         granted: None,
         forgotten: false,

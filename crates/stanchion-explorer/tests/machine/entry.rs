@@ -3,57 +3,66 @@
 use std::time::Duration;
 
 use stanchion_client::local_queue::Refused;
-use stanchion_client::primitive::{Heard, Reason};
+use stanchion_client::primitive::Heard;
 
 use crate::desk::{Desk, FAIR, LOCK, PERMIT, READER, Right, placed, refused};
 use crate::{leave, standing};
 
 #[test]
 fn the_entry_is_that_of_the_next_request_of_the_first_waiter() {
-    let (mut desk, [a, b]) = standing(LOCK);
-    let own = Right(LOCK, "own".into());
-    // A waiter behind the first has no right to it at its turn.
-    let (taken, may) = desk.queue.request(b, &own, Reason::Turn);
-    assert_eq!((taken.is_none(), may, desk.stands()), (true, false, true));
-    // After a message, or for a due poll, it replaces the first.
-    for reason in [Reason::Told, Reason::Look] {
-        let (mut desk, [_, b]) = standing(LOCK);
-        let (taken, may) = desk.queue.request(b, &own, reason);
-        assert_eq!((taken.unwrap().1, may), ("0".into(), true));
-        assert!(!desk.stands());
-    }
-    let (taken, may) = desk.queue.request(a, &own, Reason::Turn);
-    assert_eq!((taken.unwrap().1, may), ("0".into(), true));
-    assert_eq!(desk.given_up(), None);
+    let (mut desk, [a, b]) = standing(PERMIT);
+    // A waiter behind the first has no right to it.
+    let hold = desk.hold(PERMIT, 9, 300);
+    assert_eq!(desk.request(b), Some(("1".into(), false)));
+    assert!(desk.stands());
+    desk.acquired_elsewhere(&hold);
+    assert_eq!(desk.request(a), Some(("0".into(), true)));
+    assert_eq!((desk.stands(), desk.given_up()), (false, None));
 }
 
 #[test]
 fn an_entry_for_another_kind_of_waiter_is_given_up() {
     let (mut desk, [a]) = standing(READER);
-    let own = Right(LOCK, "own".into());
-    let (taken, may) = desk.queue.request(a, &own, Reason::Turn);
-    assert_eq!((taken.is_none(), may), (true, true));
-    assert_eq!(desk.given_up().unwrap(), "0");
+    let b = desk.join(LOCK);
+    leave(&mut desk, a);
+    assert_eq!(desk.request(b), Some(("1".into(), true)));
+    assert!(!desk.stands());
+}
+
+/// Also a waiter whose own owner has become the entry of this process.
+#[test]
+fn a_request_without_the_entry_has_a_fresh_owner() {
+    let (mut desk, [a]) = standing(LOCK);
+    desk.hear_grant(0, "another");
+    assert_eq!(desk.request(a), Some(("0".into(), true)));
+    let (mut desk, [a]) = standing(LOCK);
+    let taken = desk.queue.take_entry();
+    assert_eq!(taken.unwrap().1, "0");
+    desk.hear(Heard::Free);
+    assert_eq!(desk.request(a), Some(("fresh".into(), true)));
 }
 
 #[test]
 fn a_new_entry_replaces_the_old_one_and_a_refusal_without_one_leaves_none() {
-    let (mut desk, [a]) = standing(LOCK);
-    let own = Right(LOCK, "own".into());
-    desk.hear(Heard::Try("0", Duration::ZERO));
-    desk.turn(a);
     let refusal = |has_entry| Refused {
         has_entry,
-        debt: own.clone(),
         placed: placed(false, false),
-        ..refused(LOCK, a, 90_000)
+        ..refused(90_000)
     };
-    assert!(desk.refuse_with(a, refusal(true)));
-    assert_eq!(desk.given_up(), None);
-    assert!(desk.refuse_with(a, refusal(true)));
-    assert_eq!(desk.given_up().unwrap(), "own");
-    assert!(!desk.refuse_with(a, refusal(false)));
-    assert_eq!(desk.given_up().unwrap(), "own");
+    let (mut desk, [a]) = standing(LOCK);
+    desk.hear(Heard::Try("0", Duration::ZERO));
+    desk.turn(a);
+    desk.refuse_with(a, refusal(true));
+    assert_eq!((desk.stands(), desk.given_up()), (true, None));
+    desk.hear(Heard::Free);
+    desk.turn(a);
+    desk.refuse_with(a, refusal(false));
+    assert_eq!((desk.stands(), desk.given_up()), (false, None));
+    // That of a waiter that was the first before.
+    let (mut desk, [a, b]) = Desk::of([PERMIT; 2]);
+    desk.refuse_with(b, refusal(true));
+    desk.refuse_with(a, refusal(true));
+    assert_eq!(desk.given_up().unwrap(), "1");
 }
 
 #[test]
@@ -62,7 +71,8 @@ fn the_last_waiter_that_leaves_gives_the_entry_up() {
     leave(&mut desk, a);
     assert_eq!((desk.stands(), desk.called([b])), (true, [false]));
     let clock = desk.clock();
-    assert_eq!(desk.queue.leave(&clock, b).unwrap().1, "0");
+    let (own, entry) = desk.queue.leave(&clock, b);
+    assert_eq!((own.unwrap().1, entry.unwrap().1), ("1".into(), "0".into()));
     assert!(desk.queue.is_empty());
     // Also if the queue ends with it.
     let (mut desk, [_]) = standing(LOCK);
@@ -73,26 +83,19 @@ fn the_last_waiter_that_leaves_gives_the_entry_up() {
 
 #[test]
 fn an_entry_from_another_queue_is_used_by_the_next_request_kept_or_given_up() {
-    let right = || Right(LOCK, "other".into());
-    let (mut desk, [a]) = Desk::of([LOCK]);
-    let clock = desk.clock();
-    assert!(desk.queue.bring(&clock, a, right()));
+    let (mut desk, []) = Desk::of([]);
+    let a = desk.bring(LOCK, "other");
+    assert_eq!(desk.request(a), Some(("other".into(), true)));
     assert_eq!((desk.stands(), desk.given_up()), (false, None));
     // Another waiter is the first.
-    let b = desk.join(LOCK);
-    assert!(!desk.queue.bring(&clock, b, right()));
+    desk.bring(LOCK, "second");
     assert_eq!((desk.stands(), desk.given_up()), (false, None));
     // The queue has one already.
-    assert!(!desk.queue.bring(&clock, b, right()));
-    assert_eq!(desk.given_up().unwrap(), "other");
-    // The first waiter cannot use it, and makes itself known.
-    let (mut desk, [a, b]) = Desk::of([READER, LOCK]);
-    desk.turn(a);
-    desk.queue.undecided(a);
-    assert!(!desk.queue.bring(&clock, b, right()));
-    assert_eq!(desk.given_up().unwrap(), "other");
-    let (mut desk, []) = Desk::of([]);
-    assert!(!desk.queue.bring(&clock, 0, right()));
+    desk.bring(LOCK, "third");
+    assert_eq!(desk.given_up().unwrap(), "third");
+    // The first waiter cannot use it.
+    let (mut desk, [_]) = Desk::of([READER]);
+    desk.bring(LOCK, "other");
     assert_eq!(desk.given_up().unwrap(), "other");
 }
 
@@ -107,7 +110,7 @@ fn the_next_poll_follows_the_reply() {
         for asks in [false, true] {
             let (mut desk, [a]) = Desk::of([LOCK]);
             desk.turn(a);
-            desk.stand(a, LOCK, ttl, spread, asks);
+            desk.stand(a, ttl, spread, asks);
             assert_eq!(desk.poll_in(), Some(expected), "{ttl} {spread}");
             desk.poll();
             assert_eq!(desk.turn(a), if asks { "Told" } else { "Look" });
@@ -118,23 +121,23 @@ fn the_next_poll_follows_the_reply() {
     desk.polls = true;
     for pause in [1, 2, 4, 8, 16, 32, 64, 128, 128] {
         desk.turn(a);
-        desk.stand(a, LOCK, 90_000, false, true);
+        desk.stand(a, 90_000, false, true);
         assert_eq!(desk.poll_in(), Some(pause));
         desk.poll();
     }
     // The name was free, and the server chose the pause.
     desk.turn(a);
-    desk.stand(a, LOCK, 50, false, false);
+    desk.stand(a, 50, false, false);
     assert_eq!(desk.poll_in(), Some(53));
     desk.poll();
     // A message begins the pauses again.
     for heard in [Heard::Try("0", Duration::ZERO), Heard::Free] {
         desk.turn(a);
-        desk.stand(a, LOCK, 90_000, false, true);
+        desk.stand(a, 90_000, false, true);
         assert_ne!(desk.poll_in(), Some(1));
         desk.hear(heard);
         desk.turn(a);
-        desk.stand(a, LOCK, 90_000, false, true);
+        desk.stand(a, 90_000, false, true);
         assert_eq!(desk.poll_in(), Some(1));
         desk.poll();
     }
@@ -144,16 +147,16 @@ fn the_next_poll_follows_the_reply() {
 fn a_refusal_without_an_entry_plans_the_poll_by_the_lease() {
     let (mut desk, [a]) = Desk::of([LOCK]);
     desk.turn(a);
-    desk.refuse(a, LOCK, 90_000);
+    desk.refuse(a, 90_000);
     assert_eq!(desk.poll_in(), Some(5000));
     // A later refusal replaces the plan of a lock. Of several requests, the earliest poll counts.
     for (want, expected) in [(LOCK, 5000), (PERMIT, 703)] {
         let (mut desk, [a]) = Desk::of([want]);
         desk.turn(a);
-        desk.refuse(a, want, 700);
+        desk.refuse(a, 700);
         desk.hear(Heard::Free);
         desk.turn(a);
-        desk.refuse(a, want, 90_000);
+        desk.refuse(a, 90_000);
         assert_eq!(desk.poll_in(), Some(expected), "{want:?}");
     }
 }
@@ -215,18 +218,12 @@ fn a_message_during_a_request_is_kept_until_its_reply() {
             desk.hear(Heard::Try("0", Duration::from_millis(*pause)));
         }
         assert_eq!(desk.poll_in(), None);
-        desk.stand(a, LOCK, 90_000, false, false);
+        desk.stand(a, 90_000, false, false);
         match turn {
             Some(turn) => assert_eq!(desk.turn(a), turn),
             None => assert_eq!((desk.called([a]), desk.poll_in()), ([false], poll)),
         }
     }
-    // The requesting waiter for a permit may never take its reply: another one polls once the server has taken the grant back.
-    let (mut desk, [a, _]) = standing(PERMIT);
-    desk.hear(Heard::Try("0", Duration::ZERO));
-    assert_eq!(desk.turn(a), "Told");
-    desk.hear(Heard::Try("0", Duration::ZERO));
-    assert_eq!(desk.poll_in(), Some(510));
 }
 
 #[test]
@@ -236,8 +233,8 @@ fn a_release_of_redissons_wakes_the_first_waiter_or_the_one_that_it_names() {
     assert_eq!(desk.turns([a, b]), ["Told", "none"]);
     let (mut desk, [a, b]) = Desk::of([FAIR; 2]);
     desk.turns([a, b]);
-    desk.refuse(a, FAIR, 90_000);
-    desk.refuse(b, FAIR, 90_000);
+    desk.refuse(a, 90_000);
+    desk.refuse(b, 90_000);
     let clock = desk.clock();
     desk.queue
         .message(&clock, Some("1"), true, Heard::Free, |_| None);
@@ -263,7 +260,7 @@ fn a_grant_by_message_is_for_the_first_waiter_and_uses_the_entry_up() {
     for want in [READER, PERMIT] {
         let (mut desk, [a, b]) = standing(want);
         desk.turn(b);
-        desk.refuse(b, want, 90_000);
+        desk.refuse(b, 90_000);
         assert_eq!(desk.called([b]), [false]);
         desk.hear_grant(0, "-");
         assert_eq!(desk.turn(a), "takes 0");
@@ -309,16 +306,11 @@ fn a_grant_with_the_token_of_another_counter_is_found_by_a_request() {
     let (mut desk, [a]) = standing(LOCK);
     desk.hear_grant(0, "another");
     assert!(!desk.stands());
-    let own = Right(LOCK, "own".into());
-    let (taken, _) = desk.queue.request(a, &own, Reason::Turn);
-    assert_eq!(
-        (taken.unwrap().1, desk.turn(a)),
-        ("0".into(), "Turn".into())
-    );
+    assert_eq!(desk.request(a), Some(("0".into(), true)));
     let (mut desk, [a, b]) = Desk::of([FAIR; 2]);
     desk.turns([a, b]);
-    desk.refuse(a, FAIR, 90_000);
-    desk.refuse(b, FAIR, 90_000);
+    desk.refuse(a, 90_000);
+    desk.refuse(b, 90_000);
     desk.hear_grant(1, "another");
     assert_eq!(desk.called([a, b]), [false, true]);
 }
@@ -326,6 +318,7 @@ fn a_grant_with_the_token_of_another_counter_is_found_by_a_request() {
 #[test]
 fn a_grant_during_a_hand_off_is_looked_at_after_it() {
     let (mut desk, [a]) = Desk::of([LOCK]);
+    desk.refuse(a, 90_000);
     let clock = desk.clock();
     assert_eq!(desk.queue.reserve(&clock, &LOCK, false), Some(a));
     desk.hear_grant(5, "-");
@@ -336,7 +329,9 @@ fn a_grant_during_a_hand_off_is_looked_at_after_it() {
         None,
         placed(false, false).unwrap(),
     );
-    assert_eq!((desk.turn(a), desk.given_up()), ("Turn".into(), None));
+    // What its own owner may have left is given up.
+    assert_eq!(desk.request(a), Some(("5".into(), true)));
+    assert_eq!(desk.given_up().unwrap(), "0");
 }
 
 #[test]
@@ -344,24 +339,24 @@ fn a_waiter_for_a_fair_lock_is_granted_by_its_own_owner_and_another_one_polls() 
     let (mut desk, [a, b, c]) = Desk::of([FAIR; 3]);
     desk.turns([a, b, c]);
     for place in [a, b, c] {
-        desk.stand(place, FAIR, 90_000, true, false);
-        let _ = desk.effects();
+        desk.stand(place, 90_000, true, false);
+        desk.forget();
     }
     desk.pass(10_000);
     desk.hear_grant(1, "-");
     assert_eq!(desk.turns([a, b, c]), ["none", "takes 1", "none"]);
     // The time of the reply, divided by the number of waiters.
-    assert_eq!(desk.poll_in(), Some(30_000));
+    assert_eq!(desk.poll_in(), Some(45_000));
     desk.poll();
     assert_eq!(desk.turns([a, c]), ["Look", "none"]);
 }
 
 #[test]
 fn the_reply_to_a_waiter_for_a_fair_lock_names_the_holder_or_reports_lost_places() {
-    let refusal = |place, granted: Option<&str>, forgotten| Refused {
+    let refusal = |granted: Option<&str>, forgotten| Refused {
         granted: granted.map(str::to_owned),
         forgotten,
-        ..refused(FAIR, place, 90_000)
+        ..refused(90_000)
     };
     for (granted, forgotten, called) in [
         (Some("2"), false, [false, false, true]),
@@ -370,16 +365,16 @@ fn the_reply_to_a_waiter_for_a_fair_lock_names_the_holder_or_reports_lost_places
     ] {
         let (mut desk, [a, b, c]) = Desk::of([FAIR; 3]);
         desk.turns([a, b, c]);
-        desk.refuse(b, FAIR, 90_000);
-        desk.refuse(c, FAIR, 90_000);
-        desk.refuse_with(a, refusal(a, granted, forgotten));
+        desk.refuse(b, 90_000);
+        desk.refuse(c, 90_000);
+        desk.refuse_with(a, refusal(granted, forgotten));
         assert_eq!(desk.called([a, b, c]), called, "{granted:?}");
     }
     // Only the first waiter counts for lost places.
     let (mut desk, [a, b]) = Desk::of([FAIR; 2]);
     desk.turns([a, b]);
-    desk.refuse(a, FAIR, 90_000);
-    desk.refuse_with(b, refusal(b, None, true));
+    desk.refuse(a, 90_000);
+    desk.refuse_with(b, refusal(None, true));
     assert_eq!(desk.called([a, b]), [false, false]);
 }
 
@@ -387,18 +382,14 @@ fn the_reply_to_a_waiter_for_a_fair_lock_names_the_holder_or_reports_lost_places
 fn a_refusal_ends_an_outage() {
     let (mut desk, [a]) = Desk::of([LOCK]);
     let unanswered = |desk: &mut Desk| {
-        desk.turn(a);
         let clock = desk.clock();
-        let is_over = desk
-            .queue
-            .unanswered(&clock, a, Duration::from_secs(3), &());
-        desk.queue.undecided(a);
-        is_over
+        desk.queue
+            .unanswered(&clock, a, Duration::from_secs(3), &())
     };
     assert!(!unanswered(&mut desk));
     desk.pass(2000);
     desk.turn(a);
-    desk.refuse(a, LOCK, 1);
+    desk.refuse(a, 1);
     desk.poll();
     desk.pass(1000);
     assert!(!unanswered(&mut desk));
@@ -424,8 +415,8 @@ fn a_grant_by_message_ends_an_outage() {
 fn a_message_about_a_waiter_for_a_fair_lock_is_for_that_waiter() {
     let (mut desk, [a, b]) = Desk::of([FAIR; 2]);
     desk.turns([a, b]);
-    desk.refuse(a, FAIR, 90_000);
-    desk.refuse(b, FAIR, 90_000);
+    desk.refuse(a, 90_000);
+    desk.refuse(b, 90_000);
     desk.hear(Heard::Head("1", Duration::from_millis(300)));
     assert_eq!(
         (desk.called([a, b]), desk.poll_in()),
@@ -444,7 +435,7 @@ fn the_reply_to_a_waiter_for_a_fair_lock_does_not_delay_the_poll_of_another() {
         (b, 900, true, 703),
         (c, 300, false, 303),
     ] {
-        desk.stand(place, FAIR, ttl, spread, false);
+        desk.stand(place, ttl, spread, false);
         assert_eq!(desk.poll_in(), Some(expected));
     }
 }
@@ -454,11 +445,12 @@ fn the_reply_to_a_waiter_for_a_fair_lock_does_not_delay_the_poll_of_another() {
 fn a_grant_that_crosses_a_request_is_for_the_requesting_waiter() {
     let (mut desk, [a]) = Desk::of([LOCK]);
     desk.turn(a);
-    desk.refuse(a, LOCK, 90_000);
-    let clock = desk.clock();
-    assert!(!desk.queue.bring(&clock, 99, Right(LOCK, "77".into())));
+    desk.refuse(a, 90_000);
+    let b = desk.bring(LOCK, "77");
     desk.hear(Heard::Free);
     assert_eq!(desk.turn(a), "Told");
     desk.hear_grant(77, "-");
-    assert_eq!(desk.turn(a), "takes 77");
+    assert_eq!(desk.turn(a), "none");
+    desk.refuse(a, 90_000);
+    assert_eq!(desk.turns([a, b]), ["takes 77", "none"]);
 }

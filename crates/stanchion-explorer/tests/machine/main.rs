@@ -18,14 +18,14 @@ fn message(desk: &mut Desk, to: Option<&str>, heard: Heard<'_>) {
 
 fn leave(desk: &mut Desk, place: u64) {
     let clock = desk.clock();
-    desk.queue.leave(&clock, place);
+    let _ = desk.queue.leave(&clock, place);
 }
 
 /// A queue whose first waiter was refused, and has an entry.
 fn standing<const N: usize>(want: Wish) -> (Desk, [u64; N]) {
     let (mut desk, places) = Desk::of([want; N]);
     assert_eq!(desk.turn(places[0]), "Turn");
-    desk.stand(places[0], want, 90_000, false, false);
-    let _ = desk.effects();
+    desk.stand(places[0], 90_000, false, false);
+    desk.forget();
     (desk, places)
 }

@@ -27,54 +27,35 @@ mod model;
 use std::sync::Arc;
 use std::task::Poll;
 
-use queue::{Refused, Turn};
-use shared::Host as _;
+use queue::{News, Outcome};
+use shared::{Host as _, State};
 use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread;
 
-use model::{Entry, Hold, Name, Now, READ, WRITE, World};
+use model::{Entry, Hold, Name, READ, WRITE, World};
 
 /// Acquires, and returns the hold. `None`: the task gave up.
 fn acquire(world: &Arc<World>, name: Name, gives_up: bool) -> Option<Hold> {
-    let (entry, place) = world.join(name);
+    let (entry, place, ask) = world.join(name);
+    if let Some(ask) = ask {
+        world.ask(&entry, ask);
+    }
     loop {
         if gives_up && thread_rng().gen_bool(0.3) {
-            world.table.event(&entry, |queue| queue.leave(&Now, place));
+            let left = |state: &mut State<Entry>| state.queue.leave(world, place);
+            drop(world.table.event(&entry, left));
             return None;
         }
         let waker = thread::current();
-        let turn = world
+        let news = world
             .table
-            .event(&entry, |queue| queue.take_turn(&Now, place, waker));
-        match turn {
+            .event(&entry, |state| state.queue.poll(world, place, waker));
+        match news {
             Poll::Pending => thread::park(),
-            Poll::Ready(Turn::Take(hold)) => return Some(hold),
-            Poll::Ready(Turn::Try(reason)) => {
-                let own = world.owner(name);
-                world
-                    .table
-                    .event(&entry, |queue| queue.request(place, &own, reason));
-                if world.server.acquire(&own) {
-                    let hold = world.begin(&entry, own);
-                    world.table.event(&entry, |queue| {
-                        queue.acquired(&Now, place, &hold, None, false)
-                    });
-                    return Some(hold);
-                }
-                let refused = Refused {
-                    ttl: None,
-                    placed: None,
-                    debt: own,
-                    has_entry: false,
-                    granted: None,
-                    forgotten: false,
-                    subscribed: true,
-                };
-                world
-                    .table
-                    .event(&entry, |queue| queue.refused(&Now, place, refused));
-            }
-            Poll::Ready(_) => unreachable!("no lease ends"),
+            Poll::Ready(News::Waits) => {}
+            Poll::Ready(News::Over(Outcome::Granted(hold))) => return Some(hold),
+            // Its hold was taken from it.
+            Poll::Ready(News::Over(_)) => return acquire(world, name, gives_up),
         }
     }
 }
@@ -85,9 +66,9 @@ fn try_acquire(world: &Arc<World>) -> Option<Hold> {
     let own = world.owner(WRITE);
     let hold = world.server.acquire(&own).then(|| world.begin(&entry, own));
     if let Some(hold) = &hold {
-        world
-            .table
-            .event(&entry, |queue| queue.acquired_without_place(hold));
+        world.table.event(&entry, |state| {
+            state.queue.acquired_without_place(world, hold);
+        });
     }
     world.leave(&entry);
     hold
@@ -138,6 +119,7 @@ fn run(tasks: [Task; 3]) {
     for task in running {
         task.join().unwrap_or_default();
     }
+    world.settles();
     world.is_at_rest();
 }
 

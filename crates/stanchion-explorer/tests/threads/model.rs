@@ -5,21 +5,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use shuttle::thread::Thread;
+use shuttle::thread::{JoinHandle, Thread};
 use stanchion_client::Moment;
 use stanchion_client::primitive::Sharing;
 
-use crate::queue::{self, Context, Effects, End, Held, Holder, Owed, Parts, Stay, Want};
+use crate::queue::{
+    self, Ask, Context, Effects, End, Held, Holder, Owed, Parts, Refused, Stay, Want,
+};
 use crate::shared::{Host, State, Table};
-use crate::sync::{Mutex, PoisonError};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Hand-offs in a row before a release.
 const HAND_OFFS: u32 = 2;
 
 /// The clock and the configuration: time does not pass.
-pub(crate) struct Now;
-
-impl Context for Now {
+impl Context<Model> for Arc<World> {
     fn now(&self) -> Moment {
         Moment::ZERO + Duration::from_secs(1)
     }
@@ -34,6 +34,10 @@ impl Context for Now {
 
     fn jitter(&self, most: Duration) -> Duration {
         most
+    }
+
+    fn owe(&self, want: &Name, (): &()) -> Owner {
+        self.owner(*want)
     }
 }
 
@@ -87,6 +91,8 @@ pub(crate) struct World {
     pub(crate) table: Table<Entry>,
     pub(crate) server: Server,
     owners: AtomicU64,
+    /// The requests that the queues have sent.
+    requests: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl World {
@@ -96,6 +102,7 @@ impl World {
             table: Table::new(0),
             server: Server::default(),
             owners: AtomicU64::new(0),
+            requests: Mutex::default(),
         })
     }
 
@@ -104,26 +111,51 @@ impl World {
         Owner { name, id }
     }
 
-    fn new_entry() -> Arc<Entry> {
+    fn new_entry(self: &Arc<Self>) -> Arc<Entry> {
         Arc::new_cyclic(|this| Entry {
             this: Weak::clone(this),
+            world: Arc::downgrade(self),
             state: Mutex::default(),
         })
     }
 
-    pub(crate) fn join(self: &Arc<Self>, name: Name) -> (Arc<Entry>, u64) {
+    pub(crate) fn join(self: &Arc<Self>, name: Name) -> (Arc<Entry>, u64, Option<Ask<Model>>) {
         let stay = Stay {
             began: Moment::ZERO,
             deadline: Moment::FAR,
         };
-        let owner = self.owner(name).id;
-        let joins = |state: &mut State<Entry>| state.queue.join(&Now, name, owner, (), stay);
-        self.table.enter(&(), Self::new_entry, joins)
+        let owner = self.owner(name);
+        let joins = |state: &mut State<Entry>| state.queue.join(self, owner, (), stay);
+        let new = || Self::new_entry(self);
+        let (entry, (place, ask)) = self.table.enter(&(), new, joins);
+        (entry, place, ask)
+    }
+
+    /// Sends a request of a waiter, and passes the reply to its queue.
+    pub(crate) fn ask(self: &Arc<Self>, entry: &Arc<Entry>, ask: Ask<Model>) {
+        let Ask { place, debt, .. } = ask;
+        if self.server.acquire(&debt) {
+            let hold = self.begin(entry, debt);
+            let event = |state: &mut State<Entry>| state.queue.granted(self, place, hold, None);
+            drop(self.table.event(entry, event));
+            return;
+        }
+        let refused = Refused {
+            ttl: None,
+            placed: None,
+            has_entry: false,
+            granted: None,
+            forgotten: false,
+            subscribed: true,
+        };
+        let event = |state: &mut State<Entry>| state.queue.refused(self, place, refused);
+        self.table.event(entry, event);
     }
 
     pub(crate) fn visit(self: &Arc<Self>) -> Arc<Entry> {
         let comes = |state: &mut State<Entry>| state.uses.visitors += 1;
-        self.table.enter(&(), Self::new_entry, comes).0
+        let new = || Self::new_entry(self);
+        self.table.enter(&(), new, comes).0
     }
 
     /// Ends a visit.
@@ -144,6 +176,20 @@ impl World {
         }
     }
 
+    fn requests(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no request is in flight.
+    pub(crate) fn settles(&self) {
+        loop {
+            let Some(request) = self.requests().pop() else {
+                return;
+            };
+            request.join().unwrap_or_default();
+        }
+    }
+
     /// P3: fails if something is left when all tasks have ended.
     pub(crate) fn is_at_rest(&self) {
         let holders = self.server.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,6 +202,7 @@ impl World {
 /// A queue in the table.
 pub(crate) struct Entry {
     this: Weak<Self>,
+    world: Weak<World>,
     state: Mutex<State<Self>>,
 }
 
@@ -182,7 +229,18 @@ impl Host for Entry {
         self.this.upgrade()
     }
 
-    fn ended(&self, _: &mut State<Self>, _: Option<&Effects<Model>>) {}
+    type Later = ();
+
+    fn ended(&self, _: &mut State<Self>, _: &Effects<Model>) {}
+
+    fn send(&self, ask: Ask<Model>) {
+        // In a task of its own, as the requests of a client.
+        if let (Some(world), Some(entry)) = (self.world.upgrade(), self.this()) {
+            let asking = Arc::clone(&world);
+            let request = shuttle::thread::spawn(move || asking.ask(&entry, ask));
+            world.requests().push(request);
+        }
+    }
 
     fn wake(waker: Thread) {
         waker.unpark();
@@ -202,6 +260,7 @@ impl Parts for Model {
     type Ended = HoldState;
     type Waker = Thread;
     type Outage = ();
+    type Answer = ();
 }
 
 /// A side of the one name, a lock without a queue on the server.
@@ -322,6 +381,8 @@ impl Held<Model> for Hold {
         Arc::downgrade(&self.state)
     }
 
+    fn settle(&self, _: &Owner) {}
+
     fn is(&self, ended: &HoldState) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.state), ended)
     }
@@ -331,17 +392,17 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let (world, entry, state) = (&self.world, &self.entry, &self.state);
         state.held.store(false, Ordering::Release);
-        let reserved = world.table.event(entry, |queue| {
-            let (handed, _) = queue.hand_offs();
+        let reserved = world.table.event(entry, |locked| {
+            let (handed, _) = locked.queue.hand_offs();
             let may = handed < HAND_OFFS && state.owner.name == WRITE;
-            let place = may.then(|| queue.reserve(&Now, &WRITE, false));
+            let place = may.then(|| locked.queue.reserve(world, &WRITE, false));
             Some((place.flatten()?, handed))
         });
         let Some((place, handed)) = reserved else {
             world.server.pass(&state.owner, None);
             let _: Option<()> = world.table.present(entry, |entry, mut locked| {
                 // Without a message: the next waiter sends a request.
-                locked.queue.freed(&Now, state, End::Unknown);
+                locked.queue.freed(world, state, End::Unknown);
                 world.table.carry_out(entry, locked);
             });
             return;
@@ -349,8 +410,8 @@ impl Drop for Hold {
         let to = world.owner(WRITE);
         world.server.pass(&state.owner, Some(&to));
         let hold = world.begin(entry, to);
-        world.table.event(entry, |queue| {
-            queue.hand_over(&Now, place, hold, handed + 1);
+        world.table.event(entry, |locked| {
+            locked.queue.hand_over(world, place, hold, handed + 1);
         });
     }
 }

@@ -1,26 +1,26 @@
 //! Copies of a queue, for the explorer, which continues one state in several ways.
 
-use super::{Effects, Entry, Kept, Parts, Queue, Turn, Waiter};
+use super::{Effects, Entry, Kept, Outcome, Parts, Queue, Waiter};
 
 /// Parts that can be copied. Those of a client cannot: a copied hold would be released twice.
 pub trait Copied:
-    Parts<Want: Clone, Terms: Clone, Debt: Clone, Hold: Clone, Holder: Clone, Waker: Clone>
+    Parts<Want: Clone, Hold: Clone, Holder: Clone, Waker: Clone, Answer: Clone>
 {
 }
 
 impl<P> Copied for P where
-    P: Parts<Want: Clone, Terms: Clone, Debt: Clone, Hold: Clone, Holder: Clone, Waker: Clone>
+    P: Parts<Want: Clone, Hold: Clone, Holder: Clone, Waker: Clone, Answer: Clone>
 {
 }
 
-impl<P: Copied> Clone for Turn<P> {
+impl<P: Copied> Clone for Outcome<P> {
     fn clone(&self) -> Self {
         match self {
-            Self::Try(reason) => Self::Try(*reason),
-            Self::Take(hold) => Self::Take(hold.clone()),
+            Self::Granted(hold) => Self::Granted(hold.clone()),
             Self::Seen => Self::Seen,
             Self::Missed => Self::Missed,
-            Self::OutOfReach(outage) => Self::OutOfReach(outage.clone()),
+            Self::OutOfReach(outage, debt) => Self::OutOfReach(outage.clone(), debt.clone()),
+            Self::Answered(answer) => Self::Answered(answer.clone()),
         }
     }
 }
@@ -31,7 +31,8 @@ impl<P: Copied> Clone for Waiter<P> {
             want: self.want.clone(),
             owner: self.owner.clone(),
             terms: self.terms.clone(),
-            turn: self.turn.clone(),
+            debt: self.debt.clone(),
+            given: self.given.clone(),
             waker: self.waker.clone(),
             ..*self
         }
@@ -52,11 +53,12 @@ impl<P: Copied> Clone for Queue<P> {
         };
         Self {
             waiters: self.waiters.clone(),
+            outcomes: self.outcomes.clone(),
             holder: self.holder.clone(),
             entry,
             kept,
             outage: self.outage.clone(),
-            out: Effects::default(),
+            out: Effects::new(),
             ..*self
         }
     }

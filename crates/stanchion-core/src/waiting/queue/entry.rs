@@ -8,7 +8,7 @@ use std::borrow::Borrow as _;
 use std::time::Duration;
 
 use super::waiters::{POLL_UNSUBSCRIBED, after_expiry, spin};
-use super::{Asked, Context, Entry, Held as _, Owed as _, Parts, Queue, Turn, Waiter, Want as _};
+use super::{Asked, Context, Effect, Entry, Held as _, Owed as _, Parts, Queue, Waiter, Want as _};
 use crate::description::{Granted, Heard, Sharing};
 use crate::line::{Placed, Reason};
 use stanchion_transport::Moment;
@@ -19,18 +19,13 @@ const POLL: Duration = Duration::from_secs(5);
 /// The longest time to a poll at a random moment: see `line.lua`.
 const LONGEST_POLL: Duration = Duration::from_secs(120);
 
-/// The time after which the server takes a grant of plain permits back that was not confirmed (0.5 s), and a little more.
-const UNCONFIRMED: Duration = Duration::from_millis(510);
-
 /// A refusal of a request.
 #[derive(Debug)]
-pub struct Refused<P: Parts> {
+pub struct Refused {
     /// The time after which the holder's lease ends, if it is known.
     pub ttl: Option<Duration>,
     /// The entry that the request has got or kept.
     pub placed: Option<Placed>,
-    /// The right to that entry.
-    pub debt: P::Debt,
     /// True if the server has an entry by now, from this request or an earlier one.
     pub has_entry: bool,
     /// If each waiter has an entry on the server: the one that holds, by the reply. The message of its grant may be lost.
@@ -57,73 +52,42 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Takes the entry, to give it up.
-    pub(crate) fn take_entry(&mut self) -> Option<P::Debt> {
+    pub fn take_entry(&mut self) -> Option<P::Debt> {
         self.entry.take().map(|entry| entry.debt)
+    }
+
+    /// Returns whether this queue has the right to what `owner` may have on the server, as its entry or as that of a waiter.
+    pub fn has_debt_of(&self, owner: &str) -> bool {
+        let entry = self.entry.as_ref().map(|entry| &entry.debt);
+        let waiters = self.waiters.values().filter_map(|it| it.debt.as_ref());
+        let mut debts = entry.into_iter().chain(waiters);
+        debts.any(|debt| debt.owner().borrow() == owner)
     }
 
     /// Returns whether a message about the entry of `owner` is for this queue: for its entry, or for that of a request in flight.
     fn is_about(&self, owner: &str) -> bool {
         let entry = self.entry.as_ref();
-        let asks = |it: &Waiter<P>| it.asking && it.owner.borrow() == owner;
+        let asks = |it: &Waiter<P>| it.is_asking() && it.owner.borrow() == owner;
         entry.is_some_and(|entry| entry.debt.owner().borrow() == owner)
             || self.asking > 0 && self.waiters.values().any(asks)
     }
 
-    /// Takes the entry of this process for a request of the waiter at `place`, whose own right is `own`. Returns the right of the requesting
-    /// owner, if it is not `own`, and whether the request may get an entry.
-    pub fn request(
-        &mut self,
-        place: u64,
-        own: &P::Debt,
-        reason: Reason,
-    ) -> (Option<P::Debt>, bool) {
-        let is_first = self.first_place().is_some_and(|(first, _)| first == place);
-        // A waiter that was notified, or whose poll is due, replaces the first waiter, which may never take its reply.
-        let has_entry = is_first || reason != Reason::Turn;
-        let want = own.want();
-        let entry = self.entry.take_if(|_| has_entry && want.is_in_line());
-        let entry = entry.map(|entry| entry.debt);
-        let standing = match entry {
-            Some(debt) if want.shares_entry(debt.want()) => Some(debt),
-            Some(debt) if serves::<P>(&debt, want) => Some(debt.pass_to(own)),
-            // An entry for another kind of waiter is given up.
-            unfit => {
-                self.give_up(unfit);
-                None
-            }
+    /// Lets this queue keep the entry that the new waiter at `place` brings from another queue, if that waiter does not use it at once. The entry is given
+    /// up if the first waiter cannot use it.
+    pub fn bring(&mut self, cx: &dyn Context<P>, place: u64) {
+        let parked = self.waiters.get_mut(&place).filter(|it| it.is_parked());
+        let Some(debt) = parked.and_then(|it| it.debt.take()) else {
+            return;
         };
-        // A message that crosses the request finds the waiter by this owner.
-        let owner = standing.as_ref().unwrap_or(own).owner().clone();
-        if let Some(waiter) = self.waiters.get_mut(&place) {
-            waiter.owner = owner;
-            waiter.asked = if has_entry {
-                Asked::First
-            } else {
-                Asked::Behind
-            };
-        }
-        (standing, has_entry)
-    }
-
-    /// Brings the entry of `debt`, which a request from another queue got, to the new waiter at `place`. Returns whether this waiter sends
-    /// the next request, for that entry. Otherwise this queue keeps the entry if its first waiter can use it, or the entry is given up.
-    pub fn bring(&mut self, cx: &dyn Context, place: u64, debt: P::Debt) -> bool {
-        let Some((first, waiter)) = self.first_place() else {
-            self.give_up(Some(debt));
-            return false;
-        };
-        if first == place && self.first_is_woken() {
-            return true;
-        }
-        if self.entry.is_none() && serves::<P>(&debt, &waiter.want) {
+        let first = self.first();
+        if self.entry.is_none() && first.is_some_and(|it| serves::<P>(&debt, &it.want)) {
             // P4: a message about this entry that was faster than the reply was ignored here (`is_about`), and the server may have
-            // removed the entry with it. So the end of a local hold, or of a request, lets the first waiter send a request.
+            // removed the entry with it. Therefore the end of a local hold, or of a request, lets the first waiter send a request.
             self.entry = Some(Entry { debt, off: true });
         } else {
             self.give_up(Some(debt));
         }
         self.make_known(cx);
-        false
     }
 
     /// Takes the entry of this process, if the first waiter cannot take a grant to it, or there is none.
@@ -139,63 +103,71 @@ impl<P: Parts> Queue<P> {
     fn taker(&self, owner: &str) -> Option<u64> {
         if let Some(place) = self.kept.by_owner.get(owner) {
             return Some(*place)
-                .filter(|place| self.waiters.get(place).is_some_and(|it| !it.has_hold()));
+                .filter(|place| self.waiters.get(place).is_some_and(|it| it.given.is_none()));
         }
         let entry = self.entry.as_ref().map(|entry| &entry.debt);
         let entry = entry.filter(|debt| debt.owner().borrow() == owner);
         let takes = |it: &Waiter<P>| {
             // Another waiter may have used this owner before, and is parked now.
-            let asks = it.asking && it.asked == Asked::First && it.owner.borrow() == owner;
-            let waits = !it.asking && entry.is_some_and(|debt| serves::<P>(debt, &it.want));
-            !it.has_hold() && (asks || waits)
+            let asks = it.is_asking() && it.asked == Asked::First && it.owner.borrow() == owner;
+            let waits = it.is_parked() && entry.is_some_and(|debt| serves::<P>(debt, &it.want));
+            it.given.is_none() && (asks || waits)
         };
         let (place, _) = self.waiters.iter().find(|(_, waiter)| takes(waiter))?;
         Some(*place)
     }
 
     /// Parks the waiter at `place` after a refusal. A message or a poll lets it retry: after `ttl`, or the poll interval if that is
-    /// shorter. Returns whether the queue keeps the right to the entry.
-    pub fn refused(&mut self, cx: &dyn Context, place: u64, refused: Refused<P>) -> bool {
+    /// shorter.
+    pub fn refused(&mut self, cx: &dyn Context<P>, place: u64, refused: Refused) {
         let Refused {
             ttl,
             placed,
-            debt,
+            has_entry,
             granted,
             forgotten,
             subscribed,
-            ..
         } = refused;
-        self.came_back(place);
         // A refusal is an answer, too.
         self.outage = None;
         let due = self.due.take();
         // A grant by message finds the request until now, and the entry from here on. If it came during the request, this waiter has the
-        // hold and keeps the debt.
-        let waiter = self.waiters.get(&place);
-        let stands = refused.has_entry && waiter.is_some_and(|it| !it.has_hold());
-        if stands {
-            // An entry that this one replaces is given up. The message of a wake-up during the request may have removed this one.
-            let off = due.is_some_and(|(at, _)| at <= cx.now());
-            let replaced = self.entry.replace(Entry { debt, off });
-            self.give_up(replaced.map(|entry| entry.debt));
-        } else {
-            self.give_up(Some(debt));
+        // hold, which takes the debt over.
+        let mut again = false;
+        if self.came_back(cx, place)
+            && let Some(waiter) = self.waiters.get_mut(&place)
+        {
+            waiter.waits = true;
+            again = std::mem::take(&mut waiter.again);
+            if !waiter.told {
+                self.out.extend(waiter.waker.take().map(Effect::Wake));
+            }
+            if has_entry && let Some(debt) = waiter.debt.take() {
+                // An entry that this one replaces is given up. The message of a wake-up during the request may have removed this one.
+                let off = due.is_some_and(|(at, _)| at <= cx.now());
+                let replaced = self.entry.replace(Entry { debt, off });
+                self.give_up(replaced.map(|entry| entry.debt));
+            }
         }
-        let heeded = self.heed(place, granted.as_deref(), forgotten);
+        let asking = self.asking;
+        if again {
+            self.send(cx, place, Reason::Turn);
+        }
+        let heeded = self.heed(cx, place, granted.as_deref(), forgotten);
         // Invariant 2: a wake came during the attempt, and the answer may be older than it.
         match due {
             _ if heeded => {}
-            Some((at, reason)) if at <= cx.now() => self.admit(reason),
+            Some((at, reason)) if at <= cx.now() => self.admit(cx, reason),
             _ => self.make_known(cx),
         }
         self.refused = self.refused.saturating_add(1);
         let Some(waiter) = self.waiters.get(&place) else {
-            return stands;
+            return;
         };
         let (sharing, in_line) = (waiter.want.sharing(), waiter.want.is_in_line());
         // A waiter sends a request now, and its reply plans the next poll.
-        if self.first_is_woken() && !sharing.keeps_each_waiter() {
-            return stands;
+        if self.asking > asking && !sharing.keeps_each_waiter() {
+            return;
         }
         let several = sharing.keeps_each_waiter()
             || sharing.permits().is_some()
@@ -207,18 +179,17 @@ impl<P: Parts> Queue<P> {
                 true => self.poll_by(at, Reason::Turn),
                 false => self.poll_at(at, Reason::Turn),
             }
-            return stands;
+            return;
         };
         // A request that was due by now has its turn, or is remembered again.
         let due = due.filter(|(at, _)| *at > cx.now());
         self.plan_poll(cx, ttl, placed, subscribed, due);
-        stands
     }
 
     /// Plans the next poll, after a reply that gave this process its entry. `due`: the poll that a message demanded during the request.
     pub(super) fn plan_poll(
         &mut self,
-        cx: &dyn Context,
+        cx: &dyn Context<P>,
         ttl: Option<Duration>,
         placed: Placed,
         subscribed: bool,
@@ -274,16 +245,21 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Lets other waiters send requests after the reply to the one at `place`, if each has an entry on the server. Returns whether one does.
-    fn heed(&mut self, place: u64, granted: Option<&str>, forgotten: bool) -> bool {
+    fn heed(
+        &mut self,
+        cx: &dyn Context<P>,
+        place: u64,
+        granted: Option<&str>,
+        forgotten: bool,
+    ) -> bool {
         // P3: the message of this grant may be lost. The request of that waiter finds the grant.
         if let Some(place) = granted.and_then(|owner| self.kept.by_owner.get(owner).copied()) {
-            self.nudge(place);
+            self.nudge(cx, place);
             return true;
         }
         // The server may have removed the entries of the others, too.
-        let is_first = self.first_place().is_some_and(|(first, _)| first == place);
-        if forgotten && is_first {
-            self.admit_all_but(Some(place));
+        if forgotten && self.is_first(place) {
+            self.admit_all_but(cx, Some(place));
             return true;
         }
         false
@@ -292,7 +268,7 @@ impl<P: Parts> Queue<P> {
     /// Handles a message for the queue, or for the waiter with the owner `to`. `begin` makes the hold of a grant.
     pub fn message(
         &mut self,
-        cx: &dyn Context,
+        cx: &dyn Context<P>,
         to: Option<&str>,
         subscribed: bool,
         heard: Heard<'_>,
@@ -320,18 +296,18 @@ impl<P: Parts> Queue<P> {
                 self.notified(cx, owner, Moment::ZERO, Reason::Told);
             }
             // Redisson's release on a waiter's own channel is for that waiter, at any place in this queue.
-            (Heard::Free, Some(owner)) => self.nudge_owner(owner),
+            (Heard::Free, Some(owner)) => self.nudge_owner(cx, owner),
             (Heard::Free, None) => {
                 self.refused = 0;
-                self.admit(Reason::Told);
+                self.admit(cx, Reason::Told);
             }
         }
     }
 
     /// Lets the waiter with the owner `owner` send a request, where the server keeps all waiters.
-    pub(crate) fn nudge_owner(&mut self, owner: &str) {
+    pub(crate) fn nudge_owner(&mut self, cx: &dyn Context<P>, owner: &str) {
         if let Some(place) = self.kept.by_owner.get(owner).copied() {
-            self.nudge(place);
+            self.nudge(cx, place);
         }
     }
 
@@ -342,7 +318,7 @@ impl<P: Parts> Queue<P> {
     /// of its owner, because an owner has one hold only.
     fn granted_by_message(
         &mut self,
-        cx: &dyn Context,
+        cx: &dyn Context<P>,
         granted: &Granted<'_>,
         subscribed: bool,
         begin: impl FnOnce(Begin<'_, P>) -> Option<P::Hold>,
@@ -362,11 +338,11 @@ impl<P: Parts> Queue<P> {
         // P2: a user of another counter, or of none, may have minted. Then the waiter's own request finds the grant, and mints.
         if granted.fence.as_bytes() != waiter.want.fence() {
             if self.kept.by_owner.contains_key(granted.owner) {
-                return self.nudge(place);
+                return self.nudge(cx, place);
             }
             // The first waiter's request finds the grant, or gives it back.
             self.entry = debt.map(|debt| Entry { debt, off: true });
-            self.admit(Reason::Turn);
+            self.admit(cx, Reason::Turn);
             return;
         }
         let Some(hold) = begin(Begin { waiter, debt }) else {
@@ -380,13 +356,13 @@ impl<P: Parts> Queue<P> {
         // Won on the server, so this process has its whole turn of hand-offs again.
         self.handed = 0;
         self.answered();
-        self.give_turn(place, Turn::Take(hold));
+        self.give(cx, place, hold);
         if !sharing.has_one_holder() {
             // Other waiters may hold concurrently, and the grant has used up the entry of this process.
-            self.granted(sharing, 0);
+            self.admit_others(cx, sharing, 0);
         }
         // The poll that was planned may have been that of the head of the queue on the server.
-        if sharing.keeps_each_waiter() && subscribed && self.waiters.len() > 1 {
+        if sharing.keeps_each_waiter() && subscribed && self.first().is_some() {
             let longest = self.spread().max(cx.poll_interval());
             self.poll_at(cx.now() + cx.jitter(longest), Reason::Look);
         }
@@ -394,7 +370,7 @@ impl<P: Parts> Queue<P> {
 
     /// Lets the first waiter send a request at `at` for `reason`, after a message about the entry of `owner`. Another entry has
     /// been given up already.
-    fn notified(&mut self, cx: &dyn Context, owner: &str, at: Moment, reason: Reason) {
+    fn notified(&mut self, cx: &dyn Context<P>, owner: &str, at: Moment, reason: Reason) {
         let kept = self.kept.by_owner.get(owner).copied();
         if kept.is_none() && !self.is_about(owner) && self.handing.is_none() {
             return;
@@ -402,17 +378,13 @@ impl<P: Parts> Queue<P> {
         self.refused = 0;
         if let Some(place) = kept {
             match at == Moment::ZERO {
-                true => self.nudge(place),
+                true => self.nudge(cx, place),
                 false => self.poll_at(at, reason),
             }
         } else if self.handing.is_some() || !self.first_is_parked() {
             self.remember(at, reason);
-            if self.first_sharing().and_then(Sharing::permits).is_some() {
-                // The requesting waiter may never take its reply (invariant 3). Another retries after the server has taken the grant back.
-                self.poll_by(cx.now() + UNCONFIRMED, reason);
-            }
         } else if at == Moment::ZERO {
-            self.admit(reason);
+            self.admit(cx, reason);
         } else {
             self.poll_at(at, reason);
         }
@@ -420,6 +392,6 @@ impl<P: Parts> Queue<P> {
 }
 
 /// Returns whether a waiter for `want` can use the entry of `debt`, that is, take a grant to it.
-fn serves<P: Parts>(debt: &P::Debt, want: &P::Want) -> bool {
+pub(super) fn serves<P: Parts>(debt: &P::Debt, want: &P::Want) -> bool {
     want.shares_entry(debt.want()) || !debt.is_unanswered() && want.continues_entry(debt.want())
 }

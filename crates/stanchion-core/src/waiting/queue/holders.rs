@@ -1,15 +1,14 @@
 //! The effect of holds of this process on its waiters: a grant to one of them, the end of a hold, and a hand-off.
 //!
 //! The hold of one name goes to the first waiter for that name. The hold of several names goes to the first waiter for the same names, once
-//! also past others. A permit goes to the first parked waiter. Until the script's reply that waiter counts as requesting, as with a request
+//! also past others. A permit goes to the first parked waiter. Until the script's reply that waiter counts as one with a request in flight, as with a request
 //! of its own.
 
-use std::borrow::Borrow as _;
 use std::time::Duration;
 
 use super::{
-    Asked, Context, Ended as _, Entry, Held as _, Holder as _, Parts, Queue, Turn, Waiter,
-    Want as _,
+    Asked, Context, Doing, Effect, Ended as _, Entry, Held as _, Holder as _, Outcome, Parts,
+    Queue, Waiter, Want as _,
 };
 use crate::description::{End, Sharing};
 use crate::line::{Placed, Reason};
@@ -26,24 +25,29 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Records a hold that was acquired without a place in the queue.
-    pub fn acquired_without_place(&mut self, hold: &P::Hold) {
+    pub fn acquired_without_place(&mut self, cx: &dyn Context<P>, hold: &P::Hold) {
         let sharing = hold.sharing();
         // A reader or a permit may leave room for others, so these do not stop requests.
         if sharing.has_one_holder() {
             self.holder = hold.holder();
         }
         // P8: 0, because the caller does not record which waiters had joined before its request. No waiter gets its result.
-        self.granted(sharing, 0);
+        self.admit_others(cx, sharing, 0);
     }
 
-    /// Wakes waiters after a grant to one of them, as the sharing allows. Waiters below `asked_before` had joined before its request.
-    pub(super) fn granted(&mut self, sharing: Sharing, asked_before: u64) {
+    /// Lets waiters send requests after a grant to one of them, as the sharing allows. Waiters below `asked_before` had joined before its request.
+    pub(super) fn admit_others(
+        &mut self,
+        cx: &dyn Context<P>,
+        sharing: Sharing,
+        asked_before: u64,
+    ) {
         self.answered();
         match sharing {
             // The others are called when the hold ends. The server has selected this process, so it has its whole turn of hand-offs again.
             Sharing::Exclusive => self.handed = 0,
             Sharing::Together => {
-                // Parked waiters that may share get their turn now. Those with a request in flight may be refused by a reply that is older
+                // Parked waiters that may share send requests now. Those with a request in flight may be refused by a reply that is older
                 // than this grant: the refusal retries (invariant 2).
                 self.due = (self.asking > 0).then_some((Moment::ZERO, Reason::Turn));
                 let mut group = Vec::new();
@@ -61,39 +65,47 @@ impl<P: Parts> Queue<P> {
                     }
                 }
                 for place in group {
-                    self.give_turn(place, Turn::Try(Reason::Turn));
+                    self.send(cx, place, Reason::Turn);
                 }
             }
-            // More permits may be free. The first may have a request in flight, and never take its reply (invariant 3).
-            Sharing::Permits(_) => self.admit_another(Reason::Turn),
+            // More permits may be free.
+            Sharing::Permits(_) => self.admit_another(cx, Reason::Turn),
             Sharing::Event => {
                 // P8: the answer is as old as its request. A waiter that joined later may wait for a later event.
                 let seen = self.waiters.range(..asked_before);
                 let seen: Vec<u64> = seen.map(|(place, _)| *place).collect();
                 for place in seen {
-                    self.give_turn(place, Turn::Seen);
+                    self.settle(cx, place, Outcome::Seen);
                 }
                 // Invariant 3: no waiter before them is left to send requests.
-                let later = self.waiters.range(asked_before..).next();
-                if let Some((&place, _)) = later.filter(|(_, waiter)| waiter.is_parked()) {
-                    self.give_turn(place, Turn::Try(Reason::Turn));
+                if self.first_is_parked() {
+                    self.admit(cx, Reason::Turn);
                 }
             }
             // The server selects the next holder. A wake-up during the attempt is for another waiter, too.
             Sharing::Queued => {
                 if let Some((_, reason)) = self.due.take() {
-                    self.admit(reason);
+                    self.admit(cx, reason);
                 }
             }
         }
     }
 
+    /// Takes a hold from the waiter that was given it and has not taken it. The waiter starts again.
+    pub fn untaken(&mut self, hold: &P::Ended) {
+        let is_it = |(_, it): &mut (u64, Outcome<P>)| match it {
+            Outcome::Granted(given) => given.is(hold),
+            _ => false,
+        };
+        let untaken = self.outcomes.extract_if(.., is_it);
+        self.out.extend(untaken.map(|(_, it)| Effect::Untaken(it)));
+    }
+
     /// Records that a hold has ended. The next waiter sends a request, unless the release has notified it.
-    pub fn freed(&mut self, cx: &dyn Context, hold: &P::Ended, end: End) {
-        // Invariant 5: otherwise the waiters behind it would wait for a task that is not polled.
-        if let Some(place) = self.forsaken(hold) {
-            self.remove(place);
-            self.keep_polling(cx);
+    pub fn freed(&mut self, cx: &dyn Context<P>, hold: &P::Ended, end: End) {
+        // Invariant 5.
+        if hold.is_unclaimed() {
+            self.untaken(hold);
         }
         // By identity: a late end of an old hold must not free the queue of its successor.
         if self.holder.is(hold) {
@@ -119,35 +131,11 @@ impl<P: Parts> Queue<P> {
                     self.poll_by(cx.now() + cx.poll_interval(), Reason::Look);
                 }
             }
-            // Its waiter may never take a reply again (invariant 3), so another sends a request.
-            Sharing::Permits(_) if in_line && hold.is_unclaimed() => {
-                self.admit_another(Reason::Look);
-            }
             _ => {
                 self.handed = 0;
-                self.admit(Reason::Turn);
+                self.admit(cx, Reason::Turn);
             }
         }
-    }
-
-    /// Finds the waiter that was given `hold` and did not take it (invariant 5).
-    fn forsaken(&self, hold: &P::Ended) -> Option<u64> {
-        // A hold granted by message is found by its owner. A search finds one that was handed over and is not taken.
-        let given = |waiter: &Waiter<P>| {
-            let given = waiter.turn.as_ref().and_then(Turn::hold);
-            given.is_some_and(|it| it.is(hold))
-        };
-        let place = match self.kept.by_owner.get(hold.owner().borrow()) {
-            Some(place) => *place,
-            None if hold.is_unclaimed() => {
-                let (place, _) = self.waiters.iter().find(|(_, waiter)| given(waiter))?;
-                *place
-            }
-            None => return None,
-        };
-        // P5: a request in flight may be granted to the same owner. A drop of the given hold would release that one, too.
-        let waiter = self.waiters.get(&place)?;
-        (given(waiter) && !waiter.asking).then_some(place)
     }
 
     /// The number of hand-offs in a row, and whether a hand-off past it would put the successor into the queue on the server.
@@ -155,8 +143,7 @@ impl<P: Parts> Queue<P> {
         (self.handed, self.has_entry())
     }
 
-    /// The waiter that gets a hold for `held`: the first, or with `past` a later one that wants the same. A turn other than `Try` has
-    /// already ended its wait.
+    /// The waiter that gets a hold for `held`: the first, or with `past` a later one that wants the same.
     fn first_for(&self, held: &P::Want, past: bool) -> Option<(u64, &Waiter<P>)> {
         let (place, first) = self.first_place()?;
         if let Sharing::Permits(_) = held.sharing() {
@@ -166,7 +153,7 @@ impl<P: Parts> Queue<P> {
             return same.then_some((*place, waiter));
         }
         if first.want.is_handed(held) {
-            return matches!(first.turn, None | Some(Turn::Try(_))).then_some((place, first));
+            return Some((place, first));
         }
         let fits = |it: &Waiter<P>| it.is_parked() && it.want.is_handed(held);
         let mut others = self.waiters.iter().take(LOOKED_AT).skip(1);
@@ -177,7 +164,7 @@ impl<P: Parts> Queue<P> {
 
     /// Reserves the waiter that gets a hold for `held`. That waiter sends no request until [`Queue::hand_over`], [`Queue::end_hand_off`] or
     /// [`Queue::passed_on`]. `past`: it may be behind others.
-    pub fn reserve(&mut self, cx: &dyn Context, held: &P::Want, past: bool) -> Option<u64> {
+    pub fn reserve(&mut self, cx: &dyn Context<P>, held: &P::Want, past: bool) -> Option<u64> {
         let permits = matches!(held.sharing(), Sharing::Permits(_));
         // Invariant 1: the server may grant a request in flight at any moment, and its waiter can take one hold only.
         if !permits && (self.is_under_way() || self.holder.is_held(cx.now())) {
@@ -186,25 +173,20 @@ impl<P: Parts> Queue<P> {
         let (place, _) = self.first_for(held, past)?;
         let waiter = self.waiters.get_mut(&place)?;
         if permits {
-            // Counts as requesting. It has no request, and another waiter may use the owner of its last one now.
-            (waiter.asking, waiter.asked) = (true, Asked::Behind);
+            // It has no request, and another waiter may use the owner of its last one now.
+            (waiter.doing, waiter.asked) = (Doing::Receiving, Asked::Behind);
             self.handed += 1;
             self.asking += 1;
-            self.count_parked(-1);
             return Some(place);
         }
         // Until the script's reply no waiter of this queue may send a request (invariant 1).
         self.handing = Some(place);
-        // A `Try` given before is taken back: the hold arrives without a request.
-        if waiter.turn.take().is_some() {
-            self.count_parked(1);
-        }
         Some(place)
     }
 
     /// Hands `hold` to the waiter at `place`. If it has left, the hold is dropped, and its release serves the next one. `handed`: the
     /// hand-offs in a row, with this one.
-    pub fn hand_over(&mut self, cx: &dyn Context, place: u64, hold: P::Hold, handed: u32) {
+    pub fn hand_over(&mut self, cx: &dyn Context<P>, place: u64, hold: P::Hold, handed: u32) {
         // The server has answered.
         self.outage = None;
         if hold.sharing() == Sharing::Exclusive {
@@ -218,24 +200,20 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Ends the hand-off to `place`, which gets `hold` if there is one.
-    pub fn end_hand_off(&mut self, cx: &dyn Context, place: u64, hold: Option<P::Hold>) {
+    pub fn end_hand_off(&mut self, cx: &dyn Context<P>, place: u64, hold: Option<P::Hold>) {
         let exclusive = self.handing == Some(place);
         if exclusive {
             self.handing = None;
         } else {
-            self.came_back(place);
+            self.came_back(cx, place);
         }
         if let Some(hold) = hold {
-            if self.waiters.get(&place).is_none_or(Waiter::has_hold) {
-                self.out.hold = Some(hold);
-            } else {
-                self.give_turn(place, Turn::Take(hold));
-            }
+            self.settle(cx, place, Outcome::Granted(hold));
         }
         if !exclusive {
             // Invariant 2: a wake during the hand-off was for others.
             if let Some((_, reason)) = self.due.take() {
-                self.admit(reason);
+                self.admit(cx, reason);
             }
             self.make_known(cx);
         }
@@ -244,7 +222,7 @@ impl<P: Parts> Queue<P> {
     /// Ends a hand-off in which another process was ahead: `debt`, that of the reserved waiter, becomes the entry of this process.
     pub fn passed_on(
         &mut self,
-        cx: &dyn Context,
+        cx: &dyn Context<P>,
         debt: P::Debt,
         ttl: Option<Duration>,
         placed: Placed,
@@ -260,7 +238,7 @@ impl<P: Parts> Queue<P> {
         self.entry = Some(Entry { debt, off });
         // A message may have overtaken the reply: the grant to this entry, or a hint for it.
         match called {
-            Some((_, reason)) => self.admit(reason),
+            Some((_, reason)) => self.admit(cx, reason),
             _ => self.plan_poll(cx, ttl, placed, true, due),
         }
     }

@@ -1,14 +1,14 @@
 //! The decisions of one local queue, as a state machine: which of its waiters send requests, and when.
 //!
-//! A waiter is *parked* (no turn, no request), *woken* (it has a [`Turn`] that it has not taken yet) or *requesting* (it took
-//! [`Turn::Try`] and awaits the reply). A refusal parks it again; a grant, a hand-off or a failure removes it. A woken or requesting
-//! waiter that leaves passes its wake-up on (invariant 2 of `waiting/lock_entry.rs`).
+//! A waiter is *parked*, or it has a request in flight. The queue sends the requests and gets their replies: each is an event,
+//! whether or not the task of the waiter is polled. A refusal parks the waiter again. A grant, a hand-off or a failure ends its wait: it leaves the
+//! order, and its [`Outcome`] is kept until its task takes it. Therefore a task that is not polled delays no other waiter.
 //!
 //! Each method handles one event and collects its [`Effects`]. Nothing here sends, waits, locks or calls a waker, and the clock is an argument: the shell
 //! (`waiting/lock_entry.rs`) does, and the explorer runs the same machine over a model of the network. [`Parts`] names the things that
 //! a queue stores and does not look into.
 //!
-//! `waiters` is the life of a waiter, `entry` the entry of this process in the queue on the server, `holders` the effect of holds of this
+//! `waiters` is the life of a waiter, `replies` the outcomes of its requests, `entry` the entry of this process in the queue on the server, `holders` the effect of holds of this
 //! process, `messages` reads messages.
 
 mod clone;
@@ -16,11 +16,14 @@ mod entry;
 mod holders;
 mod messages;
 mod parts;
+mod replies;
 mod waiters;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::description::Sharing;
 use crate::line::Reason;
@@ -33,28 +36,28 @@ pub use messages::hear;
 pub use parts::{Context, Ended, Held, Holder, Owed, Parts, Want};
 pub(crate) use waiters::after_expiry;
 
-/// The next step of a waiter.
+/// The end of a wait.
 #[derive(Debug)]
-pub enum Turn<P: Parts> {
-    /// Send a request, for this reason.
-    Try(Reason),
-    /// Take the hold, which a local holder handed over or the server granted by message.
-    Take(P::Hold),
-    /// Finish: the event that it waits for has happened.
+pub enum Outcome<P: Parts> {
+    /// Take the hold, which the server granted, or a local holder handed over.
+    Granted(P::Hold),
+    /// The event that it waits for has happened.
     Seen,
     /// Start again: it was given a hold and did not take it before the lease ended.
     Missed,
-    /// Fail: the server has been unreachable for too long.
-    OutOfReach(P::Outage),
+    /// Fail: the server has been unreachable for too long. With the debt of this waiter, if it has one.
+    OutOfReach(P::Outage, Option<P::Debt>),
+    /// A reply has decided.
+    Answered(P::Answer),
 }
 
-impl<P: Parts> Turn<P> {
-    pub(crate) fn hold(&self) -> Option<&P::Hold> {
-        match self {
-            Self::Take(hold) => Some(hold),
-            Self::Try(_) | Self::Seen | Self::Missed | Self::OutOfReach(_) => None,
-        }
-    }
+/// The news for the task of a waiter.
+#[derive(Debug)]
+pub enum News<P: Parts> {
+    /// The waiter has to wait for others. Reported once.
+    Waits,
+    /// Its wait has ended.
+    Over(Outcome<P>),
 }
 
 /// The call that a waiter is queued for: its start, and its end at the latest.
@@ -75,44 +78,81 @@ pub(crate) enum Asked {
     First,
 }
 
+/// The state of a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Nothing,
+    /// Its call has not begun to wait: it gets facts, and sends no request yet.
+    StandingBy,
+    /// A request of it is in flight.
+    Asking,
+    /// A permit is being handed to it.
+    Receiving,
+}
+
 /// A waiter.
 #[derive(Debug)]
 pub struct Waiter<P: Parts> {
     pub(crate) want: P::Want,
-    /// The owner of its request that is under way, or of its last one.
+    /// The owner of its request in flight, or of its last one.
     pub(crate) owner: P::Owner,
     pub(crate) terms: P::Terms,
     /// Its call, which may have had other places before.
     pub(crate) stay: Stay,
-    /// Its turn, given by the queue; the waiter takes it.
-    pub(crate) turn: Option<Turn<P>>,
-    /// True from the moment it takes [`Turn::Try`] until the attempt has ended.
-    pub(crate) asking: bool,
+    /// The leftovers of `owner` on the server. `None`: the queue has it, as the entry of this process, and the next request has another owner.
+    debt: Option<P::Debt>,
+    doing: Doing,
+    /// A hold that a message gave to it during its request. Its task gets the hold when that request has ended.
+    given: Option<P::Hold>,
+    /// True if it sends another request after the one in flight.
+    again: bool,
     pub(crate) asked: Asked,
     /// The next free place at its last request: the waiters below that place had joined by then.
     asked_before: u64,
-    /// The waker of the task that polls it. Taken when it gets its turn.
+    /// True once it had to wait for others, and true once its task knows.
+    waits: bool,
+    told: bool,
+    /// The waker of the task that polls it. Taken when there is news.
     waker: Option<P::Waker>,
 }
 
 impl<P: Parts> Waiter<P> {
     fn is_parked(&self) -> bool {
-        self.turn.is_none() && !self.asking
+        self.doing == Doing::Nothing
     }
 
-    /// The owner of its request that is under way, or of its last one.
+    /// Returns whether a request or a hand-off for this waiter is in flight.
+    fn is_busy(&self) -> bool {
+        matches!(self.doing, Doing::Asking | Doing::Receiving)
+    }
+
+    fn is_asking(&self) -> bool {
+        self.doing == Doing::Asking
+    }
+
+    /// The owner of its request in flight, or of its last one.
     pub const fn owner(&self) -> &P::Owner {
         &self.owner
     }
+}
 
-    /// The turn that it has not taken.
-    pub fn into_turn(self) -> Option<Turn<P>> {
-        self.turn
-    }
-
-    fn has_hold(&self) -> bool {
-        self.turn.as_ref().and_then(Turn::hold).is_some()
-    }
+/// A request that a waiter sends.
+#[derive(Debug)]
+pub struct Ask<P: Parts> {
+    /// The place of the waiter.
+    pub place: u64,
+    /// The owner of the request, and its leftovers on the server.
+    pub debt: P::Debt,
+    /// The options of the acquire.
+    pub terms: P::Terms,
+    /// The call.
+    pub stay: Stay,
+    /// True if the request may get an entry.
+    pub first: bool,
+    /// The reason of the request.
+    pub reason: Reason,
+    /// True if the waiter had to wait for others before.
+    pub waited: bool,
 }
 
 /// The entry of this process in the queue on the server.
@@ -124,34 +164,25 @@ struct Entry<P: Parts> {
     off: bool,
 }
 
-/// The actions of the shell after an event, once the queue is unlocked: wakers and dropped values may own anything (invariant 4). One event removes
-/// at most one waiter, and ends at most one entry and one hold.
+/// One action of the shell after an event, once the queue is unlocked: wakers and dropped values may own anything (invariant 4).
 #[derive(Debug)]
-#[must_use]
-pub struct Effects<P: Parts> {
+pub enum Effect<P: Parts> {
+    /// To send in the background. The outcome is the next event of that waiter's request.
+    Send(Ask<P>),
     /// To call.
-    pub wakers: Vec<P::Waker>,
-    /// To clean up after, and to drop: a waiter that has left, with its untaken turn.
-    pub removed: Option<Waiter<P>>,
+    Wake(P::Waker),
+    /// To clean up after, and to drop: a waiter that does not wait any more.
+    Left(Waiter<P>),
+    /// To drop: the outcome of a wait that no task takes. A hold is released by that.
+    Untaken(Outcome<P>),
+    /// To drop, which gives an entry on the server up, or what other requests may have left.
+    GiveUp(P::Debt),
     /// To drop: an older waker of the same waiter.
-    pub replaced: Option<P::Waker>,
-    /// To drop, which gives the entry on the server up.
-    pub entry: Option<P::Debt>,
-    /// To drop, which releases it: a hold whose waiter has left.
-    pub hold: Option<P::Hold>,
+    Forget(P::Waker),
 }
 
-impl<P: Parts> Default for Effects<P> {
-    fn default() -> Self {
-        Self {
-            wakers: Vec::new(),
-            removed: None,
-            replaced: None,
-            entry: None,
-            hold: None,
-        }
-    }
-}
+/// The actions of the shell, in order.
+pub type Effects<P> = SmallVec<[Effect<P>; 2]>;
 
 /// The part of a queue of which the server keeps every waiter.
 #[derive(Debug)]
@@ -166,13 +197,13 @@ struct Kept<P: Parts> {
 
 /// The queue of one subject in one process.
 pub struct Queue<P: Parts> {
-    /// The waiters by place, that is by order of arrival. Each leaves by itself, or by [`Queue::freed`] when it did not take its hold in time.
+    /// The waiters by place, that is by order of arrival.
     waiters: BTreeMap<u64, Waiter<P>>,
+    /// The outcomes that no task has taken, with the places that their waiters had.
+    outcomes: Vec<(u64, Outcome<P>)>,
     /// The number of places that were assigned. Never falls, so no place is assigned twice.
     next: u64,
-    /// The number of parked waiters, kept so that a new waiter need not count them.
-    parked: usize,
-    /// The number of requesting waiters, with a request of their own or with a hand-off of permits in flight.
+    /// The number of waiters that are not parked.
     asking: usize,
     /// The place of the waiter that an exclusive holder is handing its hold to. While it is set, wakes are only remembered in `due`.
     handing: Option<u64>,
@@ -181,7 +212,7 @@ pub struct Queue<P: Parts> {
     holder: P::Holder,
     /// The number of hand-offs since the last release or grant.
     handed: u32,
-    /// The entry of this process in the queue on the server, while no request for it is under way.
+    /// The entry of this process in the queue on the server, while no request for it is in flight.
     entry: Option<Entry<P>>,
     /// The time and reason of the first waiter's next request, if they were received during a request or a hand-off (invariant 2).
     due: Option<(Moment, Reason)>,
@@ -202,8 +233,8 @@ impl<P: Parts> Default for Queue<P> {
     fn default() -> Self {
         Self {
             waiters: BTreeMap::new(),
+            outcomes: Vec::new(),
             next: 0,
-            parked: 0,
             asking: 0,
             handing: None,
             holder: P::Holder::default(),
@@ -219,7 +250,7 @@ impl<P: Parts> Default for Queue<P> {
                 restamp: Moment::ZERO,
                 pause: Duration::ZERO,
             },
-            out: Effects::default(),
+            out: Effects::new(),
         }
     }
 }
@@ -232,14 +263,19 @@ impl<P: Parts> fmt::Debug for Queue<P> {
             .waiters
             .values()
             .map(|it| {
-                let asked_before = it.asking.then(|| index(it.asked_before));
+                let asked_before = it.is_asking().then(|| index(it.asked_before));
+                let told = (it.waits, it.told, it.again);
+                let (owner, doing) = (&it.owner, it.doing);
+                let owned = it.debt.is_some();
                 (
                     &it.want,
-                    &it.owner,
-                    &it.turn,
-                    it.asking,
+                    owner,
+                    owned,
+                    doing,
+                    &it.given,
                     it.asked,
                     asked_before,
+                    told,
                 )
             })
             .collect();
@@ -249,6 +285,10 @@ impl<P: Parts> fmt::Debug for Queue<P> {
         let mut text = f.debug_struct("Queue");
         if let Some(kept) = kept {
             text.field("kept", &kept);
+        }
+        if !self.outcomes.is_empty() {
+            let outcomes: Vec<_> = self.outcomes.iter().map(|(_, it)| it).collect();
+            text.field("outcomes", &outcomes);
         }
         text.field("waiters", &waiters)
             .field("handing", &self.handing.map(index))
@@ -267,18 +307,14 @@ impl<P: Parts> fmt::Debug for Queue<P> {
 }
 
 impl<P: Parts> Queue<P> {
-    /// Takes the effects of the events so far; `None` if there is none, as in most cases.
-    pub fn take_effects(&mut self) -> Option<Effects<P>> {
-        let out = &self.out;
-        let none = out.removed.is_none() && out.replaced.is_none() && out.wakers.is_empty();
-        let none = none && out.entry.is_none() && out.hold.is_none();
-        (!none).then(|| std::mem::take(&mut self.out))
+    /// Takes the effects of the events so far.
+    #[must_use]
+    pub fn take_effects(&mut self) -> Effects<P> {
+        std::mem::take(&mut self.out)
     }
 
-    fn give_up(&mut self, entry: Option<P::Debt>) {
-        if entry.is_some() {
-            self.out.entry = entry;
-        }
+    fn give_up(&mut self, debt: Option<P::Debt>) {
+        self.out.extend(debt.map(Effect::GiveUp));
     }
 
     /// The waiters in order of arrival.
@@ -286,7 +322,8 @@ impl<P: Parts> Queue<P> {
         self.waiters.values()
     }
 
-    pub(crate) fn waiter(&self, place: u64) -> Option<&Waiter<P>> {
+    /// The waiter at `place`, unless its wait has ended.
+    pub fn waiter(&self, place: u64) -> Option<&Waiter<P>> {
         self.waiters.get(&place)
     }
 
@@ -310,19 +347,36 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Returns whether another requesting waiter may have been granted, or a holder of this process exists.
-    pub(crate) fn may_have_holder(&self, cx: &dyn Context) -> bool {
-        self.asking > 1 || self.holder.is_held(cx.now())
+    pub(crate) fn may_have_holder(&self, now: Moment) -> bool {
+        self.asking > 1 || self.holder.is_held(now)
     }
 
-    /// The first waiter that has not been given a hold. One that was may take long to take it.
+    /// Returns whether others wait for the end of the requests in flight, so that these must go on without the tasks of their waiters.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        let kept = !self.kept.by_owner.is_empty();
+        self.due.is_some() || !kept && self.waiters.len() > self.asking
+    }
+
+    /// Invariant 3: returns whether something that is under way leads to a request of the first waiter, or to its end.
+    pub fn is_attended(&self, cx: &dyn Context<P>) -> bool {
+        let held = self.holder.is_held(cx.now());
+        self.waiters.is_empty() || self.is_under_way() || held || self.poll.is_some()
+    }
+
+    /// The first waiter that has not been given a hold.
     pub(crate) fn first(&self) -> Option<&Waiter<P>> {
         self.first_place().map(|(_, waiter)| waiter)
     }
 
     fn first_place(&self) -> Option<(u64, &Waiter<P>)> {
         let mut waiters = self.waiters.iter();
-        let (place, waiter) = waiters.find(|(_, waiter)| !waiter.has_hold())?;
+        let waits = |it: &Waiter<P>| it.given.is_none() && it.doing != Doing::StandingBy;
+        let (place, waiter) = waiters.find(|(_, waiter)| waits(waiter))?;
         Some((*place, waiter))
+    }
+
+    fn is_first(&self, place: u64) -> bool {
+        self.first_place().is_some_and(|(first, _)| first == place)
     }
 
     fn first_sharing(&self) -> Option<Sharing> {
@@ -333,47 +387,26 @@ impl<P: Parts> Queue<P> {
         self.first().is_some_and(Waiter::is_parked)
     }
 
-    /// Returns whether the first waiter is woken.
-    fn first_is_woken(&self) -> bool {
-        self.first().is_some_and(|first| first.turn.is_some())
-    }
-
     /// Returns whether a request or a hand-off is in flight.
     fn is_under_way(&self) -> bool {
         self.asking > 0 || self.handing.is_some()
     }
 
-    /// Counts waiters that are parked from now on, or are not any more.
-    const fn count_parked(&mut self, by: isize) {
-        // Saturating: a miscount only delays a new waiter until the next poll, an overflow would panic in the middle of a change.
-        self.parked = self.parked.saturating_add_signed(by);
-    }
-
-    /// Gives the waiter at `place` its turn, and collects its waker.
-    fn give_turn(&mut self, place: u64, turn: Turn<P>) {
-        let Some(waiter) = self.waiters.get_mut(&place) else {
-            return;
-        };
-        let parked = waiter.is_parked();
-        // No caller replaces a `Take`: its hold would be dropped here (invariant 4).
-        waiter.turn = Some(turn);
-        // Taken, not cloned: a clone may run foreign code (invariant 4). The task registers again with its next poll.
-        self.out.wakers.extend(waiter.waker.take());
-        if parked {
-            self.count_parked(-1);
-        }
-    }
-
     /// Lets the first waiter send a request for `reason`.
-    pub fn admit(&mut self, reason: Reason) {
-        let Some((first, waiter)) = self.first_place() else {
-            return;
-        };
-        // A first waiter that has not taken its `Try` yet needs nothing: its request will be sent after this wake.
-        if self.handing.is_none() && waiter.is_parked() {
-            self.give_turn(first, Turn::Try(reason));
-        } else if self.is_under_way() {
-            self.remember(Moment::ZERO, reason);
+    pub fn admit(&mut self, cx: &dyn Context<P>, reason: Reason) {
+        match self.first_place() {
+            Some((first, waiter)) if self.handing.is_none() && waiter.is_parked() => {
+                self.send(cx, first, reason);
+            }
+            Some(_) if self.is_under_way() => self.remember(Moment::ZERO, reason),
+            Some(_) => {}
+            // The first of those that stand by sends a request when its call begins to wait.
+            None => {
+                let mut waiters = self.waiters.values_mut();
+                if let Some(first) = waiters.find(|it| it.doing == Doing::StandingBy) {
+                    first.again = true;
+                }
+            }
         }
     }
 
@@ -388,19 +421,19 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Lets the first waiter send a request if it has sent none as the first, and this process has no entry on the server.
-    fn make_known(&mut self, cx: &dyn Context) {
+    fn make_known(&mut self, cx: &dyn Context<P>) {
         let is_unknown = |first: &Waiter<P>| {
             first.is_parked() && first.asked != Asked::First && first.want.is_in_line()
         };
         let unknown = self.first().is_some_and(is_unknown);
         if unknown && !self.has_entry() && self.handing.is_none() && !self.holder.is_held(cx.now())
         {
-            self.admit(Reason::Turn);
+            self.admit(cx, Reason::Turn);
         }
     }
 
     /// Lets all parked waiters but the one at `place` send requests.
-    fn admit_all_but(&mut self, place: Option<u64>) {
+    fn admit_all_but(&mut self, cx: &dyn Context<P>, place: Option<u64>) {
         let parked: Vec<u64> = self
             .waiters
             .iter()
@@ -408,22 +441,24 @@ impl<P: Parts> Queue<P> {
             .map(|(place, _)| *place)
             .collect();
         for place in parked {
-            self.give_turn(place, Turn::Try(Reason::Turn));
+            self.send(cx, place, Reason::Turn);
         }
     }
 
     /// Lets the first parked waiter send a request.
-    fn admit_another(&mut self, reason: Reason) {
+    fn admit_another(&mut self, cx: &dyn Context<P>, reason: Reason) {
         let parked = self.waiters.iter().find(|(_, waiter)| waiter.is_parked());
         if let Some((&place, _)) = parked {
-            self.give_turn(place, Turn::Try(reason));
+            self.send(cx, place, reason);
         }
     }
 
     /// Lets one waiter send a request. If it has one in flight, it sends another after the reply.
-    pub(crate) fn nudge(&mut self, place: u64) {
-        if self.waiters.get(&place).is_some_and(|it| it.turn.is_none()) {
-            self.give_turn(place, Turn::Try(Reason::Turn));
+    pub fn nudge(&mut self, cx: &dyn Context<P>, place: u64) {
+        match self.waiters.get_mut(&place) {
+            Some(waiter) if waiter.is_parked() => self.send(cx, place, Reason::Turn),
+            Some(waiter) if waiter.given.is_none() => waiter.again = true,
+            _ => {}
         }
     }
 

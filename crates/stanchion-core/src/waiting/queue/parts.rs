@@ -10,14 +10,14 @@ use stanchion_transport::Moment;
 
 /// The types that a queue stores for its shell.
 pub trait Parts: Debug + Sized {
-    /// What a waiter waits for: a synchronizer.
-    type Want: Want + Debug;
+    /// The object of a wait: a synchronizer.
+    type Want: Want + Clone + Debug;
     /// The owner in whose name a waiter sends requests.
     type Owner: Borrow<str> + Clone + Debug + Eq + Hash;
     /// The options of an acquire.
-    type Terms: Debug;
-    /// The right to an entry on the server. Its drop gives the entry up.
-    type Debt: Owed<Self> + Debug;
+    type Terms: Clone + Debug;
+    /// The leftovers of an owner on the server: the right to an entry, and the duty to clean up. The drop of the last copy cleans up.
+    type Debt: Owed<Self> + Clone + Debug;
     /// A hold that a waiter takes. Its drop releases it.
     type Hold: Held<Self> + Debug;
     /// A hold of this process, which the queue does not keep alive.
@@ -28,9 +28,11 @@ pub trait Parts: Debug + Sized {
     type Waker: Debug;
     /// The reason why the server cannot be reached.
     type Outage: Clone + Debug;
+    /// The end of a wait that a reply has decided.
+    type Answer: Debug;
 }
 
-/// What a waiter waits for.
+/// The object of a wait.
 pub trait Want {
     /// The way in which its holders share.
     fn sharing(&self) -> Sharing;
@@ -54,12 +56,12 @@ pub trait Want {
     fn continues_entry(&self, other: &Self) -> bool;
 }
 
-/// The right to an entry on the server.
+/// The leftovers of an owner on the server.
 pub trait Owed<P: Parts> {
-    /// What the entry is for.
+    /// The object of its requests.
     fn want(&self) -> &P::Want;
 
-    /// The owner of the entry.
+    /// The owner.
     fn owner(&self) -> &P::Owner;
 
     /// Returns whether a request of this owner was not answered.
@@ -80,6 +82,9 @@ pub trait Held<P: Parts> {
     /// A reference that does not keep it alive.
     fn holder(&self) -> P::Holder;
 
+    /// Takes `debt` over, if it is that of the owner of this hold.
+    fn settle(&self, debt: &P::Debt);
+
     /// Returns whether it is the hold that has ended.
     fn is(&self, ended: &P::Ended) -> bool;
 }
@@ -98,7 +103,7 @@ pub trait Holder<P: Parts> {
 
 /// A hold that has ended.
 pub trait Ended<P: Parts> {
-    /// What was held.
+    /// The object that was held.
     fn want(&self) -> &P::Want;
 
     /// Its owner.
@@ -108,8 +113,8 @@ pub trait Ended<P: Parts> {
     fn is_unclaimed(&self) -> bool;
 }
 
-/// The surroundings of an event: the clock, the configuration and the random choices of a client.
-pub trait Context {
+/// The surroundings of an event: the clock, the configuration, the random choices and the owners of a client.
+pub trait Context<P: Parts> {
     /// The time of the event.
     fn now(&self) -> Moment;
 
@@ -121,4 +126,7 @@ pub trait Context {
 
     /// A random duration up to `most`.
     fn jitter(&self, most: Duration) -> Duration;
+
+    /// Makes an owner that was never used, for requests for `want`.
+    fn owe(&self, want: &P::Want, terms: &P::Terms) -> P::Debt;
 }

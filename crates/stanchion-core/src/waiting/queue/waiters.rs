@@ -1,10 +1,14 @@
-//! The life of a waiter: it joins, takes its turns, reports the outcome of its requests, and leaves.
+//! The life of a waiter: it joins, sends requests, and leaves.
 
 use std::borrow::Borrow as _;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::{Asked, Context, Held as _, Holder as _, Parts, Queue, Stay, Turn, Waiter, Want as _};
+use super::entry::serves;
+use super::{
+    Ask, Asked, Context, Doing, Effect, Held as _, Holder as _, News, Outcome, Owed as _, Parts,
+    Queue, Stay, Waiter, Want as _,
+};
 use crate::description::Sharing;
 use crate::line::Reason;
 use stanchion_transport::Moment;
@@ -20,7 +24,7 @@ const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 const RESTAMP: Duration = Duration::from_secs(150);
 
 /// The longest time between two polls of a queue with an entry on the server. A client that polls counts as dead there after a second.
-pub(super) fn interval(cx: &dyn Context) -> Duration {
+pub(super) fn interval<P: Parts>(cx: &dyn Context<P>) -> Duration {
     if cx.polls() {
         POLL_UNSUBSCRIBED
     } else {
@@ -30,12 +34,12 @@ pub(super) fn interval(cx: &dyn Context) -> Duration {
 
 /// The pause until a key with `ttl` left has expired: an expiry sends no message. One millisecond more, because a key still
 /// exists during its last one; and a jitter, so that processes do not send requests at the same instant.
-pub(crate) fn after_expiry(cx: &dyn Context, ttl: Duration) -> Duration {
+pub(crate) fn after_expiry<P: Parts>(cx: &dyn Context<P>, ttl: Duration) -> Duration {
     ttl + Duration::from_millis(1) + cx.jitter(Duration::from_millis(2))
 }
 
 /// The pause of a client that polls, after so many refusals in a row.
-pub(super) fn spin(cx: &dyn Context, refused: u32) -> Duration {
+pub(super) fn spin<P: Parts>(cx: &dyn Context<P>, refused: u32) -> Duration {
     let doublings = refused.saturating_sub(1).min(7);
     let longest = (SPIN.0 * (1 << doublings)).min(SPIN.1);
     // Half of it at random: processes that were refused together must not retry together.
@@ -43,17 +47,18 @@ pub(super) fn spin(cx: &dyn Context, refused: u32) -> Duration {
 }
 
 impl<P: Parts> Queue<P> {
-    /// Adds a waiter behind all others, and returns its place.
+    /// Adds a waiter behind all others, which sends its requests in the name of the owner of `debt`, for as long as the queue leaves `debt` to it.
+    /// Returns its place. With a request, the caller sends it: no other waiter has to be passed.
     pub fn join(
         &mut self,
-        cx: &dyn Context,
-        want: P::Want,
-        owner: P::Owner,
+        cx: &dyn Context<P>,
+        debt: P::Debt,
         terms: P::Terms,
         stay: Stay,
-    ) -> u64 {
+    ) -> (u64, Option<Ask<P>>) {
         let place = self.next;
         self.next += 1;
+        let (want, owner) = (debt.want().clone(), debt.owner().clone());
         let asks = self.admits(cx, &want);
         self.facts |= want.is_fact();
         if want.sharing() == Sharing::Queued {
@@ -64,9 +69,6 @@ impl<P: Parts> Queue<P> {
             }
             self.kept.by_owner.insert(owner.clone(), place);
         }
-        if !asks {
-            self.count_parked(1);
-        }
         self.waiters.insert(
             place,
             Waiter {
@@ -74,18 +76,23 @@ impl<P: Parts> Queue<P> {
                 owner,
                 terms,
                 stay,
-                turn: asks.then_some(Turn::Try(Reason::Turn)),
-                asking: false,
+                debt: Some(debt),
+                doing: Doing::Nothing,
+                given: None,
+                again: false,
                 asked: Asked::Never,
                 asked_before: 0,
+                waits: !asks,
+                told: false,
                 waker: None,
             },
         );
-        place
+        let ask = asks.then(|| self.ask(cx, place, Reason::Turn)).flatten();
+        (place, ask)
     }
 
     /// Returns whether a new waiter sends a request at once, because it overtakes no waiter of this process.
-    fn admits(&self, cx: &dyn Context, want: &P::Want) -> bool {
+    fn admits(&self, cx: &dyn Context<P>, want: &P::Want) -> bool {
         let sharing = want.sharing();
         let asks = match sharing {
             Sharing::Queued => return true,
@@ -95,242 +102,222 @@ impl<P: Parts> Queue<P> {
             _ => {
                 let together =
                     |first: Sharing| sharing != Sharing::Exclusive && first != Sharing::Exclusive;
-                self.parked == 0 && self.first_sharing().is_none_or(together)
+                let parked = self.waiters.len() > self.asking;
+                !parked && self.first_sharing().is_none_or(together)
             }
         };
-        // During a local hold or a hand-off a request would only be refused: `freed` or the end of the hand-off gives the turn.
+        // During a local hold or a hand-off a request would only be refused: `freed` or the end of the hand-off lets the waiter send one.
         asks && self.handing.is_none() && !self.holder.is_held(cx.now())
     }
 
-    /// Returns whether the turn of the waiter at `place` has not come yet.
-    pub fn must_wait(&self, place: u64) -> bool {
-        self.waiters.get(&place).is_some_and(|it| it.turn.is_none())
+    /// Lets the parked waiter at `place` send a request in the background.
+    pub(super) fn send(&mut self, cx: &dyn Context<P>, place: u64, reason: Reason) {
+        let ask = self.ask(cx, place, reason);
+        self.out.extend(ask.map(Effect::Send));
     }
 
-    /// Takes the turn of the waiter at `place`, or stores the waker of its task. A turn other than [`Turn::Try`] ends its wait.
-    pub fn take_turn(&mut self, cx: &dyn Context, place: u64, waker: P::Waker) -> Poll<Turn<P>> {
-        let next = self.next;
+    /// Begins a request of the parked waiter at `place`. Only the first waiter may get an entry, and only it uses that of this process.
+    fn ask(&mut self, cx: &dyn Context<P>, place: u64, reason: Reason) -> Option<Ask<P>> {
+        let first = self.is_first(place);
+        let waiter = self.waiters.get_mut(&place)?;
+        let entry = self
+            .entry
+            .take_if(|_| first && waiter.want.is_in_line())
+            .map(|entry| entry.debt);
+        let own = waiter.debt.take();
+        let fresh = || cx.owe(&waiter.want, &waiter.terms);
+        let (debt, unused) = match entry {
+            Some(debt) if waiter.want.shares_entry(debt.want()) => (debt, own),
+            Some(debt) if serves::<P>(&debt, &waiter.want) => {
+                let own = own.unwrap_or_else(fresh);
+                (debt.pass_to(&own), Some(own))
+            }
+            // An entry for another kind of waiter is given up.
+            unfit => (own.unwrap_or_else(fresh), unfit),
+        };
+        self.out.extend(unused.map(Effect::GiveUp));
+        // A message that crosses the request finds the waiter by this owner.
+        waiter.owner = debt.owner().clone();
+        waiter.debt = Some(debt.clone());
+        waiter.asked = if first { Asked::First } else { Asked::Behind };
+        waiter.doing = Doing::Asking;
+        // P8: fixed before the request is sent. A waiter that joins later may wait for a later event.
+        waiter.asked_before = self.next;
+        self.asking += 1;
+        Some(Ask {
+            place,
+            debt,
+            terms: waiter.terms.clone(),
+            stay: waiter.stay,
+            first,
+            reason,
+            waited: waiter.waits,
+        })
+    }
+
+    /// Takes the news for the task of the waiter at `place`, or stores the waker of that task.
+    pub fn poll(&mut self, cx: &dyn Context<P>, place: u64, waker: P::Waker) -> Poll<News<P>> {
+        if let Some(at) = self.outcomes.iter().position(|(it, _)| *it == place) {
+            let (_, outcome) = self.outcomes.swap_remove(at);
+            // The hold ended before it was taken, and no other waiter was called.
+            if let Outcome::Granted(hold) = &outcome
+                && !hold.is_held(cx.now())
+            {
+                self.admit(cx, Reason::Turn);
+            }
+            return Poll::Ready(News::Over(outcome));
+        }
         // Removed by `freed` (invariant 5).
         let Some(waiter) = self.waiters.get_mut(&place) else {
-            return Poll::Ready(Turn::Missed);
+            return Poll::Ready(News::Over(Outcome::Missed));
         };
-        match waiter.turn.take() {
-            Some(Turn::Try(reason)) => {
-                waiter.asking = true;
-                // P8: fixed before the request is sent. A waiter that joins later may wait for a later event.
-                waiter.asked_before = next;
-                self.asking += 1;
-                Poll::Ready(Turn::Try(reason))
-            }
-            Some(turn) => {
-                // Without its turn the waiter counts as parked, unless it is requesting, and `remove` subtracts it.
-                if !waiter.asking {
-                    self.count_parked(1);
-                }
-                self.remove(place);
-                self.keep_polling(cx);
-                match &turn {
-                    // Invariant 2: waiters that joined later have time left, and one of them must send a request.
-                    Turn::OutOfReach(_) => self.admit(Reason::Turn),
-                    // The hold ended before it was taken, and no other waiter was woken.
-                    Turn::Take(hold) if !hold.is_held(cx.now()) => {
-                        self.admit(Reason::Turn);
-                    }
-                    _ => {}
-                }
-                Poll::Ready(turn)
-            }
-            None => {
-                // The future may have moved to another task since the last poll.
-                self.out.replaced = waiter.waker.replace(waker);
-                Poll::Pending
-            }
+        if waiter.waits && !waiter.told {
+            waiter.told = true;
+            return Poll::Ready(News::Waits);
         }
+        // The future may have moved to another task since the last poll.
+        let replaced = waiter.waker.replace(waker);
+        self.out.extend(replaced.map(Effect::Forget));
+        Poll::Pending
     }
 
-    /// Lets the waiter at `place` retry after an attempt without a decision.
-    pub fn undecided(&mut self, place: u64) {
-        self.came_back(place);
-        // At once: no other waiter gets the turn in between.
-        self.nudge(place);
+    /// Ends the wait of the waiter at `place`, which leaves the order. Its task gets `outcome`.
+    pub(super) fn settle(&mut self, cx: &dyn Context<P>, place: u64, outcome: Outcome<P>) {
+        let sharing = self.conclude(place, outcome);
+        self.keep_polling(cx, sharing);
     }
 
-    /// Records that a request of `place` was not answered. Waiters that have waited for `tolerance` since replies stopped get the
-    /// turn to give up. Returns whether `place` must give up, too.
-    pub fn unanswered(
+    /// As [`Queue::settle`], without a poll for those that are left. Returns the sharing that it waited for; `None` if it has left before.
+    pub(super) fn conclude(&mut self, place: u64, outcome: Outcome<P>) -> Option<Sharing> {
+        let Some((sharing, waker)) = self.remove(place, Some(&outcome)) else {
+            self.out.push(Effect::Untaken(outcome));
+            return None;
+        };
+        self.outcomes.push((place, outcome));
+        self.out.extend(waker.map(Effect::Wake));
+        Some(sharing)
+    }
+
+    /// Removes a waiter that does not wait any more, and cleans up after its requests. A hold takes over the debt of its owner. Returns the sharing that the waiter waited for,
+    /// and its waker; `None` if it has left before.
+    fn remove(
         &mut self,
-        cx: &dyn Context,
         place: u64,
-        tolerance: Duration,
-        outage: &P::Outage,
-    ) -> bool {
-        // One start for the whole queue. When each waiter counted from its own first failure, they gave up one tolerance after
-        // the other.
-        let since = self.outage.as_ref().map_or_else(|| cx.now(), |it| it.0);
-        self.outage = Some((since, outage.clone()));
-        // In the order of arrival the first that still has patience ends the search: ten thousand may wait.
-        let mut is_over = false;
-        let mut others = Vec::new();
-        for (&other, waiter) in &self.waiters {
-            if cx.now().since(since.max(waiter.stay.began)) < tolerance {
-                break;
-            } else if other == place {
-                is_over = true;
-            } else if !waiter.asking && matches!(waiter.turn, None | Some(Turn::Try(_))) {
-                others.push(other);
-            }
-        }
-        for other in others {
-            self.give_turn(other, Turn::OutOfReach(outage.clone()));
-        }
-        is_over
-    }
-
-    /// Returns the failure of the last request, if no reply has arrived since.
-    pub fn outage(&self) -> Option<&P::Outage> {
-        self.outage.as_ref().map(|(_, outage)| outage)
-    }
-
-    /// Removes the waiter at `place`, which has got `hold` in a reply, and wakes the waiters that may hold concurrently. `next`: the moment
-    /// at which the next waiter can be granted, if the reply contained it. `waited`: the waiter has waited before. Returns a hold that a message
-    /// gave to the waiter at the same time.
-    pub fn acquired(
-        &mut self,
-        cx: &dyn Context,
-        place: u64,
-        hold: &P::Hold,
-        next: Option<Moment>,
-        waited: bool,
-    ) -> Option<P::Hold> {
-        let sharing = hold.sharing();
-        if sharing.has_one_holder() {
-            self.holder = hold.holder();
-        }
-        let asked_before = self.waiters.get(&place).map_or(0, |it| it.asked_before);
-        self.remove(place);
-        // A wake-up during the attempt announced this grant. If others may hold concurrently, `granted` keeps the wake-up.
-        if sharing == Sharing::Exclusive {
-            self.due = None;
-        }
-        match next.filter(|_| !self.waiters.is_empty()) {
-            Some(next) => {
-                self.answered();
-                self.poll_by(next, Reason::Turn);
-            }
-            None => self.granted(sharing, asked_before),
-        }
-        self.keep_polling(cx);
-        let turn = self.out.removed.as_mut().and_then(|it| it.turn.take());
-        if let Some(Turn::Take(other)) = turn {
-            return Some(other);
-        }
-        if waited && sharing == Sharing::Queued {
-            // No message has granted. If it was lost, or sent while this process was cut off, entries of others may be gone, too.
-            self.admit(Reason::Turn);
-        }
-        None
-    }
-
-    /// Removes the waiter at `place`, which gives up. Returns the entry of this process, if no waiter is left that can take a grant to it.
-    pub fn leave(&mut self, cx: &dyn Context, place: u64) -> Option<P::Debt> {
-        let was_first = self.first_place().is_some_and(|(first, _)| first == place);
-        // Removed by `freed`: the others were called when it was removed.
-        let waiter = self.waiters.get(&place)?;
-        let (parked, asking, sharing) = (waiter.is_parked(), waiter.asking, waiter.want.sharing());
-        let reason = match waiter.turn {
-            Some(Turn::Try(reason)) => reason,
-            _ => Reason::Turn,
-        };
-        self.remove(place);
-        self.keep_polling(cx);
-        let forsaken = self.forsaken_entry();
-        // Invariant 2: this waiter may have taken a wake, or delayed those behind it. Its attempt, if one is under way, ends in
-        // the background and a grant is released there; the next attempt follows it on the same connection.
-        let mattered = was_first || !parked || forsaken.is_some();
-        match sharing {
-            // The server calls the next one, when the sweep of this waiter's debt gives its place up (P3, F6).
-            Sharing::Queued => {}
-            // A waiter behind the first delayed no other, and a local holder calls the next one at its end (invariant 3).
-            _ if !mattered || self.holder.is_held(cx.now()) => {}
-            // The entry stays, and its message goes to the first waiter of that time.
-            _ if parked && self.has_entry() => {}
-            _ => {
-                if asking && !matches!(sharing, Sharing::Permits(_)) {
-                    // The attempt that follows is newer than every wake so far.
-                    self.due = None;
-                }
-                self.admit(reason);
-            }
-        }
-        forsaken
-    }
-
-    /// Removes a waiter, with its untaken turn and its waker.
-    pub(super) fn remove(&mut self, place: u64) {
-        let Some(waiter) = self.waiters.remove(&place) else {
-            return;
-        };
-        if waiter.is_parked() {
-            self.count_parked(-1);
-        }
-        if waiter.asking {
-            self.asking -= 1;
-        }
+        outcome: Option<&Outcome<P>>,
+    ) -> Option<(Sharing, Option<P::Waker>)> {
+        let mut waiter = self.waiters.remove(&place)?;
+        let sharing = waiter.want.sharing();
+        self.asking -= usize::from(waiter.is_busy());
         self.kept.by_owner.remove(waiter.owner.borrow());
-        self.out.removed = Some(waiter);
+        let debt = waiter.debt.take();
+        if let (Some(debt), Some(Outcome::Granted(hold))) = (&debt, outcome) {
+            hold.settle(debt);
+        }
+        self.give_up(debt);
+        if let Some(hold) = waiter.given.take() {
+            self.out.push(Effect::Untaken(Outcome::Granted(hold)));
+        }
+        let waker = waiter.waker.take();
+        self.out.push(Effect::Left(waiter));
         // P8: a later waiter must not report the outage of these.
         if self.waiters.is_empty() {
             self.outage = None;
         }
+        Some((sharing, waker))
     }
 
-    /// Plans a poll if the waiter that was removed may have planned the one that served all (invariant 3), and no local holder's end calls
-    /// the next waiter.
-    pub(super) fn keep_polling(&mut self, cx: &dyn Context) {
-        let removed = self.out.removed.as_ref().map(|waiter| &waiter.want);
-        if removed.is_some_and(|want| want.sharing() != Sharing::Exclusive)
-            && !self.waiters.is_empty()
-            && self.poll.is_none()
+    /// The call of the waiter at `place` will begin to wait later.
+    pub fn stand_by(&mut self, place: u64) {
+        if let Some(waiter) = self.waiters.get_mut(&place)
+            && waiter.is_parked()
         {
+            waiter.doing = Doing::StandingBy;
+        }
+    }
+
+    /// The call of the waiter at `place` begins to wait. With `look`, or if it is due, it sends a request.
+    pub fn attend(&mut self, cx: &dyn Context<P>, place: u64, look: bool) {
+        if let Some(waiter) = self.waiters.get_mut(&place)
+            && waiter.doing == Doing::StandingBy
+        {
+            waiter.doing = Doing::Nothing;
+            if std::mem::take(&mut waiter.again) || look {
+                self.send(cx, place, Reason::Turn);
+            }
+        }
+    }
+
+    /// Removes the waiter at `place`, which gives up. Returns what its own requests may have left, and the entry of this process, if no waiter is
+    /// left that can take a grant to it.
+    pub fn leave(&mut self, cx: &dyn Context<P>, place: u64) -> (Option<P::Debt>, Option<P::Debt>) {
+        if let Some(at) = self.outcomes.iter().position(|(it, _)| *it == place) {
+            let (_, outcome) = self.outcomes.swap_remove(at);
+            self.out.push(Effect::Untaken(outcome));
+            return (None, None);
+        }
+        // Removed by `freed`: the others were called when it was removed.
+        let Some(waiter) = self.waiters.get_mut(&place) else {
+            return (None, None);
+        };
+        let (asks, sharing) = (waiter.is_busy(), waiter.want.sharing());
+        let own = waiter.debt.take();
+        let waker = self.remove(place, None).and_then(|(_, waker)| waker);
+        self.out.extend(waker.map(Effect::Forget));
+        self.keep_polling(cx, Some(sharing));
+        let forsaken = self.forsaken_entry();
+        match asks {
+            true => self.call_next(cx, Some(sharing)),
+            // A parked waiter has taken no wake, and the poll that its refusal planned stays.
+            false => self.make_known(cx),
+        }
+        (own, forsaken)
+    }
+
+    /// Invariant 2: calls the next waiter in the place of one that has left with a request in flight, whose wake-ups it may have taken. The
+    /// request may go on in the background, and the next one follows it on the same connection.
+    pub(super) fn call_next(&mut self, cx: &dyn Context<P>, sharing: Option<Sharing>) {
+        match sharing {
+            // The server calls the next one, when the sweep of this waiter's debt gives its place up (P3, F6).
+            None | Some(Sharing::Queued) => {}
+            // A local holder calls the next one at its end (invariant 3).
+            _ if self.holder.is_held(cx.now()) => {}
+            _ => {
+                if !matches!(sharing, Some(Sharing::Permits(_))) {
+                    // The attempt that follows is newer than every wake so far.
+                    self.due = None;
+                }
+                self.admit(cx, Reason::Turn);
+            }
+        }
+    }
+
+    /// Plans a poll if the waiter that has left may have planned the one that served all (invariant 3), and no local holder's end calls
+    /// the next waiter.
+    pub(super) fn keep_polling(&mut self, cx: &dyn Context<P>, left: Option<Sharing>) {
+        let shared = left.is_some_and(|it| it != Sharing::Exclusive);
+        if shared && self.poll.is_none() && !self.waiters.is_empty() {
             self.poll_at(cx.now() + interval(cx), Reason::Look);
         }
     }
 
-    /// Parks a waiter after an attempt without a grant.
-    pub(super) fn came_back(&mut self, place: u64) {
-        if let Some(waiter) = self.waiters.get_mut(&place)
-            && waiter.asking
-        {
-            waiter.asking = false;
-            let parked = waiter.turn.is_none();
-            self.asking -= 1;
-            // A grant by message, or a nudge, may have come during the attempt: then the waiter is woken, not parked.
-            if parked {
-                self.count_parked(1);
-            }
-        }
-    }
-
     /// Lets waiters send requests because the poll timer has fired.
-    pub fn timer(&mut self, cx: &dyn Context) {
-        let (Some((_, reason)), Some(sharing)) = (self.poll.take(), self.first_sharing()) else {
+    pub fn timer(&mut self, cx: &dyn Context<P>) {
+        let Some((_, reason)) = self.poll.take() else {
             return;
+        };
+        let Some(sharing) = self.first_sharing() else {
+            return self.admit(cx, reason);
         };
         match sharing {
             Sharing::Queued => {
-                // Invariant 3: the reply plans the next poll, but its waiter may never take it.
+                // Invariant 3: the reply to one of several requests in flight plans no poll.
                 self.poll_at(cx.now() + interval(cx), Reason::Turn);
                 if cx.now() >= self.kept.restamp {
                     self.kept.restamp = cx.now() + RESTAMP;
-                    self.admit_all_but(None);
+                    self.admit_all_but(cx, None);
                 } else {
-                    self.admit_another(reason);
+                    self.admit_another(cx, reason);
                 }
-            }
-            // The requesting waiters may never take their replies (invariant 3), so another sends a request, too.
-            Sharing::Permits(_) if self.is_under_way() => {
-                self.poll_at(cx.now() + interval(cx), reason);
-                self.admit_another(Reason::Look);
             }
             // A live local holder will call `freed` (invariant 3), so a request now would only be refused. But the release may serve the queue
             // on the server, where an entry of this process expires without requests.
@@ -342,14 +329,14 @@ impl<P: Parts> Queue<P> {
                     self.poll_at(cx.now() + interval(cx), Reason::Look);
                 }
             }
-            _ => self.admit(reason),
+            _ => self.admit(cx, reason),
         }
     }
 
     /// The pause until the next poll, where the server keeps no entry for this process.
     pub(crate) fn pause(
         &self,
-        cx: &dyn Context,
+        cx: &dyn Context<P>,
         ttl: Option<Duration>,
         subscribed: bool,
     ) -> Duration {
@@ -374,8 +361,10 @@ impl<P: Parts> Queue<P> {
 
     /// Returns whether nothing of this queue is in use.
     pub fn is_idle(&self) -> bool {
-        // A holder keeps the queue: a waiter in a new queue would not know of the hold, and would be refused. A hand-off returns to it.
-        self.waiters.is_empty() && self.handing.is_none() && !self.holder.exists()
+        // A holder keeps the queue: a waiter in a new queue would not know of the hold, and would be refused. A hand-off returns to it, and so does
+        // the task of an outcome.
+        let used = self.handing.is_some() || self.holder.exists() || !self.outcomes.is_empty();
+        self.waiters.is_empty() && !used
     }
 
     /// Resets an idle queue. The numbers of places go on, and the memory for waiters is kept.
@@ -383,6 +372,7 @@ impl<P: Parts> Queue<P> {
         *self = Self {
             next: self.next,
             waiters: std::mem::take(&mut self.waiters),
+            outcomes: std::mem::take(&mut self.outcomes),
             ..Self::default()
         };
     }
@@ -391,39 +381,34 @@ impl<P: Parts> Queue<P> {
 impl<P: Parts> Queue<P> {
     /// Takes the holds that were given to waiters which have not been polled since.
     pub fn take_unclaimed(&mut self) -> Vec<P::Hold> {
-        let mut holds = Vec::new();
-        let mut parked = 0;
-        for waiter in self.waiters.values_mut() {
-            match waiter.turn.take() {
-                Some(Turn::Take(hold)) => {
-                    holds.push(hold);
-                    // A grant by message may cross the request of its waiter, which then still counts as requesting.
-                    parked += isize::from(!waiter.asking);
-                }
-                turn => waiter.turn = turn,
+        let given = |waiter: &mut Waiter<P>| waiter.given.take();
+        let mut holds: Vec<_> = self.waiters.values_mut().filter_map(given).collect();
+        let granted = |(_, it): &mut (u64, Outcome<P>)| matches!(it, Outcome::Granted(_));
+        for (_, outcome) in self.outcomes.extract_if(.., granted) {
+            if let Outcome::Granted(hold) = outcome {
+                holds.push(hold);
             }
         }
-        self.count_parked(parked);
         holds
     }
 
-    /// Passes a fact to all waiters. `turn_for` returns the turn that the fact gives to a waiter.
-    pub(crate) fn pass_fact(&mut self, turn_for: impl Fn(&P::Want) -> Option<Turn<P>>) {
-        let mut turns = Vec::new();
-        for (&place, waiter) in &self.waiters {
-            match (turn_for(&waiter.want), &waiter.turn) {
-                // Also during its request: the waiter takes this turn after the reply.
-                (Some(Turn::Seen), None | Some(Turn::Try(_))) => turns.push((place, Turn::Seen)),
-                (Some(turn), None) => turns.push((place, turn)),
-                _ => {}
-            }
-        }
+    /// Passes a fact to all waiters. `news_in` returns the meaning of the fact for a waiter: true if its event has happened, false if it has to send a request.
+    pub(crate) fn pass_fact(
+        &mut self,
+        cx: &dyn Context<P>,
+        news_in: impl Fn(&P::Want) -> Option<bool>,
+    ) {
+        let news = |(&place, waiter): (&u64, &Waiter<P>)| Some((place, news_in(&waiter.want)?));
+        let news: Vec<_> = self.waiters.iter().filter_map(news).collect();
         // A client that polls lengthens its pauses until an event occurs. Every reply is a fact, but most report no event.
-        if !turns.is_empty() {
+        if !news.is_empty() {
             self.refused = 0;
         }
-        for (place, turn) in turns {
-            self.give_turn(place, turn);
+        for (place, is_over) in news {
+            match is_over {
+                true => self.settle(cx, place, Outcome::Seen),
+                false => self.nudge(cx, place),
+            }
         }
         // A fact counts as a reply.
         self.outage = None;

@@ -212,7 +212,7 @@ impl<K: Kind> Client<K> {
         self.event(step, |it, cx| {
             it.here().queue.end_hand_off(cx, place, None);
             if it.at != old.name {
-                it.here().queue.admit(Reason::Turn);
+                it.here().queue.admit(cx, Reason::Turn);
             }
         });
         self.at = old.name;
@@ -240,7 +240,7 @@ impl<K: Kind> Client<K> {
         }
         self.event(step, |it, cx| {
             it.here().queue.end_hand_off(cx, place, None);
-            it.here().queue.admit(Reason::Turn);
+            it.here().queue.admit(cx, Reason::Turn);
         });
         self.release(step, from, false);
     }

@@ -91,7 +91,9 @@ impl<K: Kind> Client<K> {
         step.outputs.push(self.subscription());
         let before = std::mem::replace(&mut self.here().subscribed, Subscribed::Sent);
         if before == Subscribed::Confirmed {
-            self.event(step, |it, _| it.here().queue.admit(Reason::Resubscribed));
+            self.event(step, |it, cx| {
+                it.here().queue.admit(cx, Reason::Resubscribed);
+            });
         }
     }
 }

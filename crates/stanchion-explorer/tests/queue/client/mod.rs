@@ -18,15 +18,17 @@ mod redisson;
 mod waits;
 mod wants;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 
-use stanchion_client::local_queue::{Context, Turn};
+use stanchion_client::local_queue::{Context, Effect, Outcome};
+use stanchion_client::primitive::Reason;
 use stanchion_explorer::{Call, Micros, Output, Reply};
 
 pub(crate) use self::kind::{Ask, Kind, call};
 use self::line::{Line, Subscribed};
-use self::model::{Settings, moment, set_holds};
+use self::model::{Model, Settings, moment, set_holds};
 use self::redisson::Redisson;
 pub(crate) use self::redisson::SCRIPTS as REDISSONS_SCRIPTS;
 
@@ -116,16 +118,23 @@ struct Waiter<K> {
     name: usize,
     place: u64,
     began: Micros,
-    /// The owner of its requests, once it has sent one and the queue has not taken the owner as its entry.
-    owner: Option<u64>,
-    /// The time at which the request in flight was sent.
-    asking: Option<Micros>,
+    asking: Option<Asking>,
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    owner: u64,
+    /// When it was sent, or sent again.
+    sent: Micros,
+    first: bool,
+    reason: Reason,
 }
 
 impl<K: Debug> Debug for Waiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the place: the order of waiters shows it, and the number grows.
-        (&self.kind, self.began, self.owner, self.asking, self.name).fmt(f)
+        (&self.kind, self.began, self.asking, self.name).fmt(f)
     }
 }
 
@@ -267,9 +276,7 @@ impl<K: Kind> Client<K> {
 
     /// The owners of the present acquires, and of the entry in the queue.
     pub(crate) fn waiting_owners(&self) -> Vec<String> {
-        let own = self.waiters.iter().filter_map(|it| it.owner);
-        let all = self.debts.keys().copied().chain(own);
-        all.map(|owner| self.wire(owner)).collect()
+        self.debts.keys().map(|owner| self.wire(*owner)).collect()
     }
 
     /// The channel for messages to this process about the present name.
@@ -284,7 +291,7 @@ impl<K: Kind> Client<K> {
 
     /// The name of the local queue with a waiter or a hold of `owner`.
     fn name_of(&self, owner: u64) -> usize {
-        let asks = |it: &&Waiter<K>| it.asking.is_some() && it.owner == Some(owner);
+        let asks = |it: &&Waiter<K>| it.asking.is_some_and(|it| it.owner == owner);
         let waiter = self.waiters.iter().find(asks).map(|it| it.name);
         let hold = self.holds.iter().find(|it| it.owner == owner);
         let handing = self.handing.as_ref().filter(|it| it.to == owner);
@@ -294,16 +301,17 @@ impl<K: Kind> Client<K> {
             .unwrap_or_default()
     }
 
-    /// The owners that have an entry, and their arrivals, as far as this process knows.
+    /// The owners of waiters that have an entry, and their arrivals, as far as this process knows.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = (String, u64)> {
-        let owners = self.waiters.iter().filter_map(|it| it.owner);
-        owners.filter_map(|owner| Some((self.wire(owner), self.debts.get(&owner)?.arrived?)))
+        let debts = self.debts.iter();
+        let all = debts.filter_map(|(owner, owed)| Some((self.wire(*owner), owed.arrived?)));
+        all.filter(|(owner, _)| self.lines.iter().any(|it| it.queue.has_debt_of(owner)))
     }
 
     /// The owners that may have what they want, as the server may know: they hold, or a request of theirs is in flight.
     pub(crate) fn owners(&self) -> Vec<String> {
-        let asking = self.waiters.iter().filter(|it| it.asking.is_some());
-        let all = asking.filter_map(|it| it.owner);
+        let asking = self.waiters.iter().filter_map(|it| it.asking);
+        let all = asking.map(|it| it.owner);
         let all = all.chain(self.holds.iter().map(|it| it.owner));
         let all = all.chain(self.handing.iter().map(|it| it.to));
         all.map(|owner| self.wire(owner)).collect()
@@ -325,32 +333,37 @@ impl<K: Kind> Client<K> {
     }
 
     /// Passes an event to the queue, and carries out its effects.
-    fn event<R>(&mut self, step: &mut Step, event: impl FnOnce(&mut Self, &dyn Context) -> R) -> R {
+    fn event<R>(
+        &mut self,
+        step: &mut Step,
+        event: impl FnOnce(&mut Self, &dyn Context<Model<K>>) -> R,
+    ) -> R {
         self.set_holds();
         let settings = Settings {
             now: step.now,
             polls: self.polls,
+            uuid: self.uuid,
+            owners: Cell::new(self.owners),
         };
         let result = event(self, &settings);
+        self.owners = settings.owners.get();
         if self.here().queue.is_empty() {
             self.here().queue.rest();
         }
-        let effects = self.here().queue.take_effects().unwrap_or_default();
+        let effects = self.here().queue.take_effects();
         if self.here().queue.is_idle() {
             self.here().queue.reset();
         }
-        if let Some(debt) = effects.entry {
-            self.settle_if_unused(step, Self::number_of(&debt.owner));
-        }
-        let untaken = effects.removed.and_then(|waiter| match waiter.into_turn() {
-            Some(Turn::Take(hold)) => Some(hold),
-            _ => None,
-        });
-        for hold in effects.hold.into_iter().chain(untaken) {
-            self.release_hold(step, Self::number_of(&hold.owner));
-        }
-        for place in effects.wakers {
-            self.poll(step, place);
+        for effect in effects {
+            match effect {
+                Effect::Send(ask) => self.ask(step, ask),
+                Effect::Wake(place) => self.poll(step, place),
+                Effect::GiveUp(debt) => self.give_up(step, Self::number_of(&debt.owner)),
+                Effect::Untaken(Outcome::Granted(hold)) => {
+                    self.release_hold(step, Self::number_of(&hold.owner));
+                }
+                Effect::Untaken(_) | Effect::Left(_) | Effect::Forget(_) => {}
+            }
         }
         result
     }
@@ -381,11 +394,22 @@ impl<K: Kind> Client<K> {
         }
     }
 
-    /// As [`Client::settle`], unless a waiter still has it.
-    fn settle_if_unused(&mut self, step: &mut Step, owner: u64) {
-        if !self.waiters.iter().any(|it| it.owner == Some(owner)) {
-            self.settle(step, owner);
+    /// Cleans up after `owner`, unless a request in flight or a queue has its debt. A hold of this owner takes the debt over.
+    fn give_up(&mut self, step: &mut Step, owner: u64) {
+        let asks = |it: &Waiter<K>| it.asking.is_some_and(|it| it.owner == owner);
+        let wire = self.wire(owner);
+        let kept = self.lines.iter().any(|it| it.queue.has_debt_of(&wire));
+        if kept || self.waiters.iter().any(asks) {
+            return;
         }
+        if self.hold_of(owner).is_some() {
+            let owed = self.debts.remove(&owner).and_then(|it| it.unanswered_until);
+            if let Some(hold) = self.hold_of(owner) {
+                hold.unanswered_until = hold.unanswered_until.max(owed);
+            }
+            return;
+        }
+        self.settle(step, owner);
     }
 
     fn user(&mut self, step: &mut Step, op: Op) {
@@ -403,13 +427,12 @@ impl<K: Kind> Client<K> {
                 self.drops -= 1;
                 let waiter = self.waiters.remove(index);
                 self.at = waiter.name;
-                let entry = self.event(step, |it, cx| it.here().queue.leave(cx, waiter.place));
-                if let Some(entry) = entry {
-                    self.settle(step, Self::number_of(&entry.owner));
-                }
+                let (own, entry) =
+                    self.event(step, |it, cx| it.here().queue.leave(cx, waiter.place));
                 // A request in flight goes on, and its reply is followed by the clean-up.
-                if let Some(owner) = waiter.owner.filter(|_| waiter.asking.is_none()) {
-                    self.settle(step, owner);
+                let own = own.filter(|_| waiter.asking.is_none());
+                for debt in entry.into_iter().chain(own) {
+                    self.give_up(step, Self::number_of(&debt.owner));
                 }
             }
             Op::Release => {
@@ -474,7 +497,7 @@ impl<K: Kind> Client<K> {
         for hold in over {
             self.at = hold.name;
             // A request in flight may have been granted to the same owner: its waiter cleans up.
-            let asks = |it: &Waiter<K>| it.asking.is_some() && it.owner == Some(hold.owner);
+            let asks = |it: &Waiter<K>| it.asking.is_some_and(|it| it.owner == hold.owner);
             if !self.waiters.iter().any(asks) {
                 self.sweep(step, hold.owner, hold.unanswered_until);
             }

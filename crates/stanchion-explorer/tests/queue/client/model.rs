@@ -1,6 +1,6 @@
 //! The parts of a local queue in the explorer: what `stanchion_core::local_queue` stores and does not look into.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
@@ -31,6 +31,7 @@ impl<K: Kind> Parts for Model<K> {
     type Ended = Taken<K>;
     type Waker = u64;
     type Outage = ();
+    type Answer = ();
 }
 
 /// What a waiter wants.
@@ -139,6 +140,10 @@ impl<K: Kind> Held<Model<K>> for Taken<K> {
         Known(Some(self.owner.clone()))
     }
 
+    fn settle(&self, _: &Debt<K>) {
+        // The client does: see `Client::give_up`.
+    }
+
     fn is(&self, ended: &Self) -> bool {
         self.owner == ended.owner
     }
@@ -176,13 +181,16 @@ impl<K: Kind> Holder<Model<K>> for Known {
     }
 }
 
-/// The clock and the configuration of a client. A random pause is the longest one.
+/// The clock, the configuration and the owners of a client. A random pause is the longest one.
 pub(crate) struct Settings {
     pub(crate) now: Micros,
     pub(crate) polls: bool,
+    pub(crate) uuid: &'static str,
+    /// The number of owners so far.
+    pub(crate) owners: Cell<u64>,
 }
 
-impl Context for Settings {
+impl<K: Kind> Context<Model<K>> for Settings {
     fn now(&self) -> Moment {
         moment(self.now)
     }
@@ -201,6 +209,14 @@ impl Context for Settings {
             Duration::ZERO
         } else {
             most
+        }
+    }
+
+    fn owe(&self, want: &Wanted<K>, (): &()) -> Debt<K> {
+        self.owners.set(self.owners.get() + 1);
+        Debt {
+            want: *want,
+            owner: format!("{}:{}", self.uuid, self.owners.get()),
         }
     }
 }

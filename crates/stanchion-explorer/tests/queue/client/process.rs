@@ -135,8 +135,8 @@ impl<K: Kind> Process for Client<K> {
             Input::Subscribed { channel } if channel == K::BASES[0] => {}
             Input::Subscribed { channel } if channel == Self::mark() => {
                 self.relays = Subscribed::Confirmed;
-                self.event(&mut step, |it, _| {
-                    it.here().queue.admit(Reason::Resubscribed);
+                self.event(&mut step, |it, cx| {
+                    it.here().queue.admit(cx, Reason::Resubscribed);
                 });
             }
             Input::Message { channel, payload } => {
@@ -150,8 +150,8 @@ impl<K: Kind> Process for Client<K> {
             Input::Subscribed { channel } => {
                 self.at = Self::name_on(&channel);
                 self.here().subscribed = Subscribed::Confirmed;
-                self.event(&mut step, |it, _| {
-                    it.here().queue.admit(Reason::Resubscribed);
+                self.event(&mut step, |it, cx| {
+                    it.here().queue.admit(cx, Reason::Resubscribed);
                 });
             }
             Input::Disconnected => {

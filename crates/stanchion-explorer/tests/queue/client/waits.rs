@@ -1,16 +1,16 @@
-//! The loop of an acquire: a waiter joins the queue, sends requests at its turns, and handles their outcomes.
+//! An acquire: a waiter joins the queue, which sends its requests, and the outcomes of the requests.
 
 use std::task::Poll;
 use std::time::Duration;
 
 use stanchion_client::Reply as Parsed;
-use stanchion_client::local_queue::{Begin, Refused, Stay, Turn, hear};
+use stanchion_client::local_queue::{Ask as Request, Begin, News, Outcome, Refused, Stay, hear};
 use stanchion_client::primitive::{Placed, Reason, Role};
 use stanchion_explorer::{Micros, Output, Reply};
 
 use super::line::Subscribed;
 use super::model::{Debt, Model, Taken, Wanted, moment};
-use super::{AGAIN, Ask, BOTH, Client, FIRST, Kind, MS, SILENCE, Step, Waiter, number};
+use super::{AGAIN, Ask, Asking, BOTH, Client, FIRST, Kind, MS, SILENCE, Step, Waiter, number};
 
 /// Reads a refusal, cut as by [`Process::reads`].
 fn placed(parts: &[Reply]) -> Option<Placed> {
@@ -35,19 +35,15 @@ impl<K: Kind> Client<K> {
         self.waiters.iter().position(is_it)
     }
 
-    /// Runs the task of a waiter: it takes its turn, if it has one and no request in flight.
+    /// Runs the task of a waiter: it takes its news.
     pub(super) fn poll(&mut self, step: &mut Step, place: u64) {
-        let Some(index) = self.index(place) else {
-            return;
-        };
-        if self.waiters[index].asking.is_some() {
-            return;
-        }
-        match self.event(step, |it, cx| it.here().queue.take_turn(cx, place, place)) {
-            Poll::Ready(Turn::Try(reason)) => self.ask(step, place, reason),
-            Poll::Ready(Turn::Take(hold)) => self.take(step, place, &hold),
-            Poll::Ready(_) => self.join_again(step, place),
-            Poll::Pending => {}
+        while self.index(place).is_some() {
+            match self.event(step, |it, cx| it.here().queue.poll(cx, place, place)) {
+                Poll::Ready(News::Waits) => {}
+                Poll::Ready(News::Over(Outcome::Granted(hold))) => self.take(step, place, &hold),
+                Poll::Ready(News::Over(_)) => self.join_again(step, place),
+                Poll::Pending => return,
+            }
         }
     }
 
@@ -57,72 +53,54 @@ impl<K: Kind> Client<K> {
             return;
         };
         let owner = Self::number_of(&hold.owner);
-        let own = self.waiters[index].owner;
         let now = step.now;
-        // The hold takes over what earlier requests of its owner may have left.
-        let owed = self.debts.remove(&owner).and_then(|it| it.unanswered_until);
         let Some(taken) = self.hold_of(owner).filter(|it| now < it.valid_until) else {
             // It has ended, and may have been removed.
             let until = self.hold_of(owner).and_then(|it| it.unanswered_until);
             self.holds.retain(|it| it.owner != owner);
-            self.sweep(step, owner, until.max(owed));
+            self.sweep(step, owner, until);
             return self.join_again(step, place);
         };
-        taken.unanswered_until = taken.unanswered_until.max(owed);
         taken.claimed = true;
         let token = taken.token;
         self.waiters.remove(index);
         step.outputs.push(Output::Granted { token });
-        if let Some(own) = own.filter(|own| *own != owner) {
-            self.settle(step, own);
-        }
     }
 
     /// The waiter starts again, with a new owner.
     pub(super) fn join_again(&mut self, step: &mut Step, place: u64) {
-        let Some(index) = self.index(place) else {
-            return;
-        };
-        let waiter = self.waiters.remove(index);
-        self.event(step, |it, cx| it.here().queue.leave(cx, place));
-        if let Some(owner) = waiter.owner {
-            self.settle(step, owner);
+        if let Some(index) = self.index(place) {
+            let waiter = self.waiters.remove(index);
+            self.join(step, waiter.kind, waiter.began);
         }
-        self.join(step, waiter.kind, waiter.began);
     }
 
     pub(super) fn join(&mut self, step: &mut Step, kind: K, began: Micros) {
         self.at = kind.first_name();
-        // The first request of a waiter is sent at once if each has an entry.
-        let own = kind.keeps_waiters().then_some(self.owners + 1);
-        let place = self.enter(step, kind, began, own);
-        self.owners = own.unwrap_or(self.owners);
-        if self.here().queue.must_wait(place) {
-            self.subscribe(step);
-        }
+        let debt = self.event(step, |_, cx| cx.owe(&Wanted(kind), &()));
+        let place = self.enter(step, kind, began, debt);
         self.poll(step, place);
     }
 
-    /// Adds a waiter to the local queue. Returns its place.
-    fn enter(&mut self, step: &mut Step, kind: K, began: Micros, owner: Option<u64>) -> u64 {
+    /// Adds a waiter to the local queue, as the owner of `debt`. Returns its place.
+    fn enter(&mut self, step: &mut Step, kind: K, began: Micros, debt: Debt<K>) -> u64 {
         let name = self.at;
-        let wire = self.wire(owner.unwrap_or(self.owners + 1));
         let stay = Stay {
             began: moment(began),
             deadline: moment(began) + Duration::from_secs(9_999),
         };
-        let want = Wanted(kind);
-        let place = self.event(step, |it, cx| {
-            it.here().queue.join(cx, want, wire, (), stay)
-        });
+        let (place, ask) = self.event(step, |it, cx| it.here().queue.join(cx, debt, (), stay));
         self.waiters.push(Waiter {
             kind,
             name,
             place,
             began,
-            owner,
             asking: None,
         });
+        match ask {
+            Some(ask) => self.ask(step, ask),
+            None => drop(self.subscribe(step)),
+        }
         place
     }
 
@@ -133,24 +111,18 @@ impl<K: Kind> Client<K> {
         };
         let waiter = self.waiters.remove(index);
         let from = std::mem::replace(&mut self.at, name);
-        let there = self.enter(step, waiter.kind, waiter.began, Some(owner));
-        self.at = from;
-        self.event(step, |it, cx| it.here().queue.leave(cx, place));
-        self.at = name;
         let debt = Debt {
             want: Wanted(waiter.kind),
             owner: self.wire(owner),
         };
+        let there = self.enter(step, waiter.kind, waiter.began, debt);
+        self.event(step, |it, cx| it.here().queue.bring(cx, there));
+        self.at = from;
         self.event(step, |it, cx| {
-            if !it.here().queue.bring(cx, there, debt)
-                && let Some(index) = it.index(there)
-            {
-                it.waiters[index].owner = None;
-            }
+            it.here().queue.answer(cx, place, ());
+            let _ = it.here().queue.poll(cx, place, place);
         });
-        if self.here().queue.must_wait(there) {
-            self.subscribe(step);
-        }
+        self.at = name;
         self.poll(step, there);
     }
 
@@ -164,34 +136,42 @@ impl<K: Kind> Client<K> {
             step.outputs.push(self.subscription());
         }
         if std::mem::take(&mut self.here().unheard) {
-            self.event(step, |it, _| it.here().queue.admit(Reason::Resubscribed));
+            self.event(step, |it, cx| {
+                it.here().queue.admit(cx, Reason::Resubscribed);
+            });
         }
         self.here().subscribed == Subscribed::Confirmed
     }
 
-    /// Sends a request of a waiter, for `reason`.
-    pub(super) fn ask(&mut self, step: &mut Step, place: u64, reason: Reason) {
+    /// Sends a request of a waiter.
+    pub(super) fn ask(&mut self, step: &mut Step, request: Request<Model<K>>) {
+        let owner = Self::number_of(&request.debt.owner);
+        let asking = Asking {
+            owner,
+            sent: step.now,
+            first: request.first,
+            reason: request.reason,
+        };
+        self.send_ask(step, request.place, asking);
+    }
+
+    fn send_ask(&mut self, step: &mut Step, place: u64, asking: Asking) {
         let Some(index) = self.index(place) else {
             return;
         };
-        let (own, wanted) = (self.waiters[index].owner, self.waiters[index].kind);
-        // A new owner counts only if its request is sent.
-        let number = own.unwrap_or(self.owners + 1);
-        let debt = Debt {
-            want: Wanted(wanted),
-            owner: self.wire(number),
-        };
-        let (standing, first) =
-            self.event(step, |it, _| it.here().queue.request(place, &debt, reason));
-        let owner = standing.map_or(number, |debt| Self::number_of(&debt.owner));
-        if let Some(own) = own.filter(|own| *own != owner) {
-            self.settle(step, own);
-        }
-        self.owners = self.owners.max(owner);
+        let Asking {
+            owner,
+            first,
+            reason,
+            ..
+        } = asking;
+        let (wanted, now) = (self.waiters[index].kind, step.now);
         self.set_kind(owner, wanted);
-        let now = step.now;
         let waiter = &mut self.waiters[index];
-        (waiter.owner, waiter.asking) = (Some(owner), Some(now));
+        waiter.asking = Some(Asking {
+            sent: now,
+            ..asking
+        });
         let began = waiter.began.to_string();
         let hears = self.here().subscribed == Subscribed::Confirmed;
         let arrived = self.debts.entry(owner).or_default().arrived;
@@ -259,8 +239,10 @@ impl<K: Kind> Client<K> {
 
     /// The outcome of a request of `owner`.
     pub(super) fn answered(&mut self, step: &mut Step, owner: u64, queued: bool, reply: &Reply) {
-        let asks = |it: &&mut Waiter<K>| it.asking.is_some() && it.owner == Some(owner);
-        let Some(waiter) = self.waiters.iter_mut().find(asks) else {
+        let asks = |it: &&mut Waiter<K>| it.asking.is_some_and(|it| it.owner == owner);
+        let found = self.waiters.iter_mut().find(asks);
+        let Some((waiter, asking)) = found.and_then(|it| Some((it.place, it.asking.take()?)))
+        else {
             // The acquire was dropped: its hold or its entry is given back.
             let until = self.debts.remove(&owner).and_then(|it| it.unanswered_until);
             self.sweeps.extend(until.map(|at| (at, owner)));
@@ -270,9 +252,9 @@ impl<K: Kind> Client<K> {
                 _ => self.release(step, owner, true),
             };
         };
-        let (place, sent) = (waiter.place, waiter.asking.take().unwrap_or_default());
+        let (place, sent) = (waiter, asking.sent);
         match reply {
-            Reply::Int(-1) => self.event(step, |it, _| it.here().queue.undecided(place)),
+            Reply::Int(-1) => self.again(step, place, asking),
             // Refused without an entry.
             Reply::Int(..=-3) => self.refused(step, place, owner, std::slice::from_ref(reply)),
             Reply::Int(_) => {
@@ -282,12 +264,10 @@ impl<K: Kind> Client<K> {
                     true => self.begin_again(owner, number(reply), sent),
                     false => self.begin(owner, number(reply), sent, None),
                 };
-                let owed = self.debts.get(&owner);
-                let waited = owed.is_some_and(|it| it.arrived.is_some());
+                let given = hold.clone();
                 let other = self.event(step, |it, cx| {
-                    it.here().queue.acquired(cx, place, &hold, None, waited)
+                    it.here().queue.granted(cx, place, given, None)
                 });
-                self.take(step, place, &hold);
                 if let Some(other) = other.filter(|other| other.owner != hold.owner) {
                     self.release_hold(step, Self::number_of(&other.owner));
                 }
@@ -296,6 +276,13 @@ impl<K: Kind> Client<K> {
             _ => {}
         }
         self.poll(step, place);
+    }
+
+    /// Sends the request again, after an attempt without a decision.
+    fn again(&mut self, step: &mut Step, place: u64, asking: Asking) {
+        if let Some(_debt) = self.event(step, |it, cx| it.here().queue.undecided(cx, place)) {
+            self.send_ask(step, place, asking);
+        }
     }
 
     /// `parts`: see [`Process::reads`].
@@ -330,42 +317,29 @@ impl<K: Kind> Client<K> {
         let refused = Refused {
             ttl,
             placed,
-            debt: Debt {
-                want: Wanted(kind),
-                owner: self.wire(owner),
-            },
             has_entry,
             granted,
             forgotten: parts.get(5) == Some(&Reply::Int(1)),
             subscribed,
         };
-        let stands = self.event(step, |it, cx| {
-            let stands = it.here().queue.refused(cx, place, refused);
-            if let Some(index) = it.index(place).filter(|_| stands) {
-                // The queue has this owner now. The waiter's next request may have another.
-                it.waiters[index].owner = None;
-            }
-            stands
-        });
-        debug_assert!(!stands || has_entry);
+        self.event(step, |it, cx| it.here().queue.refused(cx, place, refused));
     }
 
     pub(super) fn unanswered(&mut self, step: &mut Step, owner: u64) {
         let until = step.now + SILENCE + 2 * MS;
-        let asks = |it: &&mut Waiter<K>| it.asking.is_some() && it.owner == Some(owner);
-        let Some(waiter) = self.waiters.iter_mut().find(asks) else {
+        let asks = |it: &&mut Waiter<K>| it.asking.is_some_and(|it| it.owner == owner);
+        let found = self.waiters.iter_mut().find(asks);
+        let Some((place, asking)) = found.and_then(|it| Some((it.place, it.asking.take()?))) else {
             self.debts.remove(&owner);
             return self.sweep(step, owner, Some(until));
         };
-        let (place, sent) = (waiter.place, waiter.asking.take().unwrap_or_default());
-        let until = sent + SILENCE + 2 * MS;
+        let until = asking.sent + SILENCE + 2 * MS;
         self.debts.entry(owner).or_default().unanswered_until = Some(until);
+        let tolerance = Duration::from_secs(9_999);
         self.event(step, |it, cx| {
-            it.here()
-                .queue
-                .unanswered(cx, place, Duration::from_secs(9_999), &());
-            it.here().queue.undecided(place);
+            it.here().queue.unanswered(cx, place, tolerance, &())
         });
+        self.again(step, place, asking);
         self.poll(step, place);
     }
 }

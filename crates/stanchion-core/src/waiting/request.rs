@@ -1,0 +1,158 @@
+//! One request, and the reading of its reply.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lock_entry::LockEntry;
+use crate::dated::Dated;
+use crate::description::{Request, Verdict, now_of, rest_of};
+use crate::error::Rejection;
+use crate::hint::Hint;
+use crate::hold::guarded::Guarded as _;
+use crate::hold::handle::Hold;
+use crate::hold::holds::Holds;
+use crate::hold::state::Grant;
+use crate::hold::sweep::{Debt, finished};
+use crate::line::{Approach, Reason};
+use crate::terms::HoldTerms;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Failure, Moment, Outage, Path, Wake, micros};
+
+/// The outcome of one request.
+pub(crate) enum Attempt {
+    Granted(Hold),
+    /// Refused, with the time after which to retry. Boxed: most hints are empty.
+    Busy(Option<Duration>, Box<Hint>),
+    /// Refused because the request reached the server after its deadline.
+    Late,
+    /// Granted, but the reply took longer than the lease. The hold is being released.
+    Stale,
+    NotNow(Outage),
+    Unanswered(Outage),
+    Rejected(Rejection),
+}
+
+/// The parameters of a request, besides its debt.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) terms: HoldTerms,
+    /// The start of the call.
+    pub(crate) began: Moment,
+    /// True if the call waits after a refusal.
+    pub(crate) waits: bool,
+    /// True if a grant is given to a waiter, which has to take it.
+    pub(crate) is_given: bool,
+    /// True if the request may get an entry in the queue on the server.
+    pub(crate) first: bool,
+    pub(crate) reason: Reason,
+    /// Boxed: rare.
+    pub(crate) other: Option<Box<Other>>,
+}
+
+/// Another owner that an acquire concerns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Other {
+    /// The owner of the exclusive hold that this acquire shares: a writer that also reads.
+    pub(crate) within: Option<WireOwner>,
+    /// The owner of the detached hold that this acquire takes over.
+    pub(crate) from: Option<WireOwner>,
+}
+
+/// Returns the moments of a dated grant that was answered just now; zero and `None` for any other grant.
+fn dates(core: &Holds, Dated { due, next }: Dated) -> (Moment, Option<Moment>) {
+    if due.is_zero() && next.is_none() {
+        return (Moment::ZERO, None);
+    }
+    // Counted from the reply, which is later than the server's own clock reading: never early.
+    let answered = core.clock.now();
+    (answered + due, next.map(|next| answered + next))
+}
+
+/// Sends one request and reads its reply. `debt` must outlive the request: its drop cleans up after it (P3).
+pub(crate) async fn ask(debt: &Debt, asked: &Asked, entry: &Arc<LockEntry>) -> Attempt {
+    let (core, sync) = (&debt.core, &debt.sync);
+    // P1: read before the request is sent. The lease counts from here.
+    let sent = core.clock.now();
+    let limit = core.limit(sync.name(), sent);
+    let other = asked.other.as_deref();
+    let request = Request {
+        since: limit.sent.saturating_sub(micros(sent.since(asked.began))),
+        waits: asked.waits,
+        first: asked.first,
+        approach: Approach {
+            arrived: debt.arrived(),
+            reason: asked.reason,
+            polls: core.config.wake == Wake::Poll,
+            hears: entry.hears(core, debt),
+        },
+        within: other.and_then(|it| it.within.as_ref()),
+        from: other.and_then(|it| it.from.as_ref()),
+        ..limit.request(&debt.owner, asked.terms.first_asked(sent))
+    };
+    debt.asks(limit.ends_by);
+    let call = sync.acquire(&request);
+    let is_newcomer = request.waits && !debt.is_queued() && other.is_none();
+    let answer = if is_newcomer && entry.may_release(core, &**sync) {
+        // Boxed: rare.
+        Box::pin(entry.ask_with_release(debt, limit, &request, &call)).await
+    } else {
+        core.call(Path::Direct, &call).await
+    };
+    debt.answered();
+    let answer = answer.map(|reply| finished(core, &**sync, reply));
+    if let Some(now) = answer.as_ref().ok().and_then(now_of) {
+        core.observe(sync.name(), now, sent);
+    }
+    if let Ok(reply) = &answer {
+        entry.told(&**sync, reply);
+    }
+    match answer {
+        Ok(reply) => match Verdict::read(&reply) {
+            Some(Verdict::Granted(token)) => {
+                let (due, next) = dates(core, sync.dated(rest_of(&reply)));
+                let grant = Grant {
+                    owner: debt.owner.clone(),
+                    token,
+                    terms: asked.terms,
+                    sent,
+                    first: None,
+                    given: asked.is_given,
+                    // R2: the hold takes over the debt. Its release is followed by a sweep after the earlier requests.
+                    unanswered_until: debt.settle(),
+                    due,
+                    next,
+                };
+                let (core, queue) = (Arc::clone(core), Arc::clone(entry) as _);
+                let hold = Hold::begin(core, sync, queue, grant);
+                if hold.is_held() || sync.keeps_late_grants() {
+                    Attempt::Granted(hold)
+                } else {
+                    // P1: the lease has ended before the reply arrived. The hold is dropped here, which releases it.
+                    Attempt::Stale
+                }
+            }
+            Some(Verdict::Busy(ttl)) => {
+                let hint = sync.hint(rest_of(&reply));
+                if let Some(placed) = hint.placed() {
+                    debt.placed(placed.arrived);
+                } else if asked.waits && sync.leaves_sign() {
+                    debt.queued();
+                }
+                Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))
+            }
+            Some(Verdict::Late) => Attempt::Late,
+            Some(Verdict::Gone) => Attempt::Rejected(Rejection::Deleted),
+            None => Attempt::Rejected(Rejection::Other {
+                detail: format!("an unexpected reply: {reply:?}"),
+            }),
+        },
+        Err(Failure::Unanswered(outage)) => {
+            // The request may still run until then, and be granted or take a place (P3).
+            debt.unanswered(limit.ends_by);
+            Attempt::Unanswered(outage)
+        }
+        // The request has not run, so there is nothing to undo.
+        Err(Failure::NotNow(outage)) => Attempt::NotNow(outage),
+        Err(Failure::Rejected(rejection)) => Attempt::Rejected(rejection.into()),
+    }
+}
