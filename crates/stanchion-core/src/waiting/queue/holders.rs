@@ -1,8 +1,7 @@
 //! The effect of holds of this process on its waiters: a grant to one of them, the end of a hold, and a hand-off.
 //!
 //! The hold of one name goes to the first waiter for that name. The hold of several names goes to the first waiter for the same names, once
-//! also past others. A permit goes to the first parked waiter. Until the script's reply that waiter counts as one with a request in flight, as with a request
-//! of its own.
+//! also past others. A permit goes to the first parked waiter. Until the script's reply that waiter counts as one with a request in flight.
 
 use std::time::Duration;
 

@@ -20,8 +20,8 @@ impl<P: Parts> Queue<P> {
         }
     }
 
-    /// Parks the waiter at `place`, whose request in flight, or hand-off, has ended. A hold that it was given during that time ends its wait. Returns whether the
-    /// waiter goes on to wait.
+    /// Parks the waiter at `place`, whose request in flight, or hand-off, has ended. A hold that it was given during that time ends its wait.
+    /// Returns whether the waiter goes on to wait.
     pub(super) fn came_back(&mut self, cx: &dyn Context<P>, place: u64) -> bool {
         let Some(waiter) = self.waiters.get_mut(&place) else {
             return false;

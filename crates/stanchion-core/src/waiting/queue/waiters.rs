@@ -198,8 +198,8 @@ impl<P: Parts> Queue<P> {
         Some(sharing)
     }
 
-    /// Removes a waiter that does not wait any more, and cleans up after its requests. A hold takes over the debt of its owner. Returns the sharing that the waiter waited for,
-    /// and its waker; `None` if it has left before.
+    /// Removes a waiter that does not wait any more, and cleans up after its requests. A hold takes over the debt of its owner. Returns the sharing
+    /// that the waiter waited for, and its waker; `None` if it has left before.
     fn remove(
         &mut self,
         place: u64,
