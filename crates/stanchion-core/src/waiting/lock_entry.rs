@@ -220,11 +220,16 @@ impl LockEntry {
             .event(self, |state| event(&mut state.queue, core))
     }
 
-    /// Takes the request that the task of the waiter at `place` polls, unless it goes on in the background.
+    /// Takes the request that the task of the waiter at `place` is about to poll, unless it goes on in the background.
     pub(super) fn take_flight(&self, place: u64) -> Option<Persistent<()>> {
         let mut state = self.state();
         let at = state.more.flights.iter().position(|(it, _)| *it == place)?;
-        Some(state.more.flights.swap_remove(at).1)
+        let (_, flight) = state.more.flights.swap_remove(at);
+        let waker = state.queue.runs(place);
+        // Invariant 4.
+        drop(state);
+        drop(waker);
+        Some(flight)
     }
 
     /// Carries out the effects of the events so far, and unlocks the queue.

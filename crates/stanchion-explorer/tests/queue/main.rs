@@ -57,7 +57,7 @@ fn configuration<K: Kind + 'static>(
     [acquires, drops]: [u8; 2],
     rules: Rules<K>,
 ) -> Configuration<Client<K>> {
-    let processes = UUIDS.iter().zip(kinds);
+    let (processes, always) = (UUIDS.iter().zip(kinds), rules.always);
     let alias = |(uuid, name): (&&str, &str)| ((*uuid).to_owned(), name.to_owned());
     Configuration {
         scripts: scripts
@@ -71,7 +71,12 @@ fn configuration<K: Kind + 'static>(
         interchangeable: true,
         faults: NONE,
         deadlines: 0,
-        always: Arc::new(rules.always),
+        always: Arc::new(move |world| {
+            if let Some(client) = world.running().find(|it| !it.is_attended()) {
+                return Err(format!("P4, invariant 3: {client:?} waits for nothing"));
+            }
+            always(world)
+        }),
         change: Arc::new(|_, _| Ok(())),
         quiet: Arc::new(move |world, later| quiet(&rules, world, later)),
         most_states: 1_000_000,

@@ -182,7 +182,7 @@ pub enum Effect<P: Parts> {
 }
 
 /// The actions of the shell, in order.
-pub type Effects<P> = SmallVec<[Effect<P>; 2]>;
+pub type Effects<P> = SmallVec<[Effect<P>; 4]>;
 
 /// The part of a queue of which the server keeps every waiter.
 #[derive(Debug)]
@@ -358,9 +358,9 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Invariant 3: returns whether something that is under way leads to a request of the first waiter, or to its end.
-    pub fn is_attended(&self, cx: &dyn Context<P>) -> bool {
-        let held = self.holder.is_held(cx.now());
-        self.waiters.is_empty() || self.is_under_way() || held || self.poll.is_some()
+    pub fn is_attended(&self) -> bool {
+        let attended = self.is_under_way() || self.holder.exists() || self.poll.is_some();
+        attended || self.waiters.is_empty()
     }
 
     /// The first waiter that has not been given a hold.

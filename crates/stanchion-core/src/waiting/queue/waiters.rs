@@ -181,6 +181,11 @@ impl<P: Parts> Queue<P> {
         Poll::Pending
     }
 
+    /// Takes the stored waker of the task of the waiter at `place`: that task runs now, and needs no wake for what it does.
+    pub fn runs(&mut self, place: u64) -> Option<P::Waker> {
+        self.waiters.get_mut(&place)?.waker.take()
+    }
+
     /// Ends the wait of the waiter at `place`, which leaves the order. Its task gets `outcome`.
     pub(super) fn settle(&mut self, cx: &dyn Context<P>, place: u64, outcome: Outcome<P>) {
         let sharing = self.conclude(place, outcome);

@@ -263,6 +263,12 @@ impl<K: Kind> Client<K> {
         !self.waiters.is_empty() || redisson.is_some_and(Redisson::waits)
     }
 
+    /// Invariant 3: something that is under way leads to the next request of each local queue with waiters, or to its end.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.set_holds();
+        self.lines.iter().all(|it| it.queue.is_attended())
+    }
+
     /// The number of holds of the user.
     pub(crate) fn held(&self, now: Micros) -> usize {
         let held = |hold: &&Hold| hold.claimed && now < hold.valid_until;
