@@ -37,10 +37,9 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
         if hold.lost_reason(now).is_some() {
             continue;
         }
+        // P10: a task may take the hold at this moment, or at the end of a request in flight. Then it is renewed as any other.
         if hold.is_untaken(now) {
-            hold.schedule(hold.valid_until());
             hold.queue.untaken(&hold);
-            continue;
         }
         if let Some(due) = hold.is_early(now) {
             hold.schedule(due);

@@ -56,7 +56,13 @@ pub(super) fn wait(
             ticket,
         } = wishes;
         let (started, deadline) = (plan.began, plan.deadline);
-        let join = || LockEntries::join(core, sync, plan.stay(), &plan.terms);
+        let join = || {
+            let ticket = LockEntries::join(core, sync, plan.stay(), &plan.terms);
+            if sync.facts().is_some() {
+                ticket.attend(false);
+            }
+            ticket
+        };
         let mut ticket = ticket.map_or_else(join, |ticket| *ticket);
         // Even with no time left, one request is sent, unless a local holder is known.
         let mut until = deadline.max(started + FIRST_ASK);
@@ -102,7 +108,7 @@ pub(super) fn wait(
                     return unless_closing(core, sync, hold);
                 }
                 // The hold has expired before this task ran. Its drop cleans up on the server; a new owner joins again.
-                Outcome::Granted(_) | Outcome::Missed | Outcome::Answered(Answer::Anew) => {
+                Outcome::Granted(_) | Outcome::Missed | Outcome::Answered(Answer::Restart) => {
                     ticket = join();
                 }
                 Outcome::Answered(Answer::Moved(moved)) => ticket = *moved,

@@ -90,7 +90,7 @@ async fn send(core: Arc<Core>, entry: Arc<LockEntry>, of: Ask<Shell>) {
                 let name = name.clone();
                 return answer(Answer::Failed(AcquireError::Rejected { name, rejection }));
             }
-            Attempt::Stale => return answer(Answer::Anew),
+            Attempt::Stale => return answer(Answer::Restart),
             // The script decided nothing, and the server's clock has to be read again.
             Attempt::Late => {
                 core.synchronise(Path::Direct, name).await;

@@ -41,7 +41,7 @@ pub(crate) enum Answer {
     /// The acquire fails.
     Failed(AcquireError),
     /// The acquire starts again: the reply took longer than the lease, and the hold is being released (R1).
-    Anew,
+    Restart,
     /// The acquire goes on in the queue of another name.
     Moved(Box<Ticket>),
 }

@@ -105,8 +105,6 @@ impl Ticket {
 
     /// Subscribes, and plans a poll in case a message is lost (P4). No request is sent before [`Ticket::attend`].
     pub(crate) fn stand_by(&self) {
-        let Some(place) = self.place else { return };
-        self.event(|queue, _| queue.stand_by(place));
         let subscribed = self.entry.want(&self.core);
         self.event(|queue, cx| {
             let pause = queue.pause(cx, None, subscribed);

@@ -217,7 +217,7 @@ pub(crate) struct Desk {
     /// The client receives no messages.
     pub(crate) polls: bool,
     wants: Vec<Wish>,
-    /// The requests that the queue has sent, and [`Desk::turn`] has not told: by place, with owner and reason, and whether they may get an entry.
+    /// The requests that the queue has sent since the last [`Desk::turn`] of their waiters: by place, with owner and reason, and whether they may get an entry.
     sent: BTreeMap<u64, (String, Reason, bool)>,
     woken: Vec<u64>,
     given_up: Vec<String>,
