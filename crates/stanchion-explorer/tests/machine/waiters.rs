@@ -1,466 +1,330 @@
 //! The life of a waiter: its turns, its polls, its end.
 
-use stanchion_client::local_queue::End;
-use stanchion_client::primitive::Heard;
-
-use crate::desk::{Desk, EVENT, FAIR, LOCK, PERMIT, READER, Wish, at, ms};
-use crate::{leave, message};
+use crate::desk::check;
 
 #[test]
-fn only_the_first_waiter_for_a_lock_sends_a_request() {
-    let (mut desk, places) = Desk::of([LOCK; 3]);
-    assert_eq!(desk.called(places), [true, false, false]);
-    assert_eq!(desk.turns(places), ["Turn", "none", "none"]);
-}
+fn a_new_waiter_sends_a_request_if_it_overtakes_no_other() {
+    check(
+        "
+        only the first waiter for a lock
+        join lock lock lock | a Turn
 
-#[test]
-fn permits_and_readers_send_requests_together_until_one_is_refused() {
-    for want in [PERMIT, READER] {
-        let (mut desk, [a, b]) = Desk::of([want; 2]);
-        assert_eq!(desk.turns([a, b]), ["Turn", "Turn"]);
-        desk.refuse(b, 9000);
-        let c = desk.join(want);
-        assert_eq!(desk.called([b, c]), [false, false]);
-    }
-}
+        permits together until one is refused
+        join permit permit | a Turn, b Turn behind
+        b refused 9000 | poll 5000
+        join permit
 
-#[test]
-fn a_reader_behind_a_writer_waits() {
-    let (mut desk, places) = Desk::of([LOCK, READER]);
-    assert_eq!(desk.called(places), [true, false]);
-}
+        readers together until one is refused
+        join reader reader | a Turn, b Turn behind
+        b refused 9000 | poll 5000
+        join reader
 
-#[test]
-fn a_new_waiter_sends_no_request_while_this_process_holds() {
-    for (want, asks) in [(LOCK, false), (FAIR, true)] {
-        let (mut desk, []) = Desk::of([]);
-        let hold = desk.hold(want, 9, 500);
-        desk.acquired_elsewhere(&hold);
-        let a = desk.join(want);
-        assert_eq!(desk.called([a]), [asks], "{want:?}");
-    }
-    // The lease has ended, though the end is not recorded.
-    let (mut desk, []) = Desk::of([]);
-    let hold = desk.hold(LOCK, 9, 500);
-    desk.acquired_elsewhere(&hold);
-    desk.pass(500);
-    let a = desk.join(LOCK);
-    assert_eq!(desk.called([a]), [true]);
-    // A permit may leave others free.
-    let (mut desk, []) = Desk::of([]);
-    let hold = desk.hold(PERMIT, 9, 500);
-    desk.acquired_elsewhere(&hold);
-    let a = desk.join(PERMIT);
-    assert_eq!(desk.called([a]), [true]);
-}
+        a reader behind a writer waits
+        join lock reader | a Turn
 
-#[test]
-fn a_waiter_for_a_fact_sends_no_request_at_first() {
-    let fact = Wish {
-        is_fact: true,
-        ..EVENT
-    };
-    let (mut desk, places) = Desk::of([fact, EVENT]);
-    assert_eq!(desk.called(places), [false, false]);
-    let (mut desk, places) = Desk::of([EVENT; 2]);
-    assert_eq!(desk.called(places), [true, true]);
-}
+        a new waiter waits while this process holds, until the lease has ended, though the end is not recorded
+        holds lock 9 500; join lock
+        a leaves; pass 500; join lock | gives up 0, b Turn
 
-/// P8: an answer is as old as its request.
-#[test]
-fn an_event_has_occurred_for_those_that_joined_before_the_request() {
-    let (mut desk, [a, b]) = Desk::of([EVENT; 2]);
-    assert_eq!(desk.turns([a, b]), ["Turn", "Turn"]);
-    desk.refuse(a, 9000);
-    desk.refuse(b, 9000);
-    desk.hear(Heard::Free);
-    assert_eq!(desk.turn(a), "Told");
-    let c = desk.join(EVENT);
-    assert_eq!(desk.called([c]), [false]);
-    desk.grant(a, EVENT, None);
-    assert_eq!(desk.turns([b, c]), ["Seen", "Turn"]);
-}
+        a permit may leave others free
+        holds permit 9 500; join permit | a Turn
 
-#[test]
-fn the_next_waiter_sends_a_request_if_a_given_hold_has_ended_before_it_is_taken() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    assert_eq!(desk.turn(a), "Turn");
-    desk.refuse(a, 9000);
-    let (clock, hold) = (desk.clock(), desk.hold(LOCK, a, 300));
-    assert_eq!(desk.queue.reserve(&clock, &LOCK, false), Some(a));
-    desk.queue.hand_over(&clock, a, hold, 1);
-    desk.pass(300);
-    assert_eq!(desk.turn(a), "takes 0");
-    assert_eq!(desk.called([b]), [true]);
-}
+        the server keeps the waiters of a fair lock
+        holds fair 9 500; join fair | a Turn
 
-#[test]
-fn a_waiter_that_takes_its_hold_leaves_the_count_of_parked_waiters_alone() {
-    let permit = Wish {
-        in_line: false,
-        ..PERMIT
-    };
-    let (mut desk, [a, b]) = Desk::of([permit; 2]);
-    desk.turns([a, b]);
-    desk.refuse(a, 9000);
-    desk.refuse(b, 9000);
-    let (clock, hold) = (desk.clock(), desk.hold(permit, a, 9000));
-    assert_eq!(desk.queue.reserve(&clock, &permit, false), Some(a));
-    desk.queue.hand_over(&clock, a, hold, 1);
-    assert_eq!(desk.turn(a), "takes 0");
-    // `b` is parked, so a new waiter does not overtake it.
-    let c = desk.join(permit);
-    assert_eq!(desk.called([b, c]), [false, false]);
-}
+        a waiter for a fact joins before the event can occur
+        join fact event
 
-#[test]
-fn a_waiter_whose_attempt_decided_nothing_sends_its_request_again() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    let clock = desk.clock();
-    assert_eq!(desk.turn(a), "Turn");
-    assert!(desk.queue.undecided(&clock, a).is_some());
-    // Not once it was given a hold, or has left.
-    desk.hear_grant(0, "-");
-    assert_eq!(desk.turn(a), "none");
-    assert!(desk.queue.undecided(&clock, a).is_none());
-    assert_eq!(desk.turn(a), "takes 0");
-    leave(&mut desk, b);
-    assert!(desk.queue.undecided(&clock, b).is_none());
-}
+        waiters for events that requests find
+        join event event | a Turn, b Turn behind
 
-#[test]
-fn a_reply_that_decides_ends_the_wait_and_calls_the_next_one() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    let clock = desk.clock();
-    desk.turn(a);
-    desk.queue.answer(&clock, a, "an error");
-    assert_eq!(desk.turns([a, b]), ["an error", "Turn"]);
-    // A hold that a message gave to it is worth more.
-    desk.hear_grant(1, "-");
-    desk.queue.answer(&clock, b, "an error");
-    assert_eq!(desk.turn(b), "takes 1");
-    // The server calls the next waiter for a fair lock.
-    let (mut desk, [a, b]) = Desk::of([FAIR; 2]);
-    desk.turns([a, b]);
-    desk.refuse(b, 90_000);
-    desk.queue.answer(&clock, a, "an error");
-    assert_eq!(desk.called([b]), [false]);
-}
-
-#[test]
-fn an_outage_ends_the_waits_of_all_that_have_waited_for_it() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    desk.turns([a, b]);
-    let unanswered = |desk: &mut Desk, place| {
-        let clock = desk.clock();
-        desk.queue.unanswered(&clock, place, ms(3000), &())
-    };
-    assert!(!unanswered(&mut desk, a));
-    desk.pass(2000);
-    let c = desk.join(LOCK);
-    desk.pass(999);
-    assert!(!unanswered(&mut desk, a));
-    desk.pass(1);
-    assert!(unanswered(&mut desk, a));
-    assert_eq!(desk.turn(b), "OutOfReach");
-    // The next one, which came later, sends a request after the one that gives up.
-    assert_eq!(desk.called([c]), [false]);
-    desk.queue.answer(&desk.clock(), a, "an error");
-    assert_eq!(desk.turn(c), "Turn");
-    // A request that is under way ends its wait itself.
-    let (mut desk, [a, b]) = Desk::of([PERMIT; 2]);
-    desk.turns([a, b]);
-    assert!(!unanswered(&mut desk, a));
-    desk.pass(3000);
-    assert!(unanswered(&mut desk, a));
-    assert_eq!(desk.turn(b), "none");
-}
-
-#[test]
-fn a_grant_ends_an_outage() {
-    let (mut desk, [a, b]) = Desk::of([PERMIT; 2]);
-    desk.turns([a, b]);
-    let clock = desk.clock();
-    assert!(!desk.queue.unanswered(&clock, b, ms(3000), &()));
-    desk.pass(2999);
-    // With the time of the next grant, and without.
-    desk.grant(a, PERMIT, Some(5000));
-    desk.pass(1);
-    let clock = desk.clock();
-    assert!(!desk.queue.unanswered(&clock, b, ms(3000), &()));
-}
-
-#[test]
-fn the_next_waiter_polls_at_the_time_of_a_dated_grant() {
-    let (mut desk, [a, b]) = Desk::of([PERMIT; 2]);
-    desk.turns([a, b]);
-    desk.refuse(b, 90_000);
-    desk.grant(a, PERMIT, Some(4000));
-    assert_eq!(desk.called([b]), [false]);
-    assert_eq!(desk.queue.next_poll(), Some(at(4000)));
-    // Without a date more permits may be free.
-    let (mut desk, [a, b]) = Desk::of([PERMIT; 2]);
-    desk.turns([a, b]);
-    desk.refuse(b, 90_000);
-    desk.grant(a, PERMIT, None);
-    assert_eq!(desk.called([b]), [true]);
-}
-
-/// Invariant 3: the waiter that leaves may have planned the poll for all.
-#[test]
-fn a_poll_is_planned_when_a_waiter_leaves_others_without_one() {
-    let leave_or_grant: [fn(&mut Desk, u64, Wish); 2] = [
-        |desk, place, _| leave(desk, place),
-        |desk, place, want| {
-            desk.grant(place, want, None);
-        },
-    ];
-    for (want, planned) in [(PERMIT, Some(at(6000))), (LOCK, None)] {
-        for end in leave_or_grant {
-            let (mut desk, [a, _]) = Desk::of([want; 2]);
-            desk.turn(a);
-            end(&mut desk, a, want);
-            assert_eq!(desk.queue.next_poll(), planned, "{want:?}");
-        }
-        let (mut desk, [a]) = Desk::of([want]);
-        desk.turn(a);
-        leave(&mut desk, a);
-        assert_eq!(desk.queue.next_poll(), None);
-    }
-    // One that is planned stays.
-    let (mut desk, [a, b]) = Desk::of([PERMIT; 2]);
-    desk.turns([a, b]);
-    desk.refuse(b, 700);
-    let planned = desk.queue.next_poll();
-    assert!(planned < Some(at(2000)));
-    leave(&mut desk, a);
-    assert_eq!(desk.queue.next_poll(), planned);
-}
-
-#[test]
-fn a_waiter_of_a_fair_lock_lets_another_one_check_the_queue_after_a_grant_in_a_reply() {
-    for (want, expected) in [(FAIR, [true]), (LOCK, [false])] {
-        let (mut desk, [a, b]) = Desk::of([want; 2]);
-        desk.turns([a, b]);
-        desk.refuse(a, 90_000);
-        if !want.in_line {
-            desk.refuse(b, 90_000);
-        }
-        message(&mut desk, None, Heard::Free);
-        desk.turn(a);
-        desk.grant(a, want, None);
-        assert_eq!(desk.called([b]), expected);
-    }
-}
-
-#[test]
-fn the_next_waiter_sends_a_request_in_the_place_of_one_that_leaves() {
-    for is_refused in [false, true] {
-        let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-        if is_refused {
-            desk.refuse(a, 90_000);
-        }
-        leave(&mut desk, a);
-        assert_eq!(desk.called([b]), [true]);
-    }
-    // One that is parked behind others delayed none.
-    let (mut desk, [a, b, c]) = Desk::of([LOCK; 3]);
-    desk.turn(a);
-    desk.refuse(a, 90_000);
-    leave(&mut desk, b);
-    assert_eq!(desk.called([a, c]), [false, false]);
-    // The end of a local hold calls the next one.
-    let (mut desk, []) = Desk::of([]);
-    let hold = desk.hold(LOCK, 9, 500);
-    desk.acquired_elsewhere(&hold);
-    let (a, b) = (desk.join(LOCK), desk.join(LOCK));
-    leave(&mut desk, a);
-    assert_eq!(desk.called([b]), [false]);
-    // The server calls the next waiter for a fair lock.
-    let (mut desk, [a, b]) = Desk::of([FAIR; 2]);
-    desk.turns([a, b]);
-    desk.refuse(b, 90_000);
-    leave(&mut desk, a);
-    assert_eq!(desk.called([b]), [false]);
-}
-
-/// The request of the next waiter is newer than each wake-up so far. Of permits, several may be free.
-#[test]
-fn a_wake_up_during_the_request_of_a_waiter_that_leaves_is_kept_for_permits_only() {
-    for (want, kept) in [(LOCK, false), (PERMIT, true)] {
-        let (mut desk, [a, b]) = Desk::of([want; 2]);
-        if desk.turns([a, b]) == ["Turn", "Turn"] {
-            desk.refuse(b, 90_000);
-        }
-        message(&mut desk, None, Heard::Free);
-        leave(&mut desk, a);
-        // A wake-up that is kept is the reason of the next request.
-        assert_eq!(desk.turn(b), "Turn");
-        desk.refuse(b, 90_000);
-        assert_eq!(desk.called([b]), [kept], "{want:?}");
-    }
-}
-
-#[test]
-fn a_poll_calls_the_first_waiter() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    desk.turn(a);
-    desk.refuse(a, 700);
-    let due = desk.queue.next_poll().unwrap();
-    desk.pass(due.since(at(1000)).as_millis().try_into().unwrap());
-    let clock = desk.clock();
-    desk.queue.timer(&clock);
-    assert_eq!(desk.turns([a, b]), ["Turn", "none"]);
-    assert_eq!(desk.queue.next_poll(), None);
-}
-
-/// Each waiter of a fair lock has its own deadline on the server, which its requests set again.
-#[test]
-fn all_waiters_for_a_fair_lock_send_their_requests_again_every_150_s() {
-    let (mut desk, [a, b]) = Desk::of([FAIR; 2]);
-    desk.pass(10_000);
-    let c = desk.join(FAIR);
-    let places = [a, b, c];
-    let refuse_all = |desk: &mut Desk| {
-        desk.turns(places);
-        for place in places {
-            desk.refuse(place, 900_000);
-        }
-    };
-    let poll = |desk: &mut Desk| {
-        let clock = desk.clock();
-        desk.queue.timer(&clock);
-        desk.called(places)
-    };
-    refuse_all(&mut desk);
-    desk.pass(139_999);
-    assert_eq!(poll(&mut desk), [true, false, false]);
-    refuse_all(&mut desk);
-    desk.pass(1);
-    assert_eq!(poll(&mut desk), [true; 3]);
-    // And 150 s after that.
-    refuse_all(&mut desk);
-    desk.pass(149_999);
-    assert_eq!(poll(&mut desk), [true, false, false]);
-    assert_eq!(
-        desk.queue.next_poll(),
-        Some(desk.after(5000)),
-        "the replies to several waiters plan one poll"
+        P8: an event has occurred for those that joined before the request
+        join event event; a refused 9000; b refused 9000 | a Turn, b Turn behind, poll 5000
+        free; join event | a Told
+        a granted | gives up 0, gives up 1, c Turn, a takes 0, b Seen
+        ",
     );
 }
 
 #[test]
-fn a_waiter_wakes_the_task_that_polled_it_last() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    desk.turns([a, b]);
-    let clock = desk.clock();
-    assert!(desk.queue.poll(&clock, b, 77).is_pending());
-    desk.forget();
-    let hold = desk.hold(LOCK, 9, 300);
-    desk.refuse(a, 90_000);
-    leave(&mut desk, a);
-    desk.refuse(b, 90_000);
-    desk.forget();
-    assert_eq!(desk.queue.reserve(&clock, &LOCK, false), Some(b));
-    desk.queue.hand_over(&clock, b, hold, 1);
-    assert_eq!(desk.woken(), [77]);
+fn a_call_that_begins_to_wait_later_sends_its_request_then() {
+    check(
+        "
+        one that looks
+        join fact; a begins-later
+        a begins looks | a Turn
+        a begins looks
+
+        one that is due
+        join fact fact; a begins-later; b begins-later
+        free; a begins; b begins | a Turn
+
+        one that is not
+        join fact; a begins-later; a begins
+        free | a Told
+
+        not one with a request in flight
+        join event; a begins-later; a refused 9000 | a Turn, poll 5000
+        ",
+    );
 }
 
 #[test]
-fn a_hand_off_excludes_requests_until_it_has_ended() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    let clock = desk.clock();
-    desk.refuse(a, 90_000);
-    assert_eq!(desk.queue.reserve(&clock, &LOCK, false), Some(a));
-    assert_eq!(desk.called([a, b]), [false, false]);
-    let c = desk.join(LOCK);
-    message(&mut desk, None, Heard::Free);
-    assert_eq!(desk.called([a, b, c]), [false; 3]);
-    assert_eq!(desk.queue.reserve(&clock, &LOCK, false), None);
-    assert!(!desk.queue.is_idle());
-    // It failed: the wake-up of that time is for the first waiter.
-    desk.queue.end_hand_off(&clock, a, None);
-    let hold = desk.hold(LOCK, 9, 90_000);
-    desk.queue.freed(&clock, &hold, End::Unknown);
-    assert_eq!(desk.called([a, b, c]), [true, false, false]);
+fn a_reply_ends_a_wait() {
+    check(
+        "
+        the next waiter sends a request if a given hold has ended before it is taken
+        join lock lock; a sleeps; a refused 9000; reserve lock; a handed 9 300 1 | a Turn, poll 5000, reserves a, gives up 0
+        pass 300; a runs | a takes 9, b Turn
+
+        a waiter that takes its hold leaves the others parked, so a new waiter does not overtake them
+        join permit* permit*; a refused 9000; b refused 9000 | a Turn, b Turn behind, poll 5000
+        reserve permit*; a handed 9 9000 1 | reserves a, gives up 0, a takes 9
+        join permit*
+
+        an attempt that decided nothing is repeated, but not after a hold was given, or the waiter has left
+        join lock lock; a undecided | a Turn, again as 0
+        grant 0
+        a undecided | over, gives up 0, a takes 0
+        b leaves; b undecided | gives up 1, over
+
+        an error calls the next waiter; a hold that a message gave is worth more
+        join lock lock; a error | a Turn, gives up 0, b Turn, a error
+        grant 1; b error | gives up 1, drops error, b takes 1
+
+        the server calls the next waiter for a fair lock
+        join fair fair; b refused 90000; a error | a Turn, b Turn behind, poll 5000, gives up 0, a error
+
+        the reply to a waiter that has left, and a hold for it
+        join lock lock; a leaves; a error | a Turn, gives up 0, b Turn, drops error
+        b leaves; b granted | gives up 1, drops 1
+
+        a grant by message and by reply
+        join lock; grant 0; a granted | a Turn, also 0, gives up 0, a takes 0
+
+        two grants by message
+        join lock; grant 0; grant 0; a error | a Turn, gives up 0, drops error, a takes 0
+
+        a waiter that leaves with a hold that it was given
+        join lock; grant 0; a leaves | a Turn, gives up 0, drops 0
+
+        a waiter that leaves with a hold that it has not taken
+        join lock; a sleeps; a granted; a leaves | a Turn, gives up 0, drops 0
+        ",
+    );
 }
 
 #[test]
-fn a_request_in_flight_excludes_a_hand_off() {
-    let (mut desk, [a]) = Desk::of([LOCK]);
-    desk.turn(a);
-    let clock = desk.clock();
-    assert_eq!(desk.queue.reserve(&clock, &LOCK, false), None);
-    // A permit goes to the first parked waiter.
-    let (mut desk, [a, b]) = Desk::of([PERMIT; 2]);
-    desk.turns([a, b]);
-    desk.refuse(b, 90_000);
-    let clock = desk.clock();
-    assert_eq!(desk.queue.reserve(&clock, &PERMIT, false), Some(b));
-    assert_eq!(desk.queue.hand_offs(), (1, false));
-    assert_eq!(desk.queue.reserve(&clock, &PERMIT, false), None);
+fn an_outage_ends_the_waits_of_all_that_have_waited_for_it() {
+    check(
+        "
+        one that came later sends a request after the one that gives up
+        join lock lock; a unanswered; pass 2000; join lock; pass 999; a unanswered | a Turn
+        pass 1; a unanswered | fails, b OutOfReach
+        a error | gives up 0, c Turn, a error
+
+        one that came before the outage waits since the first failure
+        join lock; pass 1000; join lock; a unanswered; pass 2999 | a Turn
+        join lock; pass 1; a unanswered | fails, b OutOfReach
+        a error | gives up 0, c Turn, a error
+
+        a request that is under way ends its wait itself
+        join permit permit; a unanswered; pass 3000; a unanswered | a Turn, b Turn behind, fails
+
+        a grant ends it
+        join permit permit; b unanswered | a Turn, b Turn behind
+        pass 2999; a granted 5000; pass 1; b unanswered | gives up 0, a takes 0, poll 5000
+
+        a grant by message ends it
+        join fair fair; b unanswered; pass 2999; grant 0; pass 1; b unanswered | a Turn, b Turn behind, poll 5000
+
+        a refusal ends it
+        join lock; a unanswered; pass 2000; a refused 1; timer; pass 1000; a unanswered | a Turn, poll 4, a Turn
+
+        a hand-off ends it
+        join permit permit; b refused 90000; a unanswered | a Turn, b Turn behind, poll 5000
+        reserve permit; b handed 9 9000 1; pass 3000; a unanswered | reserves b, gives up 1, b takes 9
+
+        its end is that of the last waiter
+        join lock; a unanswered; outage; a leaves; outage | a Turn, true, gives up 0, false
+        ",
+    );
 }
 
 #[test]
-fn a_waiter_that_did_not_take_its_hold_in_time_starts_again() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    desk.refuse(a, 90_000);
-    let (clock, mut hold) = (desk.clock(), desk.hold(LOCK, 9, 300));
-    assert_eq!(desk.queue.reserve(&clock, &LOCK, false), Some(a));
-    desk.queue.hand_over(&clock, a, hold.clone(), 1);
-    desk.pass(300);
-    hold.unclaimed = true;
-    let clock = desk.clock();
-    desk.queue.freed(&clock, &hold, End::Unknown);
-    assert_eq!(desk.turn(a), "Missed");
-    assert_eq!(desk.called([b]), [true]);
+fn a_waiter_that_leaves_has_a_successor() {
+    check(
+        "
+        of a lock, with a request in flight
+        join lock lock; a leaves | a Turn, gives up 0, b Turn
+
+        of a lock, parked
+        join lock lock; a refused 90000; a leaves | a Turn, poll 5000, gives up 0, b Turn
+
+        one that is parked behind others delayed none
+        join lock lock lock; a refused 90000; b leaves | a Turn, poll 5000, gives up 1
+
+        the end of a local hold calls the next one
+        holds lock 9 500; join lock lock; a leaves | gives up 0
+
+        the server calls the next waiter for a fair lock
+        join fair fair; b refused 90000; a leaves | a Turn, b Turn behind, poll 5000, gives up 0
+
+        a wake-up during its request is older than the next request
+        join lock lock; free; a leaves | a Turn, gives up 0, b Turn
+        b refused 90000 | poll 5000
+
+        of permits, several may be free
+        join permit permit; b refused 90000; free; a leaves | a Turn, b Turn behind, poll 5000, gives up 0, b Turn
+        b refused 90000 | b Told
+
+        invariant 3: it may have planned the poll for all
+        join permit permit; a leaves | a Turn, b Turn behind, gives up 0, poll 5000
+
+        a grant may, too, and the next one makes itself known if the server has no entry of this process
+        join permit permit; a granted | a Turn, b Turn behind, gives up 0, a takes 0, poll 5000
+        b refused 90000 | b Turn
+
+        a poll that is planned stays
+        join permit permit; b refused 700; a leaves | a Turn, b Turn behind, poll 703, gives up 0, b Turn
+
+        of permits, a wake-up may have been for it
+        join permit permit; a leaves; b refused 90000 | a Turn, b Turn behind, gives up 0, poll 5000, b Turn
+
+        without others there is none
+        join permit; a leaves | a Turn, gives up 0
+
+        a task that takes its hold leaves a poll to the others
+        join permit permit; a refused 90000; rest | a Turn, b Turn behind, poll 5000
+        reserve permit; a handed 9 300 1 | reserves a, gives up 0, a takes 9, poll 5000
+
+        also if the hold is taken from the waiter
+        join permit permit; a sleeps; a refused 90000; rest | a Turn, b Turn behind, poll 5000
+        reserve permit; a handed 9 300 1; missed permit 9 | reserves a, gives up 0, poll 5000, drops 9
+        a runs | a Missed
+        ",
+    );
 }
 
 #[test]
-fn holds_that_were_not_taken_are_found_at_a_shutdown() {
-    let (mut desk, [a, b]) = Desk::of([LOCK; 2]);
-    desk.refuse(a, 90_000);
-    let (clock, hold) = (desk.clock(), desk.hold(LOCK, 9, 300));
-    desk.queue.reserve(&clock, &LOCK, false);
-    desk.queue.hand_over(&clock, a, hold, 1);
-    let owners: Vec<_> = desk.queue.take_unclaimed();
-    assert_eq!(owners.len(), 1);
-    assert_eq!(owners[0].owner, "9");
-    assert_eq!(desk.turns([a, b]), ["Missed", "none"]);
-    assert!(desk.queue.take_unclaimed().is_empty());
-    // One that a message gave to a waiter with a request in flight.
-    let (mut desk, [a]) = Desk::of([LOCK]);
-    desk.hear_grant(0, "-");
-    assert_eq!(desk.queue.take_unclaimed().len(), 1);
-    desk.refuse(a, 90_000);
-    // The end of the hold calls it.
-    assert_eq!(desk.turn(a), "none");
+fn a_grant_lets_others_send_requests_if_they_may_hold_too() {
+    check(
+        "
+        a permit
+        join permit permit; b refused 90000 | a Turn, b Turn behind, poll 5000
+        a granted | gives up 0, b Turn, a takes 0
+
+        the next permit is free at a known time
+        join permit permit; b refused 90000 | a Turn, b Turn behind, poll 5000
+        a granted 3000 | gives up 0, a takes 0, poll 3000
+
+        a fair lock: another waiter checks the queue after a grant in a reply
+        join fair fair; a refused 90000; b refused 90000; free | a Turn, b Turn behind, poll 5000, a Told
+        a granted | gives up 0, b Turn, a takes 0
+
+        a lock
+        join lock lock; a refused 90000; free; a granted | a Turn, poll 5000, a Told, gives up 0, a takes 0
+
+        a permit that was acquired without a place
+        join permit; a refused 90000 | a Turn, poll 5000
+        holds permit 9 300 | a Turn
+
+        readers up to the next writer
+        join reader reader lock reader; b refused 90000 | a Turn, b Turn behind, poll 5000
+        a granted | gives up 0, b Turn, a takes 0
+
+        the writer sends one request, for its entry
+        join reader lock reader; a granted | a Turn, gives up 0, b Turn, a takes 0, poll 5000
+        b stands 90000; holds reader 9 90000 | entry
+
+        invariant 2: a reply may be older than the grant to another reader
+        join reader reader; a granted; b stands 90000 | a Turn, b Turn behind, gives up 0, a takes 0, poll 5000, b Turn
+
+        not without a request in flight
+        join reader; a granted; join reader; b stands 90000 | a Turn, gives up 0, a takes 0, b Turn, poll 5000, entry
+        ",
+    );
 }
 
 #[test]
-fn a_queue_that_is_reset_counts_its_places_on() {
-    let (mut desk, [a]) = Desk::of([LOCK]);
-    leave(&mut desk, a);
-    desk.queue.rest();
-    assert!(desk.queue.is_idle());
-    desk.queue.reset();
-    assert_eq!(desk.join(LOCK), 1);
-    // Nothing else is kept, such as the number of refusals in a row.
-    let (mut other, [a]) = Desk::of([LOCK]);
-    other.polls = true;
-    for _ in 0..3 {
-        other.turn(a);
-        other.refuse(a, 90_000);
-        other.poll();
-    }
-    leave(&mut other, a);
-    other.queue.reset();
-    let b = other.join(LOCK);
-    other.turn(b);
-    other.refuse(b, 90_000);
-    assert_eq!(other.poll_in(), Some(1));
-    let hold = desk.hold(LOCK, 9, 300);
-    desk.acquired_elsewhere(&hold);
-    leave(&mut desk, 1);
-    assert!(!desk.queue.is_idle(), "a hand-off returns to it");
+fn a_poll_calls_the_first_waiter() {
+    check(
+        "
+        of a lock
+        join lock lock; a refused 700; timer | a Turn, poll 703, a Turn
+
+        all waiters for a fair lock every 150 s, since each has its own deadline on the server
+        join fair fair; pass 10000; join fair | a Turn, b Turn behind, c Turn behind
+        a refused 900000; b refused 900000; c refused 900000 | poll 5000
+        pass 139999; timer | a Turn, poll 5000
+        a refused 900000; pass 1; timer | a Turn, b Turn behind, c Turn behind, poll 5000
+        a refused 900000; b refused 900000; c refused 900000; pass 149999; timer | a Turn, poll 5000
+
+        the reply plans the next poll, so a poll during a request for a permit calls no other waiter
+        join permit permit permit; b refused 700; c refused 700; timer | a Turn, b Turn behind, c Turn behind, poll 703
+        a refused 900 | poll 903
+
+        a poll during a request for a lock is kept if a message has planned it
+        join lock; a stands 90000; try 0 50; free; timer | a Turn, poll 5000, poll 50, a Told
+        a stands 90000 | a Told
+
+        not if a refusal has planned it
+        join lock; a stands 90000; free; timer | a Turn, poll 5000, a Told
+        a stands 90000 | poll 5000, entry
+
+        an entry of a process that holds expires without requests, and the release would serve no waiter here
+        join lock; a stands 90000; holds lock 9 90000; timer | a Turn, poll 5000, a Look
+        a stands 90000 | poll 5000, entry
+
+        a client that polls
+        polls; join lock; a stands 90000; holds lock 9 90000; timer | a Turn, poll 5000, a Look
+        a stands 90000 asks | poll 1, entry
+
+        also during a request
+        join permit permit; a stands 90000; timer | a Turn, b Turn behind, poll 5000, poll 5000, entry
+
+        without an entry a request would only be refused
+        join lock; a refused 700; holds lock 9 90000; timer | a Turn, poll 703
+
+        a client that polls does so while requests are in flight
+        polls; join fair fair; b refused 700; timer | a Turn, b Turn behind, poll 1, b Turn behind, poll 250
+        ",
+    );
+}
+
+#[test]
+fn the_task_that_polled_last_is_woken() {
+    check(
+        "
+        a task that has moved
+        join lock lock; b runs; a leaves; b error | a Turn, gives up 0, b Turn, gives up 1, b error
+
+        a shutdown finds the holds that were not taken
+        join lock lock; a sleeps; a refused 90000; reserve lock; a handed 9 300 1 | a Turn, poll 5000, reserves a, gives up 0
+        shutdown; a runs; shutdown | 9, a Missed
+
+        also one that a message gave during a request; its end calls the waiter
+        join lock; grant 0; shutdown; a refused 90000 | a Turn, 0, poll 5000
+        ",
+    );
+}
+
+#[test]
+fn a_queue_that_is_reset_keeps_only_the_count_of_its_places() {
+    check(
+        "
+        places
+        join lock; idle; a leaves; rest; idle; reset; join lock | a Turn, false, gives up 0, true, b Turn
+
+        the number of refusals in a row
+        polls; join lock; a refused 90000; timer; a refused 90000; timer; a refused 90000 | a Turn, poll 1, a Turn, poll 2, a Turn, poll 4
+        timer; a leaves; reset; join lock; b refused 90000 | a Turn, gives up 0, b Turn, poll 1
+
+        a local hold keeps the queue
+        holds lock 9 300; idle | false
+
+        so does an outcome
+        join lock; a sleeps; a error; idle | a Turn, gives up 0, false
+        ",
+    );
 }

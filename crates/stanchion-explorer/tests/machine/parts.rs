@@ -1,0 +1,200 @@
+//! The parts of a queue, as plain values.
+
+use std::time::Duration;
+
+use stanchion_client::Moment;
+use stanchion_client::local_queue::{Context, Ended, Held, Holder, Owed, Parts, Want};
+use stanchion_client::primitive::Sharing;
+
+#[derive(Debug)]
+pub(crate) struct Plain;
+
+impl Parts for Plain {
+    type Want = Wish;
+    type Owner = String;
+    type Terms = ();
+    type Debt = Right;
+    type Hold = Hold;
+    type Holder = Option<Hold>;
+    type Ended = Hold;
+    type Waker = u64;
+    type Outage = ();
+    type Answer = &'static str;
+}
+
+/// A synchronizer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) sharing: Sharing,
+    /// The server keeps a queue of processes.
+    pub(crate) in_line: bool,
+    pub(crate) is_fact: bool,
+}
+
+impl Wish {
+    /// `*`: the server keeps no queue of processes.
+    pub(crate) fn of(word: &str) -> Self {
+        let (name, in_line) = word
+            .strip_suffix('*')
+            .map_or((word, true), |it| (it, false));
+        let (sharing, in_line) = match name {
+            "lock" => (Sharing::Exclusive, in_line),
+            "permit" => (Sharing::Permits(1), in_line),
+            "reader" => (Sharing::Together, in_line),
+            "fair" => (Sharing::Queued, false),
+            "event" | "fact" => (Sharing::Event, false),
+            _ => panic!("unknown: {word}"),
+        };
+        Self {
+            sharing,
+            in_line,
+            is_fact: name == "fact",
+        }
+    }
+}
+
+impl Want for Wish {
+    fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    fn is_in_line(&self) -> bool {
+        self.in_line
+    }
+
+    fn is_fact(&self) -> bool {
+        self.is_fact
+    }
+
+    fn fence(&self) -> &[u8] {
+        b"-"
+    }
+
+    fn is_handed(&self, held: &Self) -> bool {
+        self.sharing == held.sharing
+    }
+
+    fn shares_entry(&self, other: &Self) -> bool {
+        self.sharing == other.sharing
+    }
+
+    fn continues_entry(&self, _: &Self) -> bool {
+        false
+    }
+}
+
+/// The right to an entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Right(pub(crate) Wish, pub(crate) String);
+
+impl Owed<Plain> for Right {
+    fn want(&self) -> &Wish {
+        &self.0
+    }
+
+    fn owner(&self) -> &String {
+        &self.1
+    }
+
+    fn is_unanswered(&self) -> bool {
+        false
+    }
+
+    fn pass_to(&self, _: &Self) -> Self {
+        self.clone()
+    }
+}
+
+/// A hold, and the end of its lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) want: Wish,
+    pub(crate) owner: String,
+    pub(crate) until: Moment,
+    pub(crate) unclaimed: bool,
+}
+
+impl Held<Plain> for Hold {
+    fn sharing(&self) -> Sharing {
+        self.want.sharing
+    }
+
+    fn is_held(&self, now: Moment) -> bool {
+        now < self.until
+    }
+
+    fn holder(&self) -> Option<Self> {
+        Some(self.clone())
+    }
+
+    fn settle(&self, _: &Right) {}
+
+    fn is(&self, ended: &Self) -> bool {
+        self.owner == ended.owner
+    }
+}
+
+impl Ended<Plain> for Hold {
+    fn want(&self) -> &Wish {
+        &self.want
+    }
+
+    fn owner(&self) -> &String {
+        &self.owner
+    }
+
+    fn is_unclaimed(&self) -> bool {
+        self.unclaimed
+    }
+}
+
+impl Holder<Plain> for Option<Hold> {
+    fn is_held(&self, now: Moment) -> bool {
+        self.as_ref().is_some_and(|hold| now < hold.until)
+    }
+
+    fn exists(&self) -> bool {
+        self.is_some()
+    }
+
+    fn is(&self, ended: &Hold) -> bool {
+        self.as_ref().is_some_and(|hold| hold.owner == ended.owner)
+    }
+}
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) fn at(millis: u64) -> Moment {
+    Moment::ZERO + ms(millis)
+}
+
+/// The clock of a client. A random pause is the longest one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) now: Moment,
+    pub(crate) polls: bool,
+}
+
+impl Context<Plain> for Clock {
+    fn now(&self) -> Moment {
+        self.now
+    }
+
+    fn poll_interval(&self) -> Duration {
+        ms(5000)
+    }
+
+    fn polls(&self) -> bool {
+        self.polls
+    }
+
+    fn jitter(&self, most: Duration) -> Duration {
+        most
+    }
+
+    fn owe(&self, want: &Wish, (): &()) -> Right {
+        Right(*want, "fresh".into())
+    }
+}
