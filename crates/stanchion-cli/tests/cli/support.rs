@@ -40,11 +40,6 @@ pub(crate) fn output(server: &RedisServer, args: &[&str]) -> Output {
     with(server, args).output().unwrap()
 }
 
-/// Its exit code.
-pub(crate) fn code(server: &RedisServer, args: &[&str]) -> Option<i32> {
-    output(server, args).status.code()
-}
-
 /// For scripts: does nothing, in small steps between which traps run. Ends by itself, so that a test that fails
 /// leaves nothing behind for ever. A signal for all processes ends one step, and not the count of them.
 pub(crate) const IDLE: &str =

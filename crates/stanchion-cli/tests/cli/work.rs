@@ -6,7 +6,9 @@ use std::process::Command;
 
 use stanchion_testkit::{Process, RedisServer, Signal, eventually_blocking};
 
-use crate::support::{SOON, is_held, only_child, pids, runs, start_script, wait_for_waiters, with};
+use crate::support::{
+    SOON, is_held, only_child, output, pids, runs, start_script, text, wait_for_waiters, with,
+};
 
 /// For scripts: a child that works on whatever it is told, a minute at most.
 const DEAF: &str =
@@ -250,4 +252,35 @@ fn a_run_within_a_run_ends_with_the_outer_one() {
     assert_eq!(run.wait(SOON).code(), Some(73));
     assert_eq!(started.len(), 1);
     assert!(!started.into_iter().any(runs));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_killed_run_frees_the_lock_of_every_kind_once_its_command_has_ended() {
+    let server = RedisServer::start();
+    for kind in [
+        &[][..],
+        &["--fair"],
+        &["--read"],
+        &["--write"],
+        &["--permits", "1"],
+    ] {
+        let name = format!("job{}", kind.first().unwrap_or(&""));
+        let options = [&[&*name, "--lease", "10m", "--grace", "1s"], kind].concat();
+        // It ignores TERM, so it lives for all of the grace.
+        let script = "trap '' TERM; echo pid $$; echo ready; idle";
+        let mut run = start_script(&server, &options, script);
+        let command = pids(&mut run)[0];
+        run.signal(Signal::Kill);
+        // A reader would not wait for another one.
+        let other = match kind {
+            ["--read"] => &["--write"][..],
+            kind => kind,
+        };
+        let next = [&["run", &*name, "--verbose"], other, &["--", "true"]].concat();
+        let next = output(&server, &next);
+        assert!(next.status.success(), "{kind:?}: {}", text(&next.stderr));
+        // P12: not before.
+        assert!(!runs(command), "{kind:?}");
+    }
 }

@@ -3,9 +3,9 @@
 use serde_json::Value;
 use stanchion_testkit::RedisServer;
 
-use super::{JAVA, at, done, hold_as_java, lines};
+use super::{at, done, lines};
 use crate::home::Home;
-use crate::support::{code, output, text, with};
+use crate::support::output;
 
 /// Makes the user of the page on rights.
 fn make_user_of_the_book(server: &RedisServer) {
@@ -30,50 +30,6 @@ fn advice<'a>(findings: &'a [Value], check: &str) -> &'a str {
         .find(|finding| finding["check"] == check)
         .unwrap();
     finding["advice"].as_str().unwrap_or_default()
-}
-
-#[test]
-fn a_good_server_passes_and_nothing_stays_behind() {
-    let server = RedisServer::builder().append_only().start();
-    let findings = doctor(&server, &["--scan", "--strict"]);
-    assert!(
-        findings.iter().all(|finding| finding["level"] == "ok"),
-        "{findings:#?}"
-    );
-    for check in [
-        "version",
-        "eviction",
-        "persistence",
-        "clock",
-        "round-trip",
-        "rights",
-        "messages",
-        "names",
-    ] {
-        assert_eq!(level(&findings, check), "ok", "{check}");
-    }
-    assert!(server.keys().is_empty(), "{:?}", server.keys());
-    assert_eq!(code(&server, &["doctor", "--strict"]), Some(0));
-}
-
-#[test]
-fn settings_that_lose_locks_fail_and_say_what_to_do() {
-    let server = RedisServer::builder()
-        .arg("maxmemory", "100mb")
-        .arg("maxmemory-policy", "allkeys-lru")
-        .arg("timeout", "5")
-        .start();
-    let findings = doctor(&server, &[]);
-    assert_eq!(level(&findings, "eviction"), "fail");
-    assert!(advice(&findings, "eviction").starts_with("CONFIG SET maxmemory-policy noeviction"));
-    assert_eq!(level(&findings, "timeout"), "warn");
-    assert_eq!(code(&server, &["doctor"]), Some(1));
-    done(
-        &server,
-        &["CONFIG", "SET", "maxmemory-policy", "noeviction"],
-    );
-    assert_eq!(code(&server, &["doctor"]), Some(0), "warnings alone");
-    assert_eq!(code(&server, &["doctor", "--strict"]), Some(1));
 }
 
 #[test]
@@ -153,55 +109,6 @@ fn a_different_clock_is_reported() {
 }
 
 #[test]
-fn problems_of_names_are_found() {
-    let server = RedisServer::start();
-    done(&server, &["HSET", "old", &format!("{JAVA}:7"), "1"]);
-    done(
-        &server,
-        &["RPUSH", "redisson_lock_queue:{dead}", &format!("{JAVA}:8")],
-    );
-    done(
-        &server,
-        &[
-            "ZADD",
-            "stanchion_line:{free}",
-            "1",
-            "11111111-1111-8111-8111-111111111111:4",
-        ],
-    );
-    hold_as_java(&server, "both", "1", "20000");
-    done(
-        &server,
-        &[
-            "ZADD",
-            "{both}:timeout",
-            "1999999999999",
-            "0123456789abcdef",
-        ],
-    );
-    let findings = doctor(&server, &["--scan"]);
-    for (check, expected) in [
-        ("no-ttl", "fail"),
-        ("two-kinds", "fail"),
-        ("orphan-queue", "warn"),
-        ("lost-wake", "warn"),
-    ] {
-        assert_eq!(level(&findings, check), expected, "{check}: {findings:#?}");
-    }
-    assert!(advice(&findings, "no-ttl").ends_with("stanchion force-release old"));
-    let shown = with(&server, &["doctor", "--scan"])
-        .env("COLUMNS", "60")
-        .output()
-        .unwrap();
-    assert_eq!(shown.status.code(), Some(1));
-    let shown = text(&shown.stdout);
-    assert!(
-        shown.lines().all(|line| line.chars().count() <= 60),
-        "{shown}"
-    );
-}
-
-#[test]
 fn the_engine_is_named_with_advice_that_applies_to_it() {
     let home = Home::new();
     let _server = home.serve(&[]);
@@ -224,36 +131,4 @@ fn the_engine_is_named_with_advice_that_applies_to_it() {
             assert!(!advice.contains(vain), "{finding}");
         }
     }
-}
-
-#[test]
-fn a_server_that_answers_and_runs_no_scripts_is_not_ready() {
-    let server = RedisServer::start();
-    let user = [
-        "ACL", "SETUSER", "app", "on", ">pw", "+@all", "-eval", "~*", "&*",
-    ];
-    let _ = server.cli(&user);
-    let url = server.url().replace("redis://", "redis://app:pw@");
-    let run = |command: &str| {
-        let done = with(&server, &[command, "--url", &url]).output().unwrap();
-        (done.status.code(), text(&done.stdout) + &text(&done.stderr))
-    };
-    let (code, told) = run("ping");
-    assert_eq!(code, Some(78), "{told}");
-    assert!(
-        told.contains("answers, but runs no scripts: ") && told.contains("'eval'"),
-        "{told}"
-    );
-    let (_, told) = run("doctor");
-    assert!(
-        told.contains("FAIL scripts: ") && told.contains("+eval"),
-        "{told}"
-    );
-    let _ = server.cli(&["ACL", "SETUSER", "app", "+eval"]);
-    assert_eq!(run("ping").0, Some(0));
-    assert!(
-        run("doctor")
-            .1
-            .contains("ok   scripts: the server runs them")
-    );
 }

@@ -5,9 +5,7 @@ mod events;
 pub(crate) mod exporter;
 mod incident;
 mod ls;
-mod name;
 mod partial;
-mod told;
 #[cfg(target_os = "linux")]
 mod top;
 
@@ -15,7 +13,7 @@ use std::process::{Command, Output};
 
 use stanchion_testkit::RedisServer;
 
-use crate::support::{json, output, stanchion, text};
+use crate::support::{stanchion, text};
 
 /// A Redisson instance, as its holds and waiters name it.
 pub(crate) const JAVA: &str = "9f1c0000-0000-4000-8000-000000000001";
@@ -34,19 +32,6 @@ pub(crate) fn hold_as_java(server: &RedisServer, name: &str, thread: &str, lease
             .is_error()
     );
     assert_eq!(server.cli(&["PEXPIRE", name, lease_ms]).as_int(), 1);
-}
-
-/// Puts threads of Redisson's into the queue of a fair lock, in that order.
-pub(crate) fn queue_as_java(server: &RedisServer, name: &str, threads: &[&str]) {
-    let (queue, deadlines) = (
-        format!("redisson_lock_queue:{{{name}}}"),
-        format!("redisson_lock_timeout:{{{name}}}"),
-    );
-    for thread in threads {
-        let owner = format!("{JAVA}:{thread}");
-        done(server, &["RPUSH", &queue, &owner]);
-        done(server, &["ZADD", &deadlines, "1999999999999", &owner]);
-    }
 }
 
 /// The program at another URL.
@@ -68,16 +53,4 @@ pub(crate) fn lines(output: &Output) -> Vec<serde_json::Value> {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
-}
-
-#[test]
-fn ping_reports_whether_the_server_answers() {
-    let mut server = RedisServer::start();
-    let there = output(&server, &["ping", "--json"]);
-    assert_eq!(there.status.code(), Some(0));
-    let line = json(&there.stdout);
-    assert!(line["round_trip_ms"].as_f64().unwrap() < 1000.0, "{line}");
-    assert!(text(&output(&server, &["ping"]).stdout).contains("ms\n"));
-    server.kill();
-    assert_eq!(output(&server, &["ping"]).status.code(), Some(69));
 }
