@@ -45,6 +45,49 @@ struct Rules<K: Kind> {
     of_ended: &'static [&'static str],
 }
 
+impl<K: Kind> Rules<K> {
+    /// The rules of most kinds, whose holder is in `orders`.
+    const fn of(
+        always: fn(&World<Client<K>>) -> Result<(), String>,
+        starves: fn(&World<Client<K>>) -> bool,
+    ) -> Self {
+        Self {
+            always,
+            starves,
+            ends: |world| world.server.ttl(b"orders").map_or(0, i64::unsigned_abs),
+            held_up: |_| 0,
+            grant: 1_510,
+            shares: false,
+            holds_as_head: false,
+            stay: &[],
+            of_ended: &[],
+        }
+    }
+}
+
+/// The number of running clients that hold.
+fn held_by<K: Kind>(world: &World<Client<K>>) -> usize {
+    let now = world.client_now();
+    world.running().filter(|client| client.holds(now)).count()
+}
+
+/// P1, P6: `holders` clients of an exclusive kind hold what the server has in `key`.
+fn one_holder<K: Kind>(world: &World<Client<K>>, holders: usize, key: &str) -> Result<(), String> {
+    if holders > 1 {
+        return Err(format!("P1: {holders} clients hold {key}"));
+    }
+    let held = world.server.content(key.as_bytes());
+    if holders > held.len() {
+        return Err(format!(
+            "P1: a client holds {key}, and the server has no holder"
+        ));
+    }
+    if held.len() > 1 || held.iter().any(|(_, count)| count != "1") {
+        return Err(format!("P6: the server has {held:?} in {key}"));
+    }
+    Ok(())
+}
+
 /// The name of a script in calls, and its text.
 type Text = (&'static str, &'static str);
 
@@ -69,7 +112,7 @@ fn configuration<K: Kind + 'static>(
             .map(|(uuid, kind)| Client::new(uuid, *kind, acquires, drops))
             .collect(),
         interchangeable: true,
-        faults: NONE,
+        faults: Faults::default(),
         deadlines: 0,
         always: Arc::new(move |world| {
             if let Some(client) = world.running().find(|it| !it.is_attended()) {
@@ -165,14 +208,44 @@ fn patience<K: Kind>(world: &World<Client<K>>, rules: &Rules<K>) -> u64 {
     }
 }
 
-/// Explores, and prints the size and the trace.
-fn run<K: Kind>(
-    what: &str,
-    mut configuration: Configuration<Client<K>>,
-    faults: Faults,
-    jumps: u8,
-) -> Report {
-    (configuration.faults, configuration.deadlines) = (faults, jumps);
+/// One fault of each kind.
+const FAULTS: [&str; 6] = [
+    "a lost message",
+    "a message twice",
+    "a kill",
+    "a stop",
+    "a cut",
+    "a lost request or reply",
+];
+
+/// Reads faults, and jumps of the clock, such as `two kills, a jump`.
+fn bounds(text: &str) -> (Faults, u8) {
+    let (mut faults, mut jumps) = (Faults::default(), 0);
+    for part in text.split(", ").filter(|it| !it.is_empty()) {
+        let (number, what) = part.split_once(' ').unwrap_or_default();
+        let count = match what {
+            "lost request or reply" => &mut faults.replies,
+            "lost message" => &mut faults.messages,
+            "message twice" => &mut faults.duplicates,
+            "kill" | "kills" => &mut faults.kills,
+            "stop" => &mut faults.stops,
+            "cut" => &mut faults.cuts,
+            "jump" | "jumps" => &mut jumps,
+            _ => panic!("unknown: {part}"),
+        };
+        *count = if number == "two" { 2 } else { 1 };
+    }
+    (faults, jumps)
+}
+
+/// Explores with these faults and jumps, and prints the size and the trace.
+fn run<K: Kind>(what: &str, configuration: &Configuration<Client<K>>, faults: &str) -> Report {
+    let (faults, deadlines) = bounds(faults);
+    let configuration = Configuration {
+        faults,
+        deadlines,
+        ..configuration.clone()
+    };
     #[expect(clippy::disallowed_methods, reason = "measures the explorer")]
     let began = std::time::Instant::now();
     let report = explore(&configuration);
@@ -180,77 +253,56 @@ fn run<K: Kind>(
     report
 }
 
-const NONE: Faults = Faults {
-    replies: 0,
-    messages: 0,
-    duplicates: 0,
-    kills: 0,
-    stops: 0,
-    cuts: 0,
-};
-const REPLY: Faults = Faults { replies: 1, ..NONE };
-const MESSAGE: Faults = Faults {
-    messages: 1,
-    ..NONE
-};
-const TWICE: Faults = Faults {
-    duplicates: 1,
-    ..NONE
-};
-const KILL: Faults = Faults { kills: 1, ..NONE };
-const STOP: Faults = Faults { stops: 1, ..NONE };
-const CUT: Faults = Faults { cuts: 1, ..NONE };
-
-/// Explores with these faults and jumps of the clock. Expects that all states are visited, and that none breaks a rule.
-#[track_caller]
-fn finds_nothing<K: Kind>(
-    what: &str,
-    configuration: Configuration<Client<K>>,
-    faults: Faults,
-    jumps: u8,
-) {
-    let report = run(what, configuration, faults, jumps);
-    assert!(report.violation.is_none(), "{what}: {report}");
-    assert!(report.is_complete, "{what}: {report}");
-}
-
-/// Explores a configuration without jumps of the clock that may have more than the largest number of states. Expects that no state so far breaks a rule.
+/// Explores with each of these faults. Expects that no state breaks a rule.
 #[track_caller]
 fn finds_nothing_so_far<K: Kind>(
-    what: &str,
-    configuration: Configuration<Client<K>>,
-    faults: Faults,
-) {
-    let report = run(what, configuration, faults, 0);
-    assert!(report.violation.is_none(), "{what}: {report}");
+    name: &str,
+    configuration: &Configuration<Client<K>>,
+    all: &[&str],
+) -> Vec<Report> {
+    let reports = all.iter().map(|faults| {
+        let comma = if faults.is_empty() { "" } else { ", " };
+        let what = format!("{name}{comma}{faults}");
+        let report = run(&what, configuration, faults);
+        assert!(report.violation.is_none(), "{what}: {report}");
+        report
+    });
+    reports.collect()
 }
 
-/// A part of a script, and its replacement.
-type Edit = (&'static str, &'static str);
+/// As [`finds_nothing_so_far`]. Also expects that all states are visited.
+#[track_caller]
+fn finds_nothing<K: Kind>(name: &str, configuration: &Configuration<Client<K>>, all: &[&str]) {
+    for report in finds_nothing_so_far(name, configuration, all) {
+        assert!(report.is_complete, "{name}: {report}");
+    }
+}
 
-fn edited<K: Kind>(
-    mut configuration: Configuration<Client<K>>,
-    edits: &[Edit],
-) -> Configuration<Client<K>> {
-    for (old, new) in edits {
+/// Expects that the explorer finds each of these planted errors: its name, a colon and the faults; lines of a script after `-`; and after `+`
+/// their replacement.
+#[track_caller]
+fn finds<K: Kind>(configuration: impl Fn(&str) -> Configuration<Client<K>>, planted: &str) {
+    for error in planted.trim().split("\n\n") {
+        let mut lines = error.lines().map(str::trim_start);
+        let title = lines.next().unwrap_or_default();
+        let (what, faults) = title.split_once(": ").unwrap_or((title, ""));
+        let [mut old, mut new] = [const { Vec::new() }; 2];
+        for line in lines {
+            match line.split_at(2) {
+                ("- ", text) => old.push(text),
+                ("+ ", text) => new.push(text),
+                _ => panic!("{line}"),
+            }
+        }
+        let (old, new) = (old.join("\n"), new.join("\n"));
+        let mut configuration = configuration(faults);
         let mut places = 0;
         for (_, text) in &mut configuration.scripts {
-            places += text.matches(old).count();
-            *text = text.replace(old, new);
+            places += text.matches(&old).count();
+            *text = text.replace(&old, &new);
         }
         assert!(places > 0, "no script has the text {old}");
+        let report = run(what, &configuration, faults);
+        assert!(report.violation.is_some(), "{what}: {report}");
     }
-    configuration
-}
-
-/// Expects that the explorer finds the error that `edits` plant.
-#[track_caller]
-fn finds<K: Kind>(
-    what: &str,
-    configuration: Configuration<Client<K>>,
-    (faults, jumps): (Faults, u8),
-    edits: &[Edit],
-) {
-    let report = run(what, edited(configuration, edits), faults, jumps);
-    assert!(report.violation.is_some(), "{what}: {report}");
 }

@@ -9,10 +9,7 @@ use stanchion_explorer::{Call, Configuration, World};
 use stanchion_multilock::scripts::{ACQUIRE, HAND_OFF, RELEASE, TEND};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
-use super::{
-    CUT, Edit, Faults, KILL, MESSAGE, NONE, REPLY, Rules, STOP, TWICE, Text, finds, finds_nothing,
-    finds_nothing_so_far, lock,
-};
+use super::{FAULTS, Rules, Text, finds, finds_nothing, finds_nothing_so_far, lock, one_holder};
 
 fn scripts() -> Vec<Text> {
     vec![
@@ -154,22 +151,15 @@ impl Kind for Wants {
 }
 
 const RULES: Rules<Wants> = Rules {
-    always: one_holder_of_each,
-    starves: |world| {
-        let mut awaited = world.running().flat_map(Client::awaited);
-        awaited.any(|it| it.names().iter().all(|name| held_by(world, name) == 0))
-    },
     ends: |world| {
         let ttls = NAMES.map(|name| world.server.ttl(name.as_bytes()));
         let longest = ttls.into_iter().flatten().max();
         longest.map_or(0, i64::unsigned_abs)
     },
-    held_up: |_| 0,
-    grant: 1_510,
-    shares: false,
-    holds_as_head: false,
-    stay: &[],
-    of_ended: &[],
+    ..Rules::of(one_holder_of_each, |world| {
+        let mut awaited = world.running().flat_map(Client::awaited);
+        awaited.any(|it| it.names().iter().all(|name| held_by(world, name) == 0))
+    })
 };
 
 fn locks(kinds: [Wants; 3], acquires: u8, drops: u8) -> Configuration<Client<Wants>> {
@@ -198,14 +188,8 @@ fn held_by(world: &World<Client<Wants>>, name: &str) -> usize {
 /// P1, P6.
 fn one_holder_of_each(world: &World<Client<Wants>>) -> Result<(), String> {
     for name in NAMES {
-        let holders = held_by(world, name);
-        if holders > 1 {
-            return Err(format!("P1: {holders} clients hold {name}"));
-        }
+        one_holder(world, held_by(world, name), name)?;
         let held = world.server.content(name.as_bytes());
-        if held.len() > 1 || held.iter().any(|(_, count)| count != "1") {
-            return Err(format!("P6: the server has {held:?} in {name}"));
-        }
         let now = world.client_now();
         for (kind, owner) in world.running().flat_map(|it| it.holdings(now)) {
             if kind.names().contains(&name) && !held.iter().any(|(it, _)| *it == owner) {
@@ -224,158 +208,109 @@ fn one_holder_of_each(world: &World<Client<Wants>>) -> Result<(), String> {
     Ok(())
 }
 
-const FAULTS: [(&str, Faults); 6] = [
-    ("a lost message", MESSAGE),
-    ("a message twice", TWICE),
-    ("a kill", KILL),
-    ("a stop", STOP),
-    ("a cut", CUT),
-    ("a lost request or reply", REPLY),
-];
-
 #[test]
 fn without_faults() {
     let name = "multi-lock and locks of x and y, drops";
-    finds_nothing(name, locks([BOTH, X, Y], 1, 1), NONE, 0);
+    finds_nothing(name, &locks([BOTH, X, Y], 1, 1), &[""]);
     let name = "two multi-locks and a lock of x";
-    finds_nothing(name, locks([BOTH, BOTH, X], 1, 0), NONE, 0);
+    finds_nothing(name, &locks([BOTH, BOTH, X], 1, 0), &[""]);
 }
 
 /// A message about the entry of one task can arrive before the reply that moves its waiter to the queue in which another task waits.
 #[test]
 fn tasks_of_one_process_with_names_in_common() {
-    let name = "y; y and z; x and y in one process";
-    finds_nothing(name, tasks(&[Y, Y_AND_Z, BOTH], &[], 0), NONE, 0);
-    let name = "the same, drops";
-    finds_nothing(name, tasks(&[Y, Y_AND_Z, BOTH], &[], 1), NONE, 0);
+    for (name, drops) in [("", 0), (", drops", 1)] {
+        let name = format!("y; y and z; x and y in one process{name}");
+        finds_nothing(&name, &tasks(&[Y, Y_AND_Z, BOTH], &[], drops), &[""]);
+    }
+}
+
+fn explore_with(faults: &[&str]) {
+    let name = "multi-lock and locks of x and y";
+    finds_nothing(name, &locks([BOTH, X, Y], 1, 0), faults);
+    let name = "two multi-locks and a lock of x";
+    finds_nothing(name, &locks([BOTH, BOTH, X], 1, 0), faults);
 }
 
 #[test]
 fn with_one_fault() {
-    for (what, faults) in &FAULTS[..4] {
-        let name = format!("multi-lock and locks of x and y, {what}");
-        finds_nothing(&name, locks([BOTH, X, Y], 1, 0), *faults, 0);
-    }
-    for (what, faults) in &FAULTS[..4] {
-        let name = format!("two multi-locks and a lock of x, {what}");
-        finds_nothing(&name, locks([BOTH, BOTH, X], 1, 0), *faults, 0);
-    }
+    explore_with(&FAULTS[..4]);
 }
 
 #[test]
 fn planted_errors_are_found() {
-    let one = || locks([BOTH, X, Y], 1, 0);
-    let two = || locks([BOTH, BOTH, X], 1, 0);
-    type Planted = (&'static str, Configuration<Client<Wants>>, Faults, Edit);
-    let planted: [Planted; 7] = [
-        (
-            "a multi-lock takes a name that is held",
-            one(),
-            NONE,
-            (
-                "elseif not busy then\n      busy = i",
-                "elseif not busy then",
-            ),
-        ),
-        (
-            "an entry stays in the queue of a name that is not busy",
-            one(),
-            NONE,
-            (
-                "      remove(entry)\n      if ttls[i] == -2 then",
-                "      if ttls[i] == -2 then",
-            ),
-        ),
-        (
-            "a release serves the first queue only",
-            one(),
-            NONE,
-            (
-                "if found[i] or stood and call('EXISTS', lock) == 0 then add(free()) end",
-                "if i == 1 and found[i] then add(free()) end",
-            ),
-        ),
-        (
-            "a multi-lock is granted one of its names",
-            two(),
-            NONE,
-            (
-                "local asks = string.find(head, '+', 1, true)",
-                "local asks = false",
-            ),
-        ),
-        (
-            "no other process is notified after a multi-lock",
-            two(),
-            KILL,
-            ("if next then tell(next, 'P', try_ms) end", ""),
-        ),
-        (
-            "the process behind one that was notified does not poll",
-            two(),
-            KILL,
-            ("call('ZRANGE', line, 1, 1)[1] == entry", "false"),
-        ),
-        (
-            "a multi-lock that gives up keeps its entry",
-            locks([BOTH, X, Y], 1, 1),
-            NONE,
-            ("return remove(entry) or", "return false or"),
-        ),
-    ];
-    for (what, locks, faults, edit) in planted {
-        finds(what, locks, (faults, 0), &[edit]);
-    }
+    finds(
+        |_| locks([BOTH, X, Y], 1, 0),
+        r"
+        a multi-lock takes a name that is held
+        - elseif not busy then
+        -       busy = i
+        + elseif not busy then
+
+        an entry stays in the queue of a name that is not busy
+        -       remove(entry)
+        -       if ttls[i] == -2 then
+        +       if ttls[i] == -2 then
+
+        a release serves the first queue only
+        - if found[i] or stood and call('EXISTS', lock) == 0 then add(free()) end
+        + if i == 1 and found[i] then add(free()) end
+        ",
+    );
+    finds(
+        |_| locks([BOTH, BOTH, X], 1, 0),
+        r"
+        a multi-lock is granted one of its names
+        - local asks = string.find(head, '+', 1, true)
+        + local asks = false
+
+        no other process is notified after a multi-lock: a kill
+        - if next then tell(next, 'P', try_ms) end
+
+        the process behind one that was notified does not poll: a kill
+        - call('ZRANGE', line, 1, 1)[1] == entry
+        + false
+        ",
+    );
+    finds(
+        |_| locks([BOTH, X, Y], 1, 1),
+        r"
+        a multi-lock that gives up keeps its entry
+        - return remove(entry) or
+        + return false or
+        ",
+    );
 }
 
 #[test]
 #[ignore = "takes minutes; docs/testing-explorer.md has the command"]
 fn with_larger_bounds() {
+    explore_with(&FAULTS[4..]);
     let name = "multi-lock and locks of x and y";
-    for (what, faults) in &FAULTS[4..] {
-        finds_nothing(
-            &format!("{name}, {what}"),
-            locks([BOTH, X, Y], 1, 0),
-            *faults,
-            0,
-        );
-    }
-    let mut again = locks([BOTH, X, Y], 1, 0);
-    again.processes[1].acquires = 2;
-    let what = "a process that is notified and cannot take a name does not pass it on";
-    let edit = (
-        "if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then free() end",
-        "",
+    let faults = ["a lost message, a kill"];
+    finds_nothing(name, &locks([BOTH, X, Y], 1, 0), &faults);
+    finds(
+        |_| {
+            let mut again = locks([BOTH, X, Y], 1, 0);
+            again.processes[1].acquires = 2;
+            again
+        },
+        r"
+        a process that is notified and cannot take a name does not pass it on
+        - if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then free() end
+        ",
     );
-    finds(what, again, (NONE, 0), &[edit]);
-    let two = Faults {
-        kills: 1,
-        ..MESSAGE
-    };
-    let what = "a lost message and a kill";
-    finds_nothing(
-        &format!("{name}, {what}"),
-        locks([BOTH, X, Y], 1, 0),
-        two,
-        0,
-    );
-    for (what, faults) in &FAULTS[4..] {
-        let name = format!("two multi-locks and a lock of x, {what}");
-        finds_nothing(&name, locks([BOTH, BOTH, X], 1, 0), *faults, 0);
-    }
     let name = "y; x and y; x and y in one process, y in another";
-    finds_nothing(name, tasks(&[Y, BOTH, BOTH], &[Y], 0), NONE, 0);
-    for (what, faults) in &FAULTS {
-        let name = format!("y; y and z; x and y in one process, {what}");
-        finds_nothing(&name, tasks(&[Y, Y_AND_Z, BOTH], &[], 0), *faults, 0);
-    }
+    finds_nothing(name, &tasks(&[Y, BOTH, BOTH], &[Y], 0), &[""]);
+    let name = "y; y and z; x and y in one process";
+    finds_nothing(name, &tasks(&[Y, Y_AND_Z, BOTH], &[], 0), &FAULTS);
 }
 
 #[test]
 #[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
 fn with_much_larger_bounds() {
     let name = "multi-lock and locks of x and y, 2 acquires";
-    finds_nothing_so_far(name, locks([BOTH, X, Y], 2, 0), NONE);
+    finds_nothing_so_far(name, &locks([BOTH, X, Y], 2, 0), &[""]);
     let name = "two multi-locks and a lock of x, 2 acquires";
-    finds_nothing_so_far(name, locks([BOTH, BOTH, X], 2, 0), NONE);
+    finds_nothing_so_far(name, &locks([BOTH, BOTH, X], 2, 0), &[""]);
 }
