@@ -1,9 +1,10 @@
-//! Random command sequences, then a dump of everything.
+//! Random sequences of commands, outside and inside of scripts, then a dump of everything.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
+use super::replies::alike;
 use super::wire::args;
 use super::{Answers, Pair, real};
 use stanchion_embedded::Engine;
@@ -105,12 +106,22 @@ fn fill(template: &str, numbers: &[usize]) -> Vec<Vec<u8>> {
     template.split(' ').map(word).collect()
 }
 
+/// A script that runs the command, and returns the type of its reply, too.
+fn scripted(command: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let script = "local reply = redis.call(unpack(ARGV)) return {type(reply), reply}";
+    let eval = ["EVAL", script, "0"].map(|word| word.as_bytes().to_vec());
+    [&eval[..], command].concat()
+}
+
 /// Returns whether the two say the same. Replies about the time left may differ by the time between the two servers.
 fn same(command: &[Vec<u8>], answers: &Answers) -> bool {
     if answers.agree {
         return true;
     }
     let number = |reply: &[u8]| -> Option<i64> {
+        let reply = reply
+            .strip_prefix(b"*2\r\n$6\r\nnumber\r\n")
+            .unwrap_or(reply);
         let digits = reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
         std::str::from_utf8(digits).ok()?.parse().ok()
     };
@@ -118,6 +129,8 @@ fn same(command: &[Vec<u8>], answers: &Answers) -> bool {
     let is_time = name.ends_with("TTL") || name.ends_with("EXPIRETIME");
     match (is_time, number(&answers.real), number(&answers.engine)) {
         (true, Some(a), Some(b)) if a > 0 && b > 0 => (a - b).abs() < 1000,
+        // A number of 2^63 from a script: the server's cast is not defined.
+        (_, Some(i64::MIN), Some(i64::MAX)) => true,
         _ => false,
     }
 }
@@ -150,18 +163,24 @@ fn random_commands_have_the_same_replies_and_leave_the_same_data() {
     let Some(server) = real() else { return };
     let engine = Engine::new();
     let numbers = vec(0_usize..1000, 8);
-    let sequences = (2_u8..=3, vec((0..TEMPLATES.len(), numbers), 1..60));
+    let steps = (0..TEMPLATES.len(), numbers, any::<bool>());
+    let sequences = (2_u8..=3, vec(steps, 1..60));
     let config = ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::default()
     };
-    let run = |(protocol, sequence): (u8, Vec<(usize, Vec<usize>)>)| {
+    let run = |(protocol, sequence): (u8, Vec<(usize, Vec<usize>, bool)>)| {
         runtime.block_on(async {
             let mut pair = Pair::new(&server, &engine).await;
             pair.fresh(protocol).await;
-            for (template, numbers) in &sequence {
+            for (template, numbers, in_script) in &sequence {
                 let command = fill(TEMPLATES[*template], numbers);
-                let answers = pair.ask(&command).await;
+                let mut answers = match in_script {
+                    true => pair.ask(&scripted(&command)).await,
+                    false => pair.ask(&command).await,
+                };
+                // The two do not refuse a command in a script with the same words.
+                answers.agree |= *in_script && alike(&answers.real, &answers.engine);
                 // The greeting holds facts about the server, not about the command.
                 let greets = answers.real.windows(6).any(|word| word == b"server");
                 let said = command.join(&b' ').escape_ascii().to_string();

@@ -13,7 +13,6 @@ mod commands;
 mod corners;
 mod differences;
 mod replies;
-mod scripts;
 mod tracking;
 mod wire;
 

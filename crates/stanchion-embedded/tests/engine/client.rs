@@ -1,14 +1,10 @@
 //! An unmodified redis-rs client on the engine: handshake, scripts, messages, and bytes cut anywhere.
 
-use std::time::Duration;
-
-use crate::support::{client, client_on, client_with};
-use redis::{ProtocolVersion, PushKind, RedisConnectionInfo, Script, Value, cmd};
+use crate::support::{SOON, client, client_on, client_with, eval, pushed, run};
+use redis::{ProtocolVersion, PushKind, RedisConnectionInfo, Script, Value};
 use stanchion_embedded::{Engine, EngineStream, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
-
-const SOON: Duration = Duration::from_secs(5);
 
 fn assert_stream<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static>() {}
 fn assert_shared<T: Send + Sync + Clone + 'static>() {}
@@ -27,18 +23,10 @@ async fn both_protocols_shake_hands_and_select_a_database() {
             .set_protocol(protocol)
             .set_db(db);
         let (mut client, _) = client_with(engine.connect().unwrap(), info).await.unwrap();
-        cmd("HSET")
-            .arg("h")
-            .arg("f")
-            .arg(db)
-            .exec_async(&mut client)
-            .await
-            .unwrap();
-        let all: std::collections::HashMap<String, i64> = cmd("HGETALL")
-            .arg("h")
-            .query_async(&mut client)
-            .await
-            .unwrap();
+        let hset = format!("HSET h f {db}");
+        run::<()>(&mut client, &hset).await.unwrap();
+        let all: std::collections::HashMap<String, i64> =
+            run(&mut client, "HGETALL h").await.unwrap();
         assert_eq!(all["f"], db);
     }
     assert!(
@@ -74,12 +62,7 @@ async fn commands_inside_of_a_script_are_not_counted() {
     let before = engine.stats();
     let script =
         "for i = 1, 10 do redis.call('INCR', 'n') end return redis.call('PUBLISH', 'ch', 'm')";
-    cmd("EVAL")
-        .arg(script)
-        .arg(0)
-        .exec_async(&mut client)
-        .await
-        .unwrap();
+    eval::<()>(&mut client, script).await.unwrap();
     let after = engine.stats();
     assert_eq!(after.commands - before.commands, 1);
     assert_eq!(after.count("INCR"), 0);
@@ -126,10 +109,7 @@ fn messages_cross_threads_and_runtimes() {
                 ready.send(()).unwrap();
                 let mut got = Vec::new();
                 while got.len() < 1000 {
-                    let push = timeout(SOON, pushes.recv()).await.unwrap().unwrap();
-                    if push.kind == PushKind::Message {
-                        got.push(push.data[1].clone());
-                    }
+                    got.push(pushed(&mut pushes, PushKind::Message).await.remove(1));
                 }
                 got
             })
@@ -169,12 +149,7 @@ fn commands_of_many_threads_are_atomic() {
                 runtime.unwrap().block_on(async {
                     let mut client = client(&engine).await;
                     for _ in 0..500 {
-                        cmd("EVAL")
-                            .arg(script)
-                            .arg(0)
-                            .exec_async(&mut client)
-                            .await
-                            .unwrap();
+                        eval::<()>(&mut client, script).await.unwrap();
                     }
                 });
             })
@@ -190,20 +165,11 @@ fn commands_of_many_threads_are_atomic() {
 async fn shard_channels_are_apart_and_subscriptions_end_with_their_stream() {
     let engine = Engine::new();
     let (mut client, mut pushes) = client_on(engine.connect().unwrap()).await.unwrap();
-    cmd("SSUBSCRIBE")
-        .arg("ch")
-        .exec_async(&mut client)
-        .await
-        .unwrap();
+    run::<()>(&mut client, "SSUBSCRIBE ch").await.unwrap();
     assert_eq!(engine.execute(&["PUBLISH", "ch", "plain"]), Reply::Int(0));
     assert_eq!(engine.execute(&["SPUBLISH", "ch", "shard"]), Reply::Int(1));
-    loop {
-        let push = timeout(SOON, pushes.recv()).await.unwrap().unwrap();
-        if push.kind == PushKind::SMessage {
-            assert_eq!(push.data[1], Value::BulkString(b"shard".to_vec()));
-            break;
-        }
-    }
+    let message = pushed(&mut pushes, PushKind::SMessage).await;
+    assert_eq!(message[1], Value::BulkString(b"shard".to_vec()));
     assert_eq!(engine.stats().subscriptions, 1);
     drop(client);
     for _ in 0..1000 {
@@ -243,15 +209,10 @@ async fn a_tcp_port_can_be_served() {
     });
     let client = redis::Client::open(format!("redis://{address}/?protocol=resp3")).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    cmd("SET")
-        .arg("k")
-        .arg("v")
-        .exec_async(&mut connection)
-        .await
-        .unwrap();
+    run::<()>(&mut connection, "SET k v").await.unwrap();
     assert_eq!(engine.keys(), [b"k"]);
     engine.faults().kill_connections();
-    assert!(cmd("PING").exec_async(&mut connection).await.is_err());
+    assert!(run::<()>(&mut connection, "PING").await.is_err());
     // A client that closes its half after its commands still gets its replies.
     let mut raw = tokio::net::TcpStream::connect(address).await.unwrap();
     raw.write_all(b"GET k\r\n").await.unwrap();
@@ -269,21 +230,12 @@ async fn a_tcp_port_can_be_served() {
 async fn a_client_can_kill_another() {
     let engine = Engine::new();
     let mut victim = client(&engine).await;
-    let id: i64 = cmd("CLIENT")
-        .arg("ID")
-        .query_async(&mut victim)
-        .await
-        .unwrap();
+    let id: i64 = run(&mut victim, "CLIENT ID").await.unwrap();
     let mut killer = client(&engine).await;
-    let killed: i64 = cmd("CLIENT")
-        .arg("KILL")
-        .arg("ID")
-        .arg(id)
-        .query_async(&mut killer)
-        .await
-        .unwrap();
+    let kill = format!("CLIENT KILL ID {id}");
+    let killed: i64 = run(&mut killer, &kill).await.unwrap();
     assert_eq!(killed, 1);
-    assert!(cmd("PING").exec_async(&mut victim).await.is_err());
+    assert!(run::<()>(&mut victim, "PING").await.is_err());
 }
 
 #[test]

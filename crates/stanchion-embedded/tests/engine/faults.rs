@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::support::{client, client_on, client_with};
-use redis::{ErrorKind, PushKind, RedisConnectionInfo, RedisResult, ServerErrorKind, cmd};
+use crate::support::{SOON, client, client_on, client_with, eval, pushed, run};
+use redis::{ErrorKind, PushKind, RedisConnectionInfo, RedisResult, ServerErrorKind};
 use stanchion_embedded::{Data, Engine, Reply, Switch};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
-
-const SOON: Duration = Duration::from_secs(5);
 
 fn int(n: i64) -> Reply {
     Reply::Int(n)
@@ -49,13 +47,9 @@ async fn killing_subscribers_spares_the_others() {
     subscriber.subscribe("ch").await.unwrap();
     let mut other = client(&engine).await;
     engine.faults().kill_subscribers();
-    while let Some(push) = timeout(SOON, pushes.recv()).await.unwrap() {
-        if push.kind == PushKind::Disconnection {
-            break;
-        }
-    }
-    assert!(cmd("PING").exec_async(&mut subscriber).await.is_err());
-    cmd("PING").exec_async(&mut other).await.unwrap();
+    pushed(&mut pushes, PushKind::Disconnection).await;
+    assert!(run::<()>(&mut subscriber, "PING").await.is_err());
+    run::<()>(&mut other, "PING").await.unwrap();
     assert_eq!(engine.execute(&["PUBLISH", "ch", "m"]), int(0));
 }
 
@@ -65,14 +59,13 @@ async fn frozen_bytes_are_executed_when_thawed() {
     let (mut far, _) = client_on(engine.connect_as("far").unwrap()).await.unwrap();
     let mut near = client(&engine).await;
     engine.faults().freeze(Some("far"));
-    let mut incr = cmd("INCR");
-    let late = incr.arg("n").exec_async(&mut far);
+    let late = run::<()>(&mut far, "INCR n");
     assert!(timeout(SOON, late).await.is_err());
     assert_eq!(engine.execute(&["GET", "n"]), Reply::Nil);
-    cmd("PING").exec_async(&mut near).await.unwrap();
+    run::<()>(&mut near, "PING").await.unwrap();
     engine.faults().thaw(Some("far"));
     assert_eq!(engine.execute(&["GET", "n"]), Reply::Bulk(b"1".to_vec()));
-    let n: i64 = cmd("INCR").arg("n").query_async(&mut far).await.unwrap();
+    let n: i64 = run(&mut far, "INCR n").await.unwrap();
     assert_eq!(n, 2);
 }
 
@@ -108,7 +101,7 @@ async fn delayed_replies_arrive_in_order_and_late() {
         .faults()
         .delay(Some("slow"), Duration::from_millis(300));
     let start = Instant::now();
-    let n: i64 = cmd("INCR").arg("n").query_async(&mut slow).await.unwrap();
+    let n: i64 = run(&mut slow, "INCR n").await.unwrap();
     assert_eq!(n, 1);
     let took = start.elapsed();
     assert!(
@@ -117,7 +110,7 @@ async fn delayed_replies_arrive_in_order_and_late() {
     );
     engine.faults().delay(Some("slow"), Duration::ZERO);
     let start = Instant::now();
-    cmd("PING").exec_async(&mut slow).await.unwrap();
+    run::<()>(&mut slow, "PING").await.unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
@@ -126,10 +119,10 @@ async fn a_lost_reply_was_executed() {
     let engine = Engine::new();
     let mut unlucky = client(&engine).await;
     engine.faults().lose_replies("incr", 1);
-    let lost: RedisResult<i64> = cmd("INCR").arg("n").query_async(&mut unlucky).await;
+    let lost: RedisResult<i64> = run(&mut unlucky, "INCR n").await;
     assert!(lost.unwrap_err().is_connection_dropped());
     let mut lucky = client(&engine).await;
-    let n: i64 = cmd("INCR").arg("n").query_async(&mut lucky).await.unwrap();
+    let n: i64 = run(&mut lucky, "INCR n").await.unwrap();
     assert_eq!(n, 2);
 }
 
@@ -138,13 +131,12 @@ async fn a_silently_lost_reply_leaves_the_connection_black_for_good() {
     let engine = Engine::new();
     let mut unlucky = client(&engine).await;
     engine.faults().lose_replies_silently("*", 1);
-    let mut incr = cmd("INCR");
-    let lost = incr.arg("n").exec_async(&mut unlucky);
+    let lost = run::<()>(&mut unlucky, "INCR n");
     assert!(timeout(SOON, lost).await.is_err());
     assert_eq!(engine.execute(&["GET", "n"]), Reply::Bulk(b"1".to_vec()));
     engine.faults().clear();
-    let again = cmd("PING");
-    assert!(timeout(SOON, again.exec_async(&mut unlucky)).await.is_err());
+    let again = run::<()>(&mut unlucky, "PING");
+    assert!(timeout(SOON, again).await.is_err());
 }
 
 #[tokio::test]
@@ -155,13 +147,8 @@ async fn a_lost_message_counts_its_receivers() {
     engine.faults().lose_messages(1);
     assert_eq!(engine.execute(&["PUBLISH", "ch", "lost"]), int(1));
     assert_eq!(engine.execute(&["PUBLISH", "ch", "kept"]), int(1));
-    loop {
-        let push = timeout(SOON, pushes.recv()).await.unwrap().unwrap();
-        if push.kind == PushKind::Message {
-            assert_eq!(push.data[1], redis::Value::BulkString(b"kept".to_vec()));
-            break;
-        }
-    }
+    let message = pushed(&mut pushes, PushKind::Message).await;
+    assert_eq!(message[1], redis::Value::BulkString(b"kept".to_vec()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,17 +181,13 @@ async fn a_repeated_message_arrives_twice_and_delays_nothing() {
 async fn a_failing_command_is_not_executed() {
     let engine = Engine::new();
     let mut client = client(&engine).await;
-    engine.faults().fail_next(
-        "SET",
-        "OOM command not allowed when used memory > 'maxmemory'.",
-        1,
-    );
-    let mut set = cmd("SET");
-    let set = set.arg("k").arg("v");
-    let error = set.exec_async(&mut client).await.unwrap_err();
+    engine
+        .faults()
+        .fail_next("SET", "OOM command not allowed.", 1);
+    let error = run::<()>(&mut client, "SET k v").await.unwrap_err();
     assert_eq!(error.code(), Some("OOM"));
     assert_eq!(engine.execute(&["EXISTS", "k"]), int(0));
-    set.exec_async(&mut client).await.unwrap();
+    run::<()>(&mut client, "SET k v").await.unwrap();
 }
 
 #[tokio::test]
@@ -213,64 +196,47 @@ async fn out_of_memory_stops_a_script_only_before_its_first_write() {
     let mut client = client(&engine).await;
     engine.execute(&["HSET", "h", "f", "1"]);
     engine.faults().out_of_memory(Switch::On);
-    let refused = cmd("SET")
-        .arg("k")
-        .arg("v")
-        .exec_async(&mut client)
-        .await
-        .unwrap_err();
+    let refused = run::<()>(&mut client, "SET k v").await.unwrap_err();
     assert_eq!(refused.code(), Some("OOM"));
-    for (script, works) in [
-        ("return redis.call('HINCRBY', 'h', 'f', 1)", false),
+    for (works, script) in [
+        (false, "return redis.call('HINCRBY', 'h', 'f', 1)"),
         (
-            "redis.call('HGET', 'h', 'f') return redis.call('HSET', 'h', 'f', 1)",
             false,
+            "redis.call('HGET', 'h', 'f') return redis.call('HSET', 'h', 'f', 1)",
         ),
         (
-            "redis.call('PEXPIRE', 'h', 100000) return redis.call('HINCRBY', 'h', 'f', 1)",
             true,
+            "redis.call('PEXPIRE', 'h', 100000) return redis.call('HINCRBY', 'h', 'f', 1)",
         ),
         // Even a write without effect, or one that fails, counts.
         (
+            true,
             "redis.call('ZREM', 'none', '') return redis.call('SET', 'k', 'v')",
-            true,
         ),
         (
+            true,
             "redis.call('PEXPIREAT', 'none', 1) return redis.call('SET', 'k', 'v')",
-            true,
         ),
         (
+            true,
             "redis.pcall('LPOP', 'h') return redis.call('SET', 'k', 'v')",
-            true,
         ),
         (
-            "redis.pcall('SET', 'k', 'v') return redis.call('SET', 'k', 'v')",
             false,
+            "redis.pcall('SET', 'k', 'v') return redis.call('SET', 'k', 'v')",
         ),
-        ("return redis.call('PUBLISH', 'ch', 'm')", true),
+        (true, "return redis.call('PUBLISH', 'ch', 'm')"),
     ] {
-        let result: RedisResult<redis::Value> = cmd("EVAL")
-            .arg(script)
-            .arg(0)
-            .query_async(&mut client)
-            .await;
+        let result: RedisResult<redis::Value> = eval(&mut client, script).await;
         assert_eq!(result.is_ok(), works, "{script}: {result:?}");
         if let Err(error) = result {
-            let text = error.to_string();
-            assert_eq!(error.code(), Some("OOM"), "{text}");
-            assert!(
-                text.contains("used memory > 'maxmemory'. script: "),
-                "{text}"
-            );
+            assert_eq!(error.code(), Some("OOM"), "{error}");
+            let names_the_script = error.to_string().contains("'maxmemory'. script: ");
+            assert!(names_the_script, "{error}");
         }
     }
     engine.faults().clear();
-    cmd("SET")
-        .arg("k")
-        .arg("v")
-        .exec_async(&mut client)
-        .await
-        .unwrap();
+    run::<()>(&mut client, "SET k v").await.unwrap();
 }
 
 #[tokio::test]
@@ -278,34 +244,20 @@ async fn a_replica_refuses_writes_and_a_loading_server_most_things() {
     let engine = Engine::new();
     let mut client = client(&engine).await;
     engine.faults().read_only(Switch::On);
-    let error = cmd("SET")
-        .arg("k")
-        .arg("v")
-        .exec_async(&mut client)
-        .await
-        .unwrap_err();
+    let error = run::<()>(&mut client, "SET k v").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly));
     let script = "redis.call('GET', 'k') return redis.call('DEL', 'k')";
-    let error = cmd("EVAL")
-        .arg(script)
-        .arg(0)
-        .exec_async(&mut client)
-        .await
-        .unwrap_err();
+    let error = eval::<()>(&mut client, script).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly));
-    cmd("GET").arg("k").exec_async(&mut client).await.unwrap();
+    run::<()>(&mut client, "GET k").await.unwrap();
     engine.faults().clear();
     engine.faults().loading(Switch::On);
-    let error = cmd("GET")
-        .arg("k")
-        .exec_async(&mut client)
-        .await
-        .unwrap_err();
+    let error = run::<()>(&mut client, "GET k").await.unwrap_err();
     assert_eq!(
         error.kind(),
         ErrorKind::Server(ServerErrorKind::BusyLoading)
     );
-    let info: String = cmd("INFO").query_async(&mut client).await.unwrap();
+    let info: String = run(&mut client, "INFO").await.unwrap();
     assert!(info.contains("loading:1"));
 }
 
@@ -326,7 +278,7 @@ async fn a_restart_cuts_connections_and_forgets_scripts() {
         panic!()
     };
     engine.faults().restart(Data::Kept);
-    assert!(cmd("PING").exec_async(&mut before).await.is_err());
+    assert!(run::<()>(&mut before, "PING").await.is_err());
     assert_eq!(engine.keys(), [b"k"]);
     let missing = engine.execute(&[b"EVALSHA", sha.as_slice(), b"0"]);
     assert!(matches!(missing, Reply::Error(text) if text.starts_with("NOSCRIPT")));
@@ -341,7 +293,7 @@ async fn new_connections_need_the_password() {
     let engine = Engine::new();
     let mut old = client(&engine).await;
     engine.faults().password(Some("secret"));
-    cmd("GET").arg("k").exec_async(&mut old).await.unwrap();
+    run::<()>(&mut old, "GET k").await.unwrap();
     assert!(client_on(engine.connect().unwrap()).await.is_err());
     let wrong = RedisConnectionInfo::default().set_password("wrong");
     assert!(client_with(engine.connect().unwrap(), wrong).await.is_err());
@@ -368,14 +320,7 @@ async fn the_clock_can_be_stepped_and_virtual() {
     let source = Arc::clone(&time);
     let engine = Engine::with_clock(move || Duration::from_millis(source.load(Ordering::SeqCst)));
     let mut client = client(&engine).await;
-    cmd("SET")
-        .arg("k")
-        .arg("v")
-        .arg("PX")
-        .arg(1000)
-        .exec_async(&mut client)
-        .await
-        .unwrap();
+    run::<()>(&mut client, "SET k v PX 1000").await.unwrap();
     time.fetch_add(1000, Ordering::SeqCst);
     assert_eq!(engine.execute(&["PTTL", "k"]), int(0));
     time.fetch_add(1, Ordering::SeqCst);
@@ -386,7 +331,7 @@ async fn the_clock_can_be_stepped_and_virtual() {
     assert_eq!(engine.execute(&["PTTL", "k"]), int(1500));
     engine.faults().step_clock(5000);
     assert!(engine.keys().is_empty());
-    let now: (u64, u64) = cmd("TIME").query_async(&mut client).await.unwrap();
+    let now: (u64, u64) = run(&mut client, "TIME").await.unwrap();
     assert_eq!(now, (1_700_000_005, 501_000));
 }
 
@@ -412,18 +357,12 @@ async fn paused_clients_go_on_when_the_pause_ends() {
     let engine = Engine::with_clock(move || Duration::from_secs(1_700_000_000) + start.elapsed());
     let mut client = client(&engine).await;
     engine.execute(&["CLIENT", "PAUSE", "300", "WRITE"]);
-    cmd("GET").arg("k").exec_async(&mut client).await.unwrap();
+    run::<()>(&mut client, "GET k").await.unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO);
-    cmd("SET")
-        .arg("k")
-        .arg("v")
-        .exec_async(&mut client)
-        .await
-        .unwrap();
+    run::<()>(&mut client, "SET k v").await.unwrap();
     assert!(start.elapsed() >= Duration::from_millis(300));
     engine.execute(&["CLIENT", "PAUSE", "100000"]);
-    let mut del = cmd("DEL");
-    let held = tokio::spawn(async move { del.arg("k").exec_async(&mut client).await });
+    let held = tokio::spawn(async move { run::<()>(&mut client, "DEL k").await });
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(engine.execute(&["EXISTS", "k"]), int(1));
     engine.execute(&["CLIENT", "UNPAUSE"]);

@@ -12,7 +12,7 @@ use stanchion::blocking::{Blocking as _, BlockingError, block_on};
 use stanchion::jobs::Begun;
 use stanchion::limiter::Attempt;
 use stanchion::{
-    AcquireError, AcquireOptions, BarrierError, Client, CountDownLatch, CyclicBarrier,
+    Acquire, AcquireError, AcquireOptions, BarrierError, Client, CountDownLatch, CyclicBarrier,
     DoubleBarrier, Election, FairLock, Job, LeasedSemaphore, LimitError, Lock, Lockable,
     LostReason, MultiLock, Quota, RateLimiter, RedLock, RedLockError, RwLock, Semaphore,
     TokenBucket,
@@ -61,61 +61,56 @@ fn is_timeout<T>(result: &Result<T, BlockingError<AcquireError>>) -> bool {
     )
 }
 
-/// Timeout, wait, release and drop of a primitive whose guards exclude each other: `$first` acquires, `$limited` acquires with a timeout.
-macro_rules! excludes {
-    ($client:expr, $first:expr, $limited:expr) => {{
-        let guard = $first.blocking()?;
-        assert!(is_timeout(&$limited.blocking()));
-        let second = waits_for(
-            &$client,
-            || $first.blocking(),
-            || guard.release().blocking(),
-        )?;
+/// Timeout, wait, release and drop of each kind whose guards exclude each other.
+#[test]
+fn kinds_with_a_guard() -> Tested {
+    let client = connect("kinds");
+    let leased = LeasedSemaphore::new(&client, "leased")?;
+    leased.init(1).blocking()?;
+    let [a, b] = ["a", "b"].map(|name| Lock::new(&client, name));
+    let kinds: [Box<dyn Acquire>; 5] = [
+        Box::new(Lock::new(&client, "lock")?),
+        Box::new(FairLock::new(&client, "fair")?),
+        Box::new(RwLock::new(&client, "rwlock")?.write_side()),
+        Box::new(leased),
+        Box::new(MultiLock::new([&a? as &dyn Lockable, &b?])?),
+    ];
+    for kind in kinds {
+        let guard = kind.acquire().blocking()?;
+        assert!(is_timeout(&kind.acquire_timeout(SHORT).blocking()));
+        assert!(kind.try_acquire().blocking()?.is_none());
+        let wait = || kind.acquire().blocking();
+        let second = waits_for(&client, wait, || guard.release().blocking())?;
         // The release by a drop runs in the background.
-        waits_for(&$client, || $first.blocking(), || drop(second))?
-    }};
+        let third = waits_for(&client, wait, || drop(second))?;
+        third.renew().blocking()?;
+        assert!(third.is_held() && third.remaining() > Duration::ZERO);
+    }
+    Ok(())
 }
 
 #[test]
-fn lock() -> Tested {
-    let client = connect("lock");
-    let lock = Lock::new(&client, "a")?;
-    let guard = excludes!(client, lock.acquire(), lock.acquire_timeout(SHORT));
-    assert!(lock.try_acquire().blocking()?.is_none());
+fn a_detached_lock() -> Tested {
+    let lock = Lock::new(&connect("lock"), "a")?;
+    let guard = lock.acquire().blocking()?;
     let token = guard.fencing_token();
-    assert!(guard.is_held() && token.is_some() && guard.remaining() > Duration::ZERO);
-    let valid = guard.valid_until();
-    guard.renew().blocking()?;
-    assert!(guard.valid_until() > valid);
     let ticket = guard.detach().blocking()?;
     let guard = lock.adopt(&ticket).blocking()?;
-    assert!(guard.fencing_token() > token);
+    assert!(token.is_some() && guard.fencing_token() > token);
     guard.release().blocking()?;
     assert!(!lock.status().blocking()?.is_held());
     Ok(())
 }
 
 #[test]
-fn fair_lock() -> Tested {
-    let client = connect("fair");
-    let lock = FairLock::new(&client, "a")?;
-    let guard = excludes!(client, lock.acquire(), lock.acquire_timeout(SHORT));
-    assert!(guard.is_held() && guard.fencing_token().is_some());
-    Ok(())
-}
-
-#[test]
-fn read_write_lock() -> Tested {
+fn readers() -> Tested {
     let client = connect("rwlock");
     let lock = RwLock::new(&client, "a")?;
-    let writer = excludes!(client, lock.write(), lock.write_timeout(SHORT));
+    let writer = lock.write().blocking()?;
     assert!(is_timeout(&lock.read_timeout(SHORT).blocking()));
-    let reader = waits_for(
-        &client,
-        || lock.read().blocking(),
-        || writer.release().blocking(),
-    )?;
-    let another = lock.read().blocking()?;
+    let read = || lock.read().blocking();
+    let reader = waits_for(&client, read, || writer.release().blocking())?;
+    let another = read()?;
     drop(reader);
     another.release().blocking()?;
     Ok(())
@@ -126,31 +121,17 @@ fn semaphore() -> Tested {
     let client = connect("semaphore");
     let semaphore = Semaphore::new(&client, "a")?;
     semaphore.init(1).blocking()?;
-    let permit = excludes!(
-        client,
-        semaphore.acquire(),
-        semaphore.acquire_timeout(SHORT)
-    );
-    permit.release().blocking()?;
+    let acquire = || semaphore.acquire().blocking();
+    let permit = acquire()?;
+    assert!(is_timeout(&semaphore.acquire_timeout(SHORT).blocking()));
+    let permit = waits_for(&client, acquire, || permit.release().blocking())?;
+    waits_for(&client, acquire, || drop(permit))?
+        .release()
+        .blocking()?;
     // The wait that timed out gives up its queue entry in the background. A grant to that entry is taken back after 0.5 s.
     eventually_blocking("the permit is free", || {
         semaphore.available().blocking().is_ok_and(|free| free == 1)
     });
-    Ok(())
-}
-
-#[test]
-fn leased_semaphore() -> Tested {
-    let client = connect("leased");
-    let semaphore = LeasedSemaphore::new(&client, "a")?;
-    semaphore.init(1).blocking()?;
-    let permit = excludes!(
-        client,
-        semaphore.acquire(),
-        semaphore.acquire_timeout(SHORT)
-    );
-    permit.renew().blocking()?;
-    assert!(permit.is_held());
     Ok(())
 }
 
@@ -160,11 +141,8 @@ fn latch() -> Tested {
     let latch = CountDownLatch::new(&client, "a")?;
     latch.arm(1).blocking()?;
     assert!(is_timeout(&latch.wait_timeout(SHORT).blocking()));
-    waits_for(
-        &client,
-        || latch.wait().blocking(),
-        || latch.count_down().blocking(),
-    )?;
+    let wait = || latch.wait().blocking();
+    waits_for(&client, wait, || latch.count_down().blocking())?;
     Ok(())
 }
 
@@ -177,11 +155,8 @@ fn barriers() -> Tested {
         timeout,
         Err(BlockingError::Failed(BarrierError::TimedOut { .. }))
     ));
-    waits_for(
-        &client,
-        || barrier.wait().blocking(),
-        || barrier.wait().blocking(),
-    )?;
+    let wait = || barrier.wait().blocking();
+    waits_for(&client, wait, wait)?;
 
     let double = DoubleBarrier::new(&client, "b", 2)?;
     let inside = thread::scope(|threads| {
@@ -230,28 +205,10 @@ fn election() -> Tested {
         &election.campaign_timeout("two", SHORT).blocking()
     ));
     leader.proclaim("one, in its second round").blocking()?;
-    let next = waits_for(
-        &client,
-        || election.campaign("two").blocking(),
-        || leader.step_down().blocking(),
-    )?;
+    let campaign = || election.campaign("two").blocking();
+    let next = waits_for(&client, campaign, || leader.step_down().blocking())?;
     assert!(next.is_held());
-    let _last = waits_for(
-        &client,
-        || election.campaign("three").blocking(),
-        || drop(next),
-    )?;
-    Ok(())
-}
-
-#[test]
-fn multi_lock() -> Tested {
-    let client = connect("multi");
-    let (a, b) = (Lock::new(&client, "a")?, FairLock::new(&client, "b")?);
-    let both = MultiLock::new([&a as &dyn Lockable, &b])?;
-    let guard = excludes!(client, both.acquire(), both.acquire_timeout(SHORT));
-    assert!(is_timeout(&b.acquire_timeout(SHORT).blocking()));
-    guard.release().blocking()?;
+    let _last = waits_for(&client, campaign, || drop(next))?;
     Ok(())
 }
 
