@@ -38,54 +38,22 @@ const TEMPLATES: &[&str] = &[
     "HELLO N", "HELLO V", "FLUSHALL V", "TYPE", "COMMAND V",
 ];
 
-fn choices(placeholder: char) -> &'static [&'static str] {
+/// The words for a placeholder, one of which is empty for `V`.
+fn choices(placeholder: char) -> &'static str {
     match placeholder {
-        'K' => &["k1", "k2", "k3"],
-        'V' => &["a", "b", "10", "-3", "", "9223372036854775807", "3.5"],
-        'F' => &["f", "g", "h", "i"],
-        'N' => &[
-            "0",
-            "1",
-            "2",
-            "-1",
-            "-2",
-            "-100",
-            "100",
-            "x",
-            "1.5",
-            "9223372036854775807",
-            "-9223372036854775808",
-        ],
-        'P' => &[
-            "0",
-            "-1",
-            "-100",
-            "x",
-            "9223372036854775807",
-            "-9223372036854775808",
-        ],
-        'A' => &["4000000000000", "4100000000000", "4200000000000"],
-        'X' => &["50000", "100000", "200000"],
-        'S' => &[
-            "0",
-            "1",
-            "1.5",
-            "-2",
-            "0.1",
-            "3e10",
-            "inf",
-            "-inf",
-            "x",
-            "nan",
-            "12345678901234567890",
-        ],
-        'L' => &[
-            "0", "1", "(1", "1.5", "-inf", "+inf", "(3e10", "x", "-2", "(",
-        ],
-        'C' => &["NX", "XX", "GT", "lt", "no"],
-        'Z' => &["NX", "xx", "GT", "LT", "CH", "INCR"],
-        'O' => &["NX", "XX", "GET", "KEEPTTL", "PXAT", "no"],
-        _ => &[],
+        'K' => "k1 k2 k3",
+        'V' => "a b 10 -3  9223372036854775807 3.5",
+        'F' => "f g h i",
+        'N' => "0 1 2 -1 -2 -100 100 x 1.5 9223372036854775807 -9223372036854775808",
+        'P' => "0 -1 -100 x 9223372036854775807 -9223372036854775808",
+        'A' => "4000000000000 4100000000000 4200000000000",
+        'X' => "50000 100000 200000",
+        'S' => "0 1 1.5 -2 0.1 3e10 inf -inf x nan 12345678901234567890",
+        'L' => "0 1 (1 1.5 -inf +inf (3e10 x -2 (",
+        'C' => "NX XX GT lt no",
+        'Z' => "NX xx GT LT CH INCR",
+        'O' => "NX XX GET KEEPTTL PXAT no",
+        _ => "",
     }
 }
 
@@ -93,13 +61,14 @@ fn choices(placeholder: char) -> &'static [&'static str] {
 fn fill(template: &str, numbers: &[usize]) -> Vec<Vec<u8>> {
     let mut numbers = numbers.iter();
     let word = |word: &str| {
-        let only = match word.as_bytes() {
+        let words = match word.as_bytes() {
             [one] => choices(char::from(*one)),
-            _ => &[],
+            _ => "",
         };
-        let text = match only {
-            [] => word,
-            some => some[numbers.next().unwrap() % some.len()],
+        let words: Vec<&str> = words.split(' ').collect();
+        let text = match words[..] {
+            [""] => word,
+            _ => words[numbers.next().unwrap() % words.len()],
         };
         text.as_bytes().to_vec()
     };

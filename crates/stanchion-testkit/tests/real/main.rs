@@ -12,3 +12,17 @@ mod proxy_requests;
 mod servers;
 mod tls;
 mod topologies;
+
+use stanchion_testkit::{Proxy, RedisServer};
+
+/// A server, or nothing to test with.
+fn real() -> Option<RedisServer> {
+    RedisServer::or_skip(std::thread::current().name().unwrap_or("a test"))
+}
+
+/// A server and a proxy before it.
+fn pair() -> Option<(RedisServer, Proxy)> {
+    let server = real()?;
+    let proxy = Proxy::start(server.addr());
+    Some((server, proxy))
+}

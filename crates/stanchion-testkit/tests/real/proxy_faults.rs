@@ -3,27 +3,19 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use stanchion_testkit::{Matcher, Proxy, RedisServer, Switch, eventually_blocking, machine_clock};
+use stanchion_testkit::{Matcher, RedisServer, Switch, eventually_blocking, machine_clock};
 
 use crate::client::Client;
-
-/// A server and a proxy before it, or nothing to test with.
-pub(crate) fn pair(test: &str) -> Option<(RedisServer, Proxy)> {
-    let server = RedisServer::or_skip(test)?;
-    let proxy = Proxy::start(server.addr());
-    Some((server, proxy))
-}
+use crate::pair;
 
 /// The number of the server's connections, the asking one included.
-fn connections(server: &RedisServer) -> usize {
-    server.cli(&["CLIENT", "LIST"]).as_text().lines().count()
+fn connections(redis: &RedisServer) -> usize {
+    redis.cli(&["CLIENT", "LIST"]).as_text().lines().count()
 }
 
 #[test]
 fn a_healthy_proxy_changes_nothing() {
-    let Some((_server, proxy)) = pair("a_healthy_proxy_changes_nothing") else {
-        return;
-    };
+    let Some((_r, proxy)) = pair() else { return };
     assert_eq!(proxy.url(), format!("redis://{}/", proxy.addr()));
     let mut client = Client::connect(proxy.addr());
     let big = "x".repeat(1 << 20);
@@ -48,9 +40,7 @@ fn a_healthy_proxy_changes_nothing() {
 
 #[test]
 fn a_delay_holds_both_directions_and_keeps_the_order() {
-    let Some((_server, proxy)) = pair("a_delay_holds_both_directions") else {
-        return;
-    };
+    let Some((_r, proxy)) = pair() else { return };
     let mut client = Client::connect(proxy.addr());
     client.call("PING");
     let delay = Duration::from_millis(40);
@@ -71,9 +61,7 @@ fn a_delay_holds_both_directions_and_keeps_the_order() {
 
 #[test]
 fn frozen_connections_hang_and_new_ones_work() {
-    let Some((server, proxy)) = pair("frozen_connections_hang_and_new_ones_work") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let mut frozen = Client::connect(proxy.addr());
     frozen.call("PING");
     proxy.freeze_existing();
@@ -81,18 +69,16 @@ fn frozen_connections_hang_and_new_ones_work() {
     let mut fresh = Client::connect(proxy.addr());
     assert_eq!(fresh.call("PING"), "+PONG");
     assert!(frozen.is_silent());
-    assert!(server.keys().is_empty());
+    assert!(redis.keys().is_empty());
     assert_eq!(proxy.count(&Matcher::command("SET")), 0);
     proxy.thaw();
     assert_eq!(frozen.line().unwrap(), "+OK");
-    assert_eq!(server.keys(), ["k"]);
+    assert_eq!(redis.keys(), ["k"]);
 }
 
 #[test]
 fn a_frozen_request_arrives_late_though_its_client_has_gone() {
-    let Some((server, proxy)) = pair("a_frozen_request_arrives_late") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let mut client = Client::connect(proxy.addr());
     client.call("PING");
     proxy.freeze_existing();
@@ -100,22 +86,20 @@ fn a_frozen_request_arrives_late_though_its_client_has_gone() {
     drop(client);
     assert_eq!(proxy.connections(), 1, "nobody was told");
     proxy.thaw();
-    eventually_blocking("the late request arrives", || server.keys() == ["k"]);
+    eventually_blocking("the late request arrives", || redis.keys() == ["k"]);
     proxy.wait_for_blocking("the connection is over", |p| p.connections() == 0);
 }
 
 #[test]
 fn when_all_is_frozen_new_connections_are_accepted_and_hang() {
-    let Some((server, proxy)) = pair("when_all_is_frozen") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     proxy.freeze_all();
     let mut client = Client::connect(proxy.addr());
     client.send("PING");
     proxy.wait_for_blocking("the connection is accepted", |p| p.connections() == 1);
     assert!(client.is_silent());
     // Up to now the tools themselves may have connections that are just being closed.
-    eventually_blocking("the server sees no one", || connections(&server) == 1);
+    eventually_blocking("the server sees no one", || connections(&redis) == 1);
     proxy.thaw();
     assert_eq!(client.line().unwrap(), "+PONG");
     assert_eq!(Client::connect(proxy.addr()).call("PING"), "+PONG");
@@ -123,14 +107,12 @@ fn when_all_is_frozen_new_connections_are_accepted_and_hang() {
 
 #[test]
 fn frozen_replies_let_requests_through() {
-    let Some((server, proxy)) = pair("frozen_replies_let_requests_through") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let mut client = Client::connect(proxy.addr());
     client.call("PING");
     proxy.freeze_replies();
     client.send("SET k v");
-    eventually_blocking("the request arrives", || server.keys() == ["k"]);
+    eventually_blocking("the request arrives", || redis.keys() == ["k"]);
     assert!(client.is_silent());
     proxy.thaw();
     assert_eq!(client.line().unwrap(), "+OK");
@@ -138,14 +120,12 @@ fn frozen_replies_let_requests_through() {
 
 #[test]
 fn a_reset_is_a_reset_on_both_sides() {
-    let Some((server, proxy)) = pair("a_reset_is_a_reset_on_both_sides") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let mut client = Client::connect(proxy.addr());
     client.call("PING");
     proxy.reset_all();
     assert_eq!(client.drain(), (vec![], ErrorKind::ConnectionReset));
-    eventually_blocking("the server noticed", || connections(&server) == 1);
+    eventually_blocking("the server noticed", || connections(&redis) == 1);
     assert_eq!(Client::connect(proxy.addr()).call("PING"), "+PONG");
     // A frozen connection can be reset, too.
     let mut frozen = Client::connect(proxy.addr());
@@ -158,9 +138,7 @@ fn a_reset_is_a_reset_on_both_sides() {
 
 #[test]
 fn new_connections_can_be_refused() {
-    let Some((_server, proxy)) = pair("new_connections_can_be_refused") else {
-        return;
-    };
+    let Some((_r, proxy)) = pair() else { return };
     let mut old = Client::connect(proxy.addr());
     old.call("PING");
     proxy.refuse_new(Switch::On);
@@ -174,27 +152,25 @@ fn new_connections_can_be_refused() {
 
 #[test]
 fn a_dead_server_is_seen_through_the_proxy() {
-    let Some((mut server, proxy)) = pair("a_dead_server_is_seen_through_the_proxy") else {
+    let Some((mut redis, proxy)) = pair() else {
         return;
     };
     let mut client = Client::connect(proxy.addr());
     client.call("PING");
-    server.kill();
+    redis.kill();
     assert!(client.line().is_err(), "closed with the server");
     let (_, end) = Client::connect(proxy.addr()).drain();
     assert_eq!(end, ErrorKind::ConnectionReset, "nobody behind the proxy");
-    server.restart();
+    redis.restart();
     assert_eq!(Client::connect(proxy.addr()).call("PING"), "+PONG");
 }
 
 #[test]
 fn a_dropped_proxy_closes_everything() {
-    let Some((server, proxy)) = pair("a_dropped_proxy_closes_everything") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let mut client = Client::connect(proxy.addr());
     client.call("PING");
     drop(proxy);
     assert!(client.line().is_err());
-    eventually_blocking("the server noticed", || connections(&server) == 1);
+    eventually_blocking("the server noticed", || connections(&redis) == 1);
 }

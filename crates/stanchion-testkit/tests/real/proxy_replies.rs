@@ -5,13 +5,11 @@ use std::io::ErrorKind;
 use stanchion_testkit::{Matcher, Then};
 
 use crate::client::Client;
-use crate::proxy_faults::pair;
+use crate::pair;
 
 #[test]
 fn a_swallowed_reply_is_lost_and_its_request_was_done() {
-    let Some((server, proxy)) = pair("a_swallowed_reply_is_lost") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     proxy.swallow_next_reply(Matcher::command("INCR").containing("k"), Then::Reset);
     let mut client = Client::connect(proxy.addr());
     client.send("PING\nINCR other\nINCR k\nINCR k");
@@ -19,20 +17,18 @@ fn a_swallowed_reply_is_lost_and_its_request_was_done() {
     assert_eq!(lines, ["+PONG", ":1"], "what was before it passes");
     assert_eq!(end, ErrorKind::ConnectionReset);
     proxy.wait_for_blocking("one reply is swallowed", |p| p.swallowed() == 1);
-    assert!(server.cli(&["GET", "k"]).as_int() >= 1);
+    assert!(redis.cli(&["GET", "k"]).as_int() >= 1);
 
-    let before = server.cli(&["GET", "k"]).as_int();
+    let before = redis.cli(&["GET", "k"]).as_int();
     let reply = Client::connect(proxy.addr()).call("INCR k");
     assert_eq!(reply, format!(":{}", before + 1), "once only");
 }
 
 #[test]
 fn the_nth_run_of_a_script_can_be_chosen() {
-    let Some((server, proxy)) = pair("the_nth_run_of_a_script_can_be_chosen") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let script = "return redis.call('INCR', KEYS[1])";
-    let sha = server.cli(&["SCRIPT", "LOAD", script]);
+    let sha = redis.cli(&["SCRIPT", "LOAD", script]);
     let matcher = Matcher::script(sha.as_text()).containing("owner");
     proxy.swallow_next_reply(matcher.clone().nth(2), Then::Reset);
     let run = |client: &mut Client, owner: &str| {
@@ -52,9 +48,7 @@ fn the_nth_run_of_a_script_can_be_chosen() {
 
 #[test]
 fn a_frozen_reply_comes_late() {
-    let Some((server, proxy)) = pair("a_frozen_reply_comes_late") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     proxy.swallow_next_reply(Matcher::command("INCR"), Then::Freeze);
     let mut client = Client::connect(proxy.addr());
     client.send("INCR k");
@@ -63,7 +57,7 @@ fn a_frozen_reply_comes_late() {
     let mut other = Client::connect(proxy.addr());
     assert_eq!(other.call("PING"), "+PONG", "only that connection hangs");
     assert!(client.is_silent());
-    assert_eq!(server.cli(&["GET", "k"]).as_int(), 1, "both ways");
+    assert_eq!(redis.cli(&["GET", "k"]).as_int(), 1, "both ways");
     proxy.thaw();
     assert_eq!(client.line().unwrap(), ":1");
     assert_eq!(client.line().unwrap(), ":2");
@@ -72,9 +66,7 @@ fn a_frozen_reply_comes_late() {
 #[test]
 fn messages_are_not_taken_for_replies() {
     for version in ["2", "3"] {
-        let Some((server, proxy)) = pair("messages_are_not_taken_for_replies") else {
-            return;
-        };
+        let Some((redis, proxy)) = pair() else { return };
         let mut client = Client::connect(proxy.addr());
         client.send(&format!("HELLO {version}\nSUBSCRIBE a b\nPING"));
         while !client.line().unwrap().to_lowercase().contains("pong") {}
@@ -83,7 +75,7 @@ fn messages_are_not_taken_for_replies() {
             assert_eq!([client.line().unwrap(), client.line().unwrap()], ["$0", ""]);
         }
         proxy.swallow_next_reply(Matcher::command("PING").containing("x"), Then::Reset);
-        assert_eq!(server.cli(&["PUBLISH", "a", "hello"]).as_int(), 1);
+        assert_eq!(redis.cli(&["PUBLISH", "a", "hello"]).as_int(), 1);
         while client.line().unwrap() != "hello" {}
         client.send("PING\nPING x");
         let (lines, end) = client.drain();
@@ -95,9 +87,7 @@ fn messages_are_not_taken_for_replies() {
 
 #[test]
 fn a_message_before_a_reply_does_not_shift_the_count() {
-    let Some((_server, proxy)) = pair("a_message_before_a_reply") else {
-        return;
-    };
+    let Some((_r, proxy)) = pair() else { return };
     let mut client = Client::connect(proxy.addr());
     client.send("HELLO 3\nSUBSCRIBE a\nPING");
     while client.line().unwrap() != "+PONG" {}
@@ -111,14 +101,12 @@ fn a_message_before_a_reply_does_not_shift_the_count() {
 
 #[test]
 fn a_subscription_can_be_swallowed() {
-    let Some((server, proxy)) = pair("a_subscription_can_be_swallowed") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     proxy.swallow_next_reply(Matcher::command("SUBSCRIBE"), Then::Freeze);
     let mut client = Client::connect(proxy.addr());
     client.send("SUBSCRIBE a b");
     proxy.wait_for_blocking("the confirmations are swallowed", |p| p.swallowed() == 1);
-    assert_eq!(server.subscribers("b"), 1, "the server did it");
+    assert_eq!(redis.subscribers("b"), 1, "the server did it");
     assert!(client.is_silent());
     proxy.thaw();
     let lines: Vec<_> = (0..12).map(|_| client.line().unwrap()).collect();

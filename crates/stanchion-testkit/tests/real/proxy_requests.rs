@@ -5,25 +5,23 @@ use std::io::ErrorKind;
 use stanchion_testkit::{Matcher, eventually, eventually_blocking};
 
 use crate::client::Client;
-use crate::proxy_faults::pair;
+use crate::pair;
 
 #[tokio::test]
 async fn a_held_request_arrives_when_released() {
-    let Some((server, proxy)) = pair("a_held_request_arrives_when_released") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let held = proxy.hold_requests(Matcher::command("SET").containing("owner-1"));
     let mut client = Client::connect(proxy.addr());
     client.send("PING\nSET k owner-1\nGET k");
     held.wait(1).await;
     assert_eq!(client.line().unwrap(), "+PONG", "what was before it passes");
-    assert!(server.keys().is_empty());
+    assert!(redis.keys().is_empty());
     let mut other = Client::connect(proxy.addr());
     assert_eq!(other.call("SET k owner-2"), "+OK");
     held.release();
     assert_eq!(client.line().unwrap(), "+OK");
     assert_eq!(client.line().unwrap(), "$7", "in order");
-    assert_eq!(server.cli(&["GET", "k"]).as_text(), "owner-1");
+    assert_eq!(redis.cli(&["GET", "k"]).as_text(), "owner-1");
     assert_eq!(client.line().unwrap(), "owner-1");
     assert_eq!(client.call("SET k owner-1"), "+OK", "no longer held");
     proxy
@@ -33,9 +31,7 @@ async fn a_held_request_arrives_when_released() {
 
 #[tokio::test]
 async fn a_held_request_arrives_though_its_client_has_gone() {
-    let Some((server, proxy)) = pair("a_held_request_arrives_though_its_client_has_gone") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let held = proxy.hold_requests(Matcher::command("SET"));
     let mut client = Client::connect(proxy.addr());
     client.send("SET k v");
@@ -43,14 +39,12 @@ async fn a_held_request_arrives_though_its_client_has_gone() {
     drop(client);
     assert_eq!(proxy.connections(), 1);
     drop(held);
-    eventually("the late request arrives", || server.keys() == ["k"]).await;
+    eventually("the late request arrives", || redis.keys() == ["k"]).await;
 }
 
 #[tokio::test]
 async fn a_discarded_request_never_arrives() {
-    let Some((server, proxy)) = pair("a_discarded_request_never_arrives") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let held = proxy.hold_requests(Matcher::command("SET"));
     let mut client = Client::connect(proxy.addr());
     client.send("SET k v");
@@ -61,14 +55,12 @@ async fn a_discarded_request_never_arrives() {
         .wait_for("the connection is over", |p| p.connections() == 0)
         .await;
     assert_eq!(proxy.count(&Matcher::command("SET")), 0);
-    assert!(!server.commands_processed().contains_key("set"));
+    assert!(!redis.commands_processed().contains_key("set"));
 }
 
 #[test]
 fn only_the_nth_request_is_held() {
-    let Some((server, proxy)) = pair("only_the_nth_request_is_held") else {
-        return;
-    };
+    let Some((redis, proxy)) = pair() else { return };
     let held = proxy.hold_requests(Matcher::command("SET").nth(2));
     let mut one = Client::connect(proxy.addr());
     let mut two = Client::connect(proxy.addr());
@@ -77,7 +69,7 @@ fn only_the_nth_request_is_held() {
     two.send("SET b 1");
     eventually_blocking("the second is held", || held.count() == 1);
     assert_eq!(three.call("SET c 1"), "+OK");
-    assert_eq!(server.keys(), ["a", "c"]);
+    assert_eq!(redis.keys(), ["a", "c"]);
     held.release();
     assert_eq!(two.line().unwrap(), "+OK");
 }

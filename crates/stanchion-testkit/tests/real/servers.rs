@@ -5,12 +5,11 @@ use std::time::Duration;
 use stanchion_testkit::{RedisServer, Value, eventually_blocking, machine_clock};
 
 use crate::client::Client;
+use crate::real;
 
 #[test]
 fn commands_are_answered_and_counted() {
-    let Some(server) = RedisServer::or_skip("commands_are_answered_and_counted") else {
-        return;
-    };
+    let Some(server) = real() else { return };
     assert_eq!(server.cli(&["SET", "b", "1"]), Value::Status("OK".into()));
     assert_eq!(server.cli(&["INCRBY", "a", "41"]).as_int(), 41);
     assert_eq!(server.cli(&["GET", "a"]).as_text(), "41");
@@ -28,9 +27,7 @@ fn commands_are_answered_and_counted() {
 
 #[test]
 fn every_server_is_its_own() {
-    let Some(one) = RedisServer::or_skip("every_server_is_its_own") else {
-        return;
-    };
+    let Some(one) = real() else { return };
     let two = RedisServer::start();
     assert_ne!(one.addr(), two.addr());
     let _ = one.cli(&["SET", "k", "v"]);
@@ -40,9 +37,7 @@ fn every_server_is_its_own() {
 
 #[test]
 fn a_kill_loses_what_is_not_on_disk() {
-    let Some(mut memory) = RedisServer::or_skip("a_kill_loses_what_is_not_on_disk") else {
-        return;
-    };
+    let Some(mut memory) = real() else { return };
     let mut disk = RedisServer::builder().append_only().start();
     for (server, kept) in [(&mut memory, &[][..]), (&mut disk, &["k"][..])] {
         let _ = server.cli(&["SET", "k", "v"]);
@@ -60,9 +55,7 @@ fn a_kill_loses_what_is_not_on_disk() {
 
 #[test]
 fn a_dropped_server_is_gone() {
-    let Some(server) = RedisServer::or_skip("a_dropped_server_is_gone") else {
-        return;
-    };
+    let Some(server) = real() else { return };
     let process = std::path::PathBuf::from(format!("/proc/{}", server.pid()));
     let dir = server.cli(&["CONFIG", "GET", "dir"]).as_texts().remove(1);
     assert!(process.exists() && std::fs::exists(&dir).unwrap());
@@ -73,9 +66,7 @@ fn a_dropped_server_is_gone() {
 
 #[test]
 fn a_stopped_server_keeps_connections_and_answers_later() {
-    let Some(server) = RedisServer::or_skip("a_stopped_server_keeps_connections") else {
-        return;
-    };
+    let Some(server) = real() else { return };
     let mut client = Client::connect(server.addr());
     assert_eq!(client.call("PING"), "+PONG");
     server.stop_signal();
@@ -163,9 +154,7 @@ fn a_start_that_fails_shows_why() {
 
 #[test]
 fn subscribers_are_counted() {
-    let Some(server) = RedisServer::or_skip("subscribers_are_counted") else {
-        return;
-    };
+    let Some(server) = real() else { return };
     assert_eq!(server.subscribers("ch"), 0);
     let mut client = Client::connect(server.addr());
     let mut shard = Client::connect(server.addr());
@@ -178,9 +167,7 @@ fn subscribers_are_counted() {
 
 #[test]
 fn a_monitor_shows_every_command_and_what_scripts_run() {
-    let Some(server) = RedisServer::or_skip("a_monitor_shows_every_command") else {
-        return;
-    };
+    let Some(server) = real() else { return };
     let monitor = server.monitor();
     let _ = server.cli(&["SET", "k", "1"]);
     let _ = server.cli(&["EVAL", "return redis.call('INCR', KEYS[1])", "1", "k"]);
