@@ -27,7 +27,8 @@ use stanchion_client::Moment;
 use stanchion_client::local_queue::{Ask, Effect, End, News, Outcome, Queue, Refused, Stay};
 use stanchion_client::primitive::{Granted, Heard, Placed, Reply};
 
-use crate::parts::{Clock, Hold, Plain, Right, Wish, at, ms};
+use crate::parts::{Clock, Hold, Plain, at, ms};
+use crate::wish::{Right, Wish};
 
 /// A queue and its clock.
 struct Desk {

@@ -8,3 +8,5 @@ mod holders;
 mod messages;
 mod parts;
 mod waiters;
+#[path = "../shared/wish.rs"]
+mod wish;

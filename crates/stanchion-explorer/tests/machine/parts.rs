@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use stanchion_client::Moment;
-use stanchion_client::local_queue::{Context, Ended, Held, Holder, Owed, Parts, Want};
+use stanchion_client::local_queue::{Context, Ended, Held, Holder, Parts};
 use stanchion_client::primitive::Sharing;
+
+use crate::wish::{Right, Wish};
 
 #[derive(Debug)]
 pub(crate) struct Plain;
@@ -20,15 +22,6 @@ impl Parts for Plain {
     type Waker = u64;
     type Outage = ();
     type Answer = &'static str;
-}
-
-/// A synchronizer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub(crate) sharing: Sharing,
-    /// The server keeps a queue of processes.
-    pub(crate) in_line: bool,
-    pub(crate) is_fact: bool,
 }
 
 impl Wish {
@@ -50,58 +43,6 @@ impl Wish {
             in_line,
             is_fact: name == "fact",
         }
-    }
-}
-
-impl Want for Wish {
-    fn sharing(&self) -> Sharing {
-        self.sharing
-    }
-
-    fn is_in_line(&self) -> bool {
-        self.in_line
-    }
-
-    fn is_fact(&self) -> bool {
-        self.is_fact
-    }
-
-    fn fence(&self) -> &[u8] {
-        b"-"
-    }
-
-    fn is_handed(&self, held: &Self) -> bool {
-        self.sharing == held.sharing
-    }
-
-    fn shares_entry(&self, other: &Self) -> bool {
-        self.sharing == other.sharing
-    }
-
-    fn continues_entry(&self, _: &Self) -> bool {
-        false
-    }
-}
-
-/// The right to an entry.
-#[derive(Clone, Debug)]
-pub(crate) struct Right(pub(crate) Wish, pub(crate) String);
-
-impl Owed<Plain> for Right {
-    fn want(&self) -> &Wish {
-        &self.0
-    }
-
-    fn owner(&self) -> &String {
-        &self.1
-    }
-
-    fn is_unanswered(&self) -> bool {
-        false
-    }
-
-    fn pass_to(&self, _: &Self) -> Self {
-        self.clone()
     }
 }
 

@@ -23,6 +23,8 @@ mod sync {
 }
 
 mod model;
+#[path = "../shared/wish.rs"]
+mod wish;
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -32,10 +34,11 @@ use shared::{Host as _, State};
 use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread;
 
-use model::{Entry, Hold, Name, READ, WRITE, World};
+use model::{Entry, Hold, READ, WRITE, World};
+use wish::Wish;
 
 /// Acquires, and returns the hold. `None`: the task gave up.
-fn acquire(world: &Arc<World>, name: Name, gives_up: bool) -> Option<Hold> {
+fn acquire(world: &Arc<World>, name: Wish, gives_up: bool) -> Option<Hold> {
     let (entry, place, ask) = world.join(name);
     if let Some(ask) = ask {
         world.ask(&entry, ask);
@@ -75,7 +78,7 @@ fn try_acquire(world: &Arc<World>) -> Option<Hold> {
 }
 
 /// A task of the model: it acquires twice, and holds for a few steps.
-fn task(world: &Arc<World>, name: Name, gives_up: bool) {
+fn task(world: &Arc<World>, name: Wish, gives_up: bool) {
     for _ in 0..2 {
         if let Some(hold) = acquire(world, name, gives_up) {
             world.server.is_held_by(&hold);

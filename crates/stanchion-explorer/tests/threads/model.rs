@@ -9,11 +9,10 @@ use shuttle::thread::{JoinHandle, Thread};
 use stanchion_client::Moment;
 use stanchion_client::primitive::Sharing;
 
-use crate::queue::{
-    self, Ask, Context, Effects, End, Held, Holder, Owed, Parts, Refused, Stay, Want,
-};
+use crate::queue::{self, Ask, Context, Effects, End, Held, Holder, Parts, Refused, Stay};
 use crate::shared::{Host, State, Table};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::wish::{Right, Wish};
 
 /// Hand-offs in a row before a release.
 const HAND_OFFS: u32 = 2;
@@ -36,7 +35,7 @@ impl Context<Model> for Arc<World> {
         most
     }
 
-    fn owe(&self, want: &Name, (): &()) -> Owner {
+    fn owe(&self, want: &Wish, (): &()) -> Right {
         self.owner(*want)
     }
 }
@@ -53,13 +52,13 @@ struct Holders {
 
 impl Server {
     /// Returns whether `owner` got the name.
-    pub(crate) fn acquire(&self, owner: &Owner) -> bool {
+    pub(crate) fn acquire(&self, owner: &Right) -> bool {
         let mut holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let reads = owner.name == READ;
+        let reads = owner.0 == READ;
         let fits = holders.writer.is_none() && (reads || holders.readers.is_empty());
         match (fits, reads) {
-            (true, true) => holders.readers.push(owner.id.clone()),
-            (true, false) => holders.writer = Some(owner.id.clone()),
+            (true, true) => holders.readers.push(owner.1.clone()),
+            (true, false) => holders.writer = Some(owner.1.clone()),
             (false, _) => {}
         }
         fits
@@ -68,20 +67,20 @@ impl Server {
     /// P1: fails if `hold` is not the hold of the name.
     pub(crate) fn is_held_by(&self, hold: &Hold) {
         let holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = &hold.state.owner.id;
+        let id = &hold.state.owner.1;
         let writes = holders.writer.as_ref() == Some(id);
         assert!(writes || holders.readers.contains(id), "P1: {holders:?}");
     }
 
     /// Releases for `from`, and gives a writer's hold to `to`.
-    fn pass(&self, from: &Owner, to: Option<&Owner>) {
+    fn pass(&self, from: &Right, to: Option<&Right>) {
         let mut holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if from.name == READ {
-            holders.readers.retain(|it| *it != from.id);
+        if from.0 == READ {
+            holders.readers.retain(|it| *it != from.1);
             return;
         }
-        assert_eq!(holders.writer.as_ref(), Some(&from.id), "P5");
-        holders.writer = to.map(|to| to.id.clone());
+        assert_eq!(holders.writer.as_ref(), Some(&from.1), "P5");
+        holders.writer = to.map(|to| to.1.clone());
     }
 }
 
@@ -106,9 +105,9 @@ impl World {
         })
     }
 
-    pub(crate) fn owner(&self, name: Name) -> Owner {
+    pub(crate) fn owner(&self, name: Wish) -> Right {
         let id = self.owners.fetch_add(1, Ordering::Relaxed).to_string();
-        Owner { name, id }
+        Right(name, id)
     }
 
     fn new_entry(self: &Arc<Self>) -> Arc<Entry> {
@@ -119,7 +118,7 @@ impl World {
         })
     }
 
-    pub(crate) fn join(self: &Arc<Self>, name: Name) -> (Arc<Entry>, u64, Option<Ask<Model>>) {
+    pub(crate) fn join(self: &Arc<Self>, name: Wish) -> (Arc<Entry>, u64, Option<Ask<Model>>) {
         let stay = Stay {
             began: Moment::ZERO,
             deadline: Moment::FAR,
@@ -165,7 +164,7 @@ impl World {
         self.table.carry_out(entry, state);
     }
 
-    pub(crate) fn begin(self: &Arc<Self>, entry: &Arc<Entry>, owner: Owner) -> Hold {
+    pub(crate) fn begin(self: &Arc<Self>, entry: &Arc<Entry>, owner: Right) -> Hold {
         Hold {
             world: Arc::clone(self),
             entry: Arc::clone(entry),
@@ -251,10 +250,10 @@ impl Host for Entry {
 pub(crate) enum Model {}
 
 impl Parts for Model {
-    type Want = Name;
+    type Want = Wish;
     type Owner = String;
     type Terms = ();
-    type Debt = Owner;
+    type Debt = Right;
     type Hold = Hold;
     type Holder = Weak<HoldState>;
     type Ended = HoldState;
@@ -264,80 +263,30 @@ impl Parts for Model {
 }
 
 /// A side of the one name, a lock without a queue on the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name(Sharing);
-
-pub(crate) const WRITE: Name = Name(Sharing::Exclusive);
-pub(crate) const READ: Name = Name(Sharing::Together);
-
-impl Want for Name {
-    fn sharing(&self) -> Sharing {
-        self.0
-    }
-
-    fn is_in_line(&self) -> bool {
-        false
-    }
-
-    fn is_fact(&self) -> bool {
-        false
-    }
-
-    fn fence(&self) -> &[u8] {
-        b"-"
-    }
-
-    fn is_handed(&self, held: &Self) -> bool {
-        self == held
-    }
-
-    fn shares_entry(&self, other: &Self) -> bool {
-        self == other
-    }
-
-    fn continues_entry(&self, _: &Self) -> bool {
-        false
+const fn side(sharing: Sharing) -> Wish {
+    Wish {
+        sharing,
+        in_line: false,
+        is_fact: false,
     }
 }
 
-/// An owner. It leaves nothing on the server but its hold.
-#[derive(Clone, Debug)]
-pub(crate) struct Owner {
-    name: Name,
-    id: String,
-}
-
-impl Owed<Model> for Owner {
-    fn want(&self) -> &Name {
-        &self.name
-    }
-
-    fn owner(&self) -> &String {
-        &self.id
-    }
-
-    fn is_unanswered(&self) -> bool {
-        false
-    }
-
-    fn pass_to(&self, _: &Self) -> Self {
-        self.clone()
-    }
-}
+pub(crate) const WRITE: Wish = side(Sharing::Exclusive);
+pub(crate) const READ: Wish = side(Sharing::Together);
 
 #[derive(Debug)]
 pub(crate) struct HoldState {
-    owner: Owner,
+    owner: Right,
     held: AtomicBool,
 }
 
 impl queue::Ended<Model> for HoldState {
-    fn want(&self) -> &Name {
-        &self.owner.name
+    fn want(&self) -> &Wish {
+        &self.owner.0
     }
 
     fn owner(&self) -> &String {
-        &self.owner.id
+        &self.owner.1
     }
 
     fn is_unclaimed(&self) -> bool {
@@ -370,7 +319,7 @@ pub(crate) struct Hold {
 
 impl Held<Model> for Hold {
     fn sharing(&self) -> Sharing {
-        self.state.owner.name.0
+        self.state.owner.0.sharing
     }
 
     fn is_held(&self, _: Moment) -> bool {
@@ -381,7 +330,7 @@ impl Held<Model> for Hold {
         Arc::downgrade(&self.state)
     }
 
-    fn settle(&self, _: &Owner) {}
+    fn settle(&self, _: &Right) {}
 
     fn is(&self, ended: &HoldState) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.state), ended)
@@ -394,7 +343,7 @@ impl Drop for Hold {
         state.held.store(false, Ordering::Release);
         let reserved = world.table.event(entry, |locked| {
             let (handed, _) = locked.queue.hand_offs();
-            let may = handed < HAND_OFFS && state.owner.name == WRITE;
+            let may = handed < HAND_OFFS && state.owner.0 == WRITE;
             let place = may.then(|| locked.queue.reserve(world, &WRITE, false));
             Some((place.flatten()?, handed))
         });

@@ -180,13 +180,6 @@ fn elections() {
     spawned(Leadership::challenged(&any()));
     spawned(Leadership::step_down(any()));
     awaited(Leadership::hand_over(any(), ""));
-    spawned(Leadership::lost(&any()));
-    spawned(Leadership::ended(&any()));
-    spawned(Leadership::requested(&any()));
-    awaited(Leadership::run(&any(), async {}));
-    awaited(Leadership::renew(&any()));
-    awaited(Leadership::renew_for(&any(), any::<Duration>()));
-    spawned(Leadership::release(any()));
     awaited(Term::proclaim(&any(), ""));
     spawned(Term::challenged(&any()));
     spawned(Stop::requested(&any()));
@@ -194,74 +187,33 @@ fn elections() {
     spawned(Lead::until(Election::lead(&any(), "", work), async {}).into_future());
 }
 
+/// The verbs that all guards have.
+macro_rules! of_each {
+    ($($guard:ident),*) => {$(
+        spawned($guard::lost(&any()));
+        spawned($guard::ended(&any()));
+        spawned($guard::requested(&any()));
+        awaited($guard::run(&any(), async {}));
+        awaited($guard::renew(&any()));
+        awaited($guard::renew_for(&any(), any::<Duration>()));
+        spawned($guard::release(any()));
+    )*};
+}
+
 fn guards() {
-    spawned(Guard::lost(&any()));
-    spawned(Guard::ended(&any()));
-    spawned(Guard::requested(&any()));
-    awaited(Guard::run(&any(), async {}));
-    awaited(Guard::renew(&any()));
-    awaited(Guard::renew_for(&any(), any::<Duration>()));
+    of_each!(Guard, LockGuard, FairLockGuard, ReadGuard, WriteGuard);
+    of_each!(LeasedPermit, MultiGuard, RedGuard, Leadership, JobGuard);
     awaited(Guard::reenter(&any()));
-    spawned(Guard::release(any()));
     awaited(LockGuard::reenter(&any()));
-    spawned(LockGuard::lost(&any()));
-    spawned(LockGuard::ended(&any()));
-    spawned(LockGuard::requested(&any()));
-    awaited(LockGuard::run(&any(), async {}));
-    awaited(LockGuard::renew(&any()));
-    awaited(LockGuard::renew_for(&any(), any::<Duration>()));
     spawned(LockGuard::detach(any()));
     spawned(LockGuard::detach_for(any(), any::<Duration>()));
-    spawned(LockGuard::release(any()));
     awaited(FairLockGuard::reenter(&any()));
-    spawned(FairLockGuard::lost(&any()));
-    spawned(FairLockGuard::ended(&any()));
-    spawned(FairLockGuard::requested(&any()));
-    awaited(FairLockGuard::run(&any(), async {}));
-    awaited(FairLockGuard::renew(&any()));
-    awaited(FairLockGuard::renew_for(&any(), any::<Duration>()));
     spawned(FairLockGuard::detach(any()));
     spawned(FairLockGuard::detach_for(any(), any::<Duration>()));
-    spawned(FairLockGuard::release(any()));
     awaited(ReadGuard::reenter(&any()));
-    spawned(ReadGuard::lost(&any()));
-    spawned(ReadGuard::ended(&any()));
-    spawned(ReadGuard::requested(&any()));
-    awaited(ReadGuard::run(&any(), async {}));
-    awaited(ReadGuard::renew(&any()));
-    awaited(ReadGuard::renew_for(&any(), any::<Duration>()));
-    spawned(ReadGuard::release(any()));
     awaited(WriteGuard::reenter(&any()));
     spawned(WriteGuard::downgrade(any()));
-    spawned(WriteGuard::lost(&any()));
-    spawned(WriteGuard::ended(&any()));
-    spawned(WriteGuard::requested(&any()));
-    awaited(WriteGuard::run(&any(), async {}));
-    awaited(WriteGuard::renew(&any()));
-    awaited(WriteGuard::renew_for(&any(), any::<Duration>()));
-    spawned(WriteGuard::release(any()));
-    spawned(LeasedPermit::lost(&any()));
-    spawned(LeasedPermit::ended(&any()));
-    spawned(LeasedPermit::requested(&any()));
-    awaited(LeasedPermit::run(&any(), async {}));
-    awaited(LeasedPermit::renew(&any()));
-    awaited(LeasedPermit::renew_for(&any(), any::<Duration>()));
-    spawned(LeasedPermit::release(any()));
     spawned(Permit::release(any()));
-    spawned(MultiGuard::lost(&any()));
-    spawned(MultiGuard::ended(&any()));
-    spawned(MultiGuard::requested(&any()));
-    awaited(MultiGuard::run(&any(), async {}));
-    awaited(MultiGuard::renew(&any()));
-    awaited(MultiGuard::renew_for(&any(), any::<Duration>()));
-    spawned(MultiGuard::release(any()));
-    spawned(RedGuard::lost(&any()));
-    spawned(RedGuard::ended(&any()));
-    spawned(RedGuard::requested(&any()));
-    awaited(RedGuard::run(&any(), async {}));
-    awaited(RedGuard::renew(&any()));
-    awaited(RedGuard::renew_for(&any(), any::<Duration>()));
-    spawned(RedGuard::release(any()));
 }
 
 fn locks() {
@@ -425,11 +377,4 @@ fn jobs() {
     spawned(Job::run_tick(&any(), any(), |_| async {}));
     awaited(Job::status(&any()));
     spawned(JobRun::ended(&any()));
-    spawned(JobGuard::lost(&any()));
-    spawned(JobGuard::ended(&any()));
-    spawned(JobGuard::requested(&any()));
-    awaited(JobGuard::run(&any(), async {}));
-    awaited(JobGuard::renew(&any()));
-    awaited(JobGuard::renew_for(&any(), any::<Duration>()));
-    spawned(JobGuard::release(any()));
 }
