@@ -1,15 +1,14 @@
 //! A directory with a server of its own, for programs that are told no URL.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use stanchion_testkit::{Process, eventually_blocking};
+use stanchion_testkit::Process;
 use tempfile::TempDir;
 
-use crate::support::{IDLE, SOON, runs, stanchion};
+use crate::support::{IDLE, SOON, stanchion};
 
 /// The directory of a server, which ends with it.
 pub(crate) struct Home(pub(crate) TempDir);
@@ -25,10 +24,6 @@ impl Home {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir().join("serve.sock")
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("unix://{}", self.socket().display())
     }
 
     /// The program, which finds its server in this directory.
@@ -67,13 +62,6 @@ impl Home {
         let lock = fs::read_to_string(self.dir().join("serve.sock.lock")).unwrap();
         lock.trim().parse().unwrap()
     }
-
-    pub(crate) fn kill_server(&self) -> u32 {
-        let pid = self.server();
-        kill(pid, "KILL");
-        eventually_blocking("the server has ended", || !runs(pid));
-        pid
-    }
 }
 
 impl Drop for Home {
@@ -93,13 +81,4 @@ fn kill(pid: u32, signal: &str) {
         .args(["-s", signal, &pid.to_string()])
         .status();
     assert!(sent.unwrap().success());
-}
-
-/// One command over a plain connection, and the bytes of the answer.
-pub(crate) fn ask(socket: &Path, line: &str) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    writeln!(stream, "{line}\r\nQUIT\r").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! * `$` runs a command line of a shell. The lines that follow are **all** that it causes: its output, its messages after `! `, and its exit
-//!   code after `? ` unless that is 0. Empty lines are left out. `…` is any text in a line, a line `…` any lines,
+//!   code after `? ` unless that is 0. Empty lines are left out. `…` is any text in a line, a line `…` any lines but an exit code,
 //!   and `pid #1` the process id of the first process that the case started. `server` is `redis-cli` for the server of the case.
 //!   `each 'ARGUMENTS' …` runs the program with each list of arguments, and prints the exit code and the first line that it prints.
 //!   `quiet` is `server` without output, and `java NAME THREAD MS` a lock that a thread of Redisson holds for so long, or without a TTL.
@@ -25,6 +25,7 @@
 //! * `end 1` ends the input of a process, and `int 1`, `term 1`, `kill 1` send it a signal. All of them wait for its end, `wait 1` only waits.
 //!   What follows is all that the process has caused, without `ready`.
 //! * `server ends` kills the server, and `server starts` starts it again, without its data.
+//! * `home` takes the URL of the server, which is `$SERVER`, out of the environment: commands find their own server in the folder `own`.
 //! * `user RULES` makes a user `app` with these rights, and `$APP` is its URL.
 //!
 //! On a difference the test prints the case with the actual results.
@@ -34,8 +35,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use stanchion_testkit::{Process, RedisServer, Signal, eventually_blocking, machine_clock};
-use tempfile::TempDir;
 
+use crate::home::Home;
 use crate::support::{SOON, stanchion, text};
 
 /// Words of the command lines.
@@ -48,7 +49,9 @@ java() { quiet hset "$1" "9f1c0000-0000-4000-8000-000000000001:$2" 1 && [ -z "$3
 
 struct Tour {
     server: RedisServer,
-    directory: TempDir,
+    home: Home,
+    /// The URL of the server is not in the environment.
+    is_home: bool,
     processes: Vec<Process>,
 }
 
@@ -70,9 +73,14 @@ impl Tour {
             .args(["-c", &line])
             .env("PATH", format!("{}:{path}", own.display()))
             .env("STANCHION_URL", self.server.url())
+            .env("SERVER", self.server.url())
             .env("APP", app)
-            .current_dir(self.directory.path())
+            .current_dir(self.home.0.path())
             .stdin(Stdio::null());
+        if self.is_home {
+            command.env("STANCHION_RUNTIME_DIR", self.home.dir());
+            command.env_remove("STANCHION_URL");
+        }
         command
     }
 
@@ -80,14 +88,14 @@ impl Tour {
         let number = self.processes.len() + 1;
         let line = format!("exec {line} >{number}.out 2>{number}.err");
         let process = Process::spawn(&mut self.shell(&line));
-        let pid = self.directory.path().join(format!("{number}.pid"));
+        let pid = self.home.0.path().join(format!("{number}.pid"));
         fs::write(pid, process.pid().to_string()).unwrap();
         self.processes.push(process);
         number
     }
 
     fn read(&self, file: &str) -> String {
-        fs::read_to_string(self.directory.path().join(file)).unwrap_or_default()
+        fs::read_to_string(self.home.0.path().join(file)).unwrap_or_default()
     }
 
     fn start_ready(&mut self, options: &str) {
@@ -136,7 +144,7 @@ impl Tour {
 
     /// Does what a line says, and returns all that it causes.
     fn does(&mut self, line: &str, expected: &[&str]) -> Vec<String> {
-        let (step, rest) = line.split_once(' ').unwrap();
+        let (step, rest) = line.split_once(' ').unwrap_or((line, ""));
         let number = || rest.parse::<usize>().unwrap();
         let signal = match step {
             "$" => return self.caused(rest),
@@ -172,6 +180,7 @@ impl Tour {
                 let reply = self.server.cli(&rules);
                 assert!(!reply.is_error(), "{rules:?}: {reply}");
             }
+            "home" => self.is_home = true,
             "server" if rest == "ends" => self.server.kill(),
             "server" => self.server.restart(),
             _ => panic!("no step: {line}"),
@@ -183,7 +192,13 @@ impl Tour {
 fn matches(expected: &[&str], actual: &[String]) -> bool {
     match expected {
         [] => actual.is_empty(),
-        ["…", rest @ ..] => (0..=actual.len()).any(|skipped| matches(rest, &actual[skipped..])),
+        ["…", rest @ ..] => {
+            let mut skipped = (0..=actual.len()).take_while(|skipped| {
+                let mut codes = actual[..*skipped].iter();
+                !codes.any(|line| line.starts_with("? "))
+            });
+            skipped.any(|skipped| matches(rest, &actual[skipped..]))
+        }
         [first, rest @ ..] => actual
             .split_first()
             .is_some_and(|(line, others)| is_like(first, line) && matches(rest, others)),
@@ -203,16 +218,18 @@ fn is_like(expected: &str, line: &str) -> bool {
 }
 
 /// Runs a case. Returns it with the actual results if they differ.
+#[expect(clippy::print_stdout, reason = "for a step that panics")]
 fn differs(case: &str) -> Option<String> {
     let mut tour = Tour {
         server: RedisServer::start(),
-        directory: tempfile::tempdir().unwrap(),
+        home: Home::new(),
+        is_home: false,
         processes: Vec::new(),
     };
     let is_step = |line: &str| {
         let words = "$ ~ + & server user wait end int term kill";
         let first = line.split(' ').next().unwrap_or_default();
-        words.split(' ').any(|word| word == first) && line.contains(' ')
+        words.split(' ').any(|word| word == first) && line.contains(' ') || line == "home"
     };
     let lines: Vec<&str> = case.lines().collect();
     let (mut told, mut is_same, mut at) = (Vec::new(), true, 0);
@@ -235,6 +252,7 @@ fn differs(case: &str) -> Option<String> {
         let ends = |line: &&str| is_step(line) || line.is_empty() || line.starts_with('#');
         let expected = &rest[..rest.iter().position(ends).unwrap_or(rest.len())];
         at += expected.len();
+        println!("{line}");
         let actual = tour.does(&line, expected);
         if matches(expected, &actual) {
             told.extend(expected.iter().map(|line| (*line).to_owned()));
@@ -298,4 +316,9 @@ fn operator() {
 #[test]
 fn lead() {
     check("lead.txt");
+}
+
+#[test]
+fn serve() {
+    check("serve.txt");
 }
