@@ -15,7 +15,7 @@ use crate::field::renew_field;
 use crate::hint::Hint;
 use crate::holders::Holders;
 use crate::lease::Lease;
-use crate::line::{Approach, Reason};
+use crate::line::{Approach, Reason, Yields};
 use crate::name::Name;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
@@ -44,9 +44,8 @@ pub struct Request<'a> {
     pub within: Option<&'a WireOwner>,
     /// The owner of the detached hold that this request takes over. Such a request acquires nothing else: see [`HoldTicket`](crate::HoldTicket).
     pub from: Option<&'a WireOwner>,
-    /// For a hand-off: true if each waiter of this process may have had a hold in this turn. Clients outside the queue of processes are then next,
-    /// if they wait.
-    pub yields: bool,
+    /// For a hand-off: those that come first.
+    pub yields: Yields,
 }
 
 impl Request<'_> {
@@ -416,8 +415,8 @@ pub trait ServerQueue {
     /// The script that serves the queue. `heard`: this client has heard a release of Redisson's.
     fn tend(&self, heard: bool) -> Option<Call>;
 
-    /// The script that releases for `from` and puts the requester into the queue. The requester may be granted the hold at once. With
-    /// [`Sharing::Queued`] the reply contains both replies. The second is nil if that part failed, and the requester then has to send its own request.
+    /// With [`Sharing::Queued`]: the script that releases for `from` and makes the first request of a waiter. Its reply contains both replies. The
+    /// second is nil if that part failed, and the waiter then has to send its own request.
     fn pass_on(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
         None
     }
@@ -430,7 +429,8 @@ pub(crate) fn has_one_entry(sync: &dyn Synchronizer) -> bool {
 
 /// The hand-off of a synchronizer: see [`Synchronizer::hand_off`].
 pub trait HandOff {
-    /// The script that releases for `from` and acquires for the requester, in one step.
+    /// The script that releases for `from` and acquires for the requester, in one step. If others come first, it may grant to them, and put the
+    /// requester into the queue, or do nothing.
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call;
 }
 

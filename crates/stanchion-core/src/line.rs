@@ -33,6 +33,34 @@ pub enum Reason {
     Resubscribed,
 }
 
+/// The hand-offs in a row after which other processes come first.
+pub(crate) const TURN: u32 = 8;
+
+/// Those that come before the waiters of this process at a hand-off, if they wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Yields {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// Clients outside the queue of processes: each waiter of this process may have had a hold in this turn.
+    Outside,
+    /// Other processes, too: the turn of this process is over.
+    Everyone,
+}
+
+impl Yields {
+    /// After so many hand-offs in a row, in a process with so many waiters.
+    pub(crate) const fn after(handed: u32, waiters: usize) -> Self {
+        if handed >= TURN {
+            Self::Everyone
+        } else if handed as usize >= waiters {
+            Self::Outside
+        } else {
+            Self::Nobody
+        }
+    }
+}
+
 /// An entry in the queue of processes that the server keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

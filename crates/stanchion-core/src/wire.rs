@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::description::{Request, Tenure};
 use crate::free_by::FreeBy;
 use crate::lease::Lease;
-use crate::line::Approach;
+use crate::line::{Approach, Yields};
 use crate::name::Name;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
@@ -43,7 +43,7 @@ impl Limit {
             approach: Approach::default(),
             within: None,
             from: None,
-            yields: false,
+            yields: Yields::Nobody,
         }
     }
 }

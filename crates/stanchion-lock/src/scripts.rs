@@ -2,7 +2,7 @@
 
 use stanchion_client::primitive::{
     Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerQueue,
-    Synchronizer, Visible, adopt_field,
+    Synchronizer, Visible, Yields, adopt_field,
 };
 use stanchion_client::{
     Fencing, Lease, Name, NameState, QueryError, WireOwner, in_line, minting, noticing,
@@ -223,7 +223,12 @@ impl Synchronizer for Description {
 
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
-        self.pass(from, to, if to.yields { 2 } else { 1 })
+        let turn = match to.yields {
+            Yields::Nobody => 1,
+            Yields::Outside => 2,
+            Yields::Everyone => 0,
+        };
+        self.pass(from, to, turn)
     }
 }
 
@@ -236,9 +241,5 @@ impl ServerQueue for Description {
         let [base, publish] = self.common();
         let sentry = if heard { self.line.client.as_str() } else { "" };
         Some(TEND.call(self.keys(), [base, publish, sentry.into()]))
-    }
-
-    fn pass_on(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
-        Some(self.pass(from, to, 0))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stanchion_client::primitive::{
-    Arg, Call, Handle, Line, Operation, Reply, ServerQueue, whole_millis,
+    Arg, Call, Handle, Line, Operation, Reply, ServerQueue, Yields, whole_millis,
 };
 use stanchion_client::{IdleExpiry, InvalidName, Name};
 
@@ -138,6 +138,15 @@ impl Keys {
     /// The arguments with which a script notifies waiters: the channel, and the command that publishes.
     pub(crate) fn common(&self) -> [Arg<'_>; 2] {
         [self.queue.base.as_slice().into(), self.queue.publish.into()]
+    }
+
+    /// The argument of a hand-off for those that come first.
+    pub(crate) fn yields(&self, yields: Yields) -> Arg<'_> {
+        match yields {
+            Yields::Nobody => "".into(),
+            Yields::Outside => "outside".into(),
+            Yields::Everyone => self.queue.client.as_str().into(),
+        }
     }
 
     /// The channel on which holders of leased permits learn that some were taken away. Scripts derive it in the same way.

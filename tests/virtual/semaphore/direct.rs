@@ -15,8 +15,8 @@ pub(super) fn check(text: &str) {
     let acquire = "$1 $2 $until:now+9s $* base PUBLISH 8000 $made:''";
     let release = "$1 $permits:1 base PUBLISH $quits:0";
     let take = "$1 $2 9000 $until:now+9s $* 101 base PUBLISH 8000 $made:''";
-    let pass = "%2%3 9000 $until:now+9s %0%1 '' PUBLISH";
-    let hand_off = "A2 $until:now+9s A 1 '' PUBLISH";
+    let pass = "%2%3 9000 $until:now+9s %0%1 base PUBLISH $yields:'' $hears:0";
+    let hand_off = "A2 $until:now+9s A 1 base PUBLISH $yields:'' $hears:0";
     let sum = "local sum = redis.call('GET', KEYS[1]) + 0
         if redis.call('TYPE', KEYS[2]).ok == 'zset' then return sum + redis.call('ZCARD', KEYS[2]) end
         for _, count in ipairs(redis.call('HVALS', KEYS[2])) do sum = sum + count end
@@ -134,6 +134,61 @@ fn leased_permits_are_handed_over_or_nothing_changes() {
         no lease outlasts a semaphore that ends
         + free = 0 /6000; held = [%0@ms+5000ms %1@ms+5000ms] /6000; idle = 1000 /6000
         > pass -> 0; free = 0 /10000; held = [%2@ms+9000ms %3@ms+9000ms] /10000; idle = 1000 /10000",
+    );
+}
+
+/// P4, P11. After a turn of hand-offs other processes come first, if any wait.
+#[test]
+fn a_permit_stays_in_its_process_until_others_wait() {
+    let cases = "no other process waits
+        > hand_off yields=@A -> 0; held = {A2 1}
+
+        this process waits for several numbers of permits, and is the relay
+        + line = [A=1 A2=2]; heard base=1
+        > hand_off yields=@A hears=1 -> 0; held = {A2 1}
+
+        another process waits behind it
+        + line = [A=1 B=1]
+        > hand_off yields=@A -> -3
+        > hand_off yields=outside -> 0; held = {A2 1}
+
+        nine entries may have others behind them
+        + line = [A=1 A=2 A=3 A=4 A=5 A=6 A=7 A=8 A=9]
+        > hand_off yields=@A -> -3
+
+        permits of the other kind are waited for: their queue has a relay
+        + heard base=1 base:stanchion=1
+        > hand_off yields=@A -> -3
+        > hand_off yields=outside -> 0; held = {A2 1}
+
+        so does a relay beside this one
+        + heard base=2 base:stanchion=2
+        > hand_off yields=@A hears=1 -> -3
+
+        a client of Redisson's waits
+        + heard base=1
+        > hand_off yields=@A -> -3
+        > hand_off yields=outside -> -3
+        > hand_off -> 0; held = {A2 1}
+
+        no right to count subscribers
+        + refuse PUBSUB
+        > hand_off yields=@A -> -3
+        > hand_off yields=outside -> -3";
+    let on = |start: &str| {
+        cases
+            .replace("\n        +", &format!("\n        + {start};"))
+            .replace(
+                "waits\n        >",
+                &format!("waits\n        + {start}\n        >"),
+            )
+    };
+    check(&on("free = 0; held = {A 1}"));
+    let leased = on("free = 0; held = [%0@ms+5000ms %1@ms+5000ms]");
+    check(
+        &leased
+            .replace("> hand_off", "> pass")
+            .replace("{A2 1}", "[%2@ms+9000ms %3@ms+9000ms]"),
     );
 }
 

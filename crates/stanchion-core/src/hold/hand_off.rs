@@ -148,13 +148,10 @@ pub(super) async fn hand_off(
     let moves = state.sync.in_parts() && !Arc::ptr_eq(queue, &state.queue);
     let passing = Passing::new(state, to, successor.terms, queue, true);
     // P2: the successor's token comes from the successor's counter.
-    let script = |request: &Request<'_>| match successor.turn_is_over() {
-        false => {
-            let yields = successor.yields;
-            let request = Request { yields, ..*request };
-            Some(to.hand_off()?.hand_off(&state.owner, &request))
-        }
-        true => to.server_queue()?.pass_on(&state.owner, request),
+    let script = |request: &Request<'_>| {
+        let mut request = *request;
+        (request.yields, request.approach.hears) = (successor.yields, successor.hears);
+        Some(to.hand_off()?.hand_off(&state.owner, &request))
     };
     let passed = passing.go(path, script).await;
     let (end, outcome) = match passed {

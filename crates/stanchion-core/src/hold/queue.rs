@@ -8,13 +8,10 @@ use crate::description::{End, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
-use crate::line::Placed;
+use crate::line::{Placed, Yields};
 use crate::terms::HoldTerms;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Reply};
-
-/// Hand-offs in a row before a process joins the end of the server's queue. If no other process waits, the same script hands off again.
-pub(crate) const TURN: u32 = 8;
 
 /// The waiter that a hold is about to be passed to.
 #[derive(Clone, Debug)]
@@ -28,15 +25,9 @@ pub(crate) struct Successor {
     pub(crate) terms: HoldTerms,
     /// The hand-offs in a row before this one.
     pub(crate) handed: u32,
-    /// True if that many are enough for one hold of each waiter of this process.
-    pub(crate) yields: bool,
-}
-
-impl Successor {
-    /// Returns whether this process has had its turn. Then the successor joins the server's queue, if there is one.
-    pub(crate) const fn turn_is_over(&self) -> bool {
-        self.handed >= TURN
-    }
+    pub(crate) yields: Yields,
+    /// See [`Approach::hears`](crate::line::Approach::hears).
+    pub(crate) hears: bool,
 }
 
 /// The local queue of a hold's name. Its methods lock the queue, so they are not to be called under any of the core's blocking mutexes.

@@ -29,7 +29,7 @@ pub use crate::hold::handle::{Hold, Watch};
 pub use crate::hold::set::HoldSet;
 pub use crate::hold::spent::Spent;
 pub use crate::holders::Holders;
-pub use crate::line::{Approach, Placed, Reason, Role};
+pub use crate::line::{Approach, Placed, Reason, Role, Yields};
 #[doc(hidden)]
 pub use crate::lua::{ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE};
 pub use crate::millis::{Brief, as_millis, whole_millis};

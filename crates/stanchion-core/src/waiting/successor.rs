@@ -10,12 +10,12 @@ use super::lock_entry::LockEntry;
 use super::queue::Context;
 use super::shared::Host as _;
 use super::shell::{LocalQueue, Shell};
-use crate::description::{End, ServerQueue, Subject, Synchronizer};
+use crate::description::{End, ServerQueue, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
-use crate::hold::queue::{HoldQueue, Piggyback, Successor, TURN};
+use crate::hold::queue::{HoldQueue, Piggyback, Successor};
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
-use crate::line::{Placed, Reason};
+use crate::line::{Placed, Reason, TURN, Yields};
 use crate::shared::Core;
 
 impl HoldQueue for LockEntry {
@@ -50,8 +50,8 @@ impl HoldQueue for LockEntry {
         // `handed` bounds the time for which other processes wait. Without a queue on the server, or with an entry in it, a release serves
         // the others and, in its turn, this process.
         let permits = sync.sharing().permits().is_some();
-        let joins = !stands && !permits && sync.server_queue().is_some_and(ServerQueue::is_common);
-        if handed >= TURN && !joins {
+        let joins = !stands && sync.server_queue().is_some_and(ServerQueue::is_common);
+        if handed >= TURN && !joins && !permits {
             return None;
         }
         let own = this.reserve(core, sync, handed, false);
@@ -85,9 +85,9 @@ impl HoldQueue for LockEntry {
     }
 
     fn hand_over(&self, successor: &Successor, hold: Hold) {
-        let handed = match successor.turn_is_over() {
-            true => 0,
-            false => successor.handed + 1,
+        let handed = match successor.yields {
+            Yields::Everyone => 0,
+            _ => successor.handed + 1,
         };
         let (place, kind) = (successor.place, successor.sync.kind().name());
         if let Some(core) = self.core.upgrade() {
@@ -133,18 +133,26 @@ impl LockEntry {
     ) -> Option<Successor> {
         let entry = self.this.upgrade()?;
         let mut state = self.state();
+        let handed = match sync.sharing() {
+            // Others may have begun since the caller read the number.
+            Sharing::Permits(_) => state.queue.hand_offs().0,
+            _ => handed,
+        };
+        let yields = Yields::after(handed, state.queue.waiters().len());
         let place = state.queue.reserve(core, sync, past)?;
         let waiter = state.queue.waiter(place)?;
         let (sync, terms) = (Arc::clone(&waiter.want), waiter.terms);
-        let waiters = u32::try_from(state.queue.waiters().len()).unwrap_or(u32::MAX);
         drop(state);
+        let channel = self.neighbours(&*sync);
+        let hears = channel.is_some_and(|channel| core.subscriptions.hears(channel));
         Some(Successor {
             queue: entry,
             place,
             sync,
             terms,
             handed,
-            yields: handed >= waiters,
+            yields,
+            hears,
         })
     }
 

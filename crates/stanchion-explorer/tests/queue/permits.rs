@@ -17,7 +17,11 @@ for i, it in ipairs(ARGV) do ARGV[i] = string.gsub(it, '@([^@]+)', id_of) end\n"
 
 /// A client that wants so many plain or leased permits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Wants<const PLAIN: bool>(u64);
+struct Wants<const PLAIN: bool> {
+    permits: u64,
+    /// Its hand-offs leave the permit to other processes, if they wait.
+    yields: bool,
+}
 
 impl<const PLAIN: bool> Wants<PLAIN> {
     fn keys(self) -> Vec<&'static str> {
@@ -28,7 +32,7 @@ impl<const PLAIN: bool> Wants<PLAIN> {
     }
 
     fn ids(self, owner: &str) -> Vec<String> {
-        (0..self.0).map(|i| format!("@{owner}:{i}")).collect()
+        (0..self.permits).map(|i| format!("@{owner}:{i}")).collect()
     }
 }
 
@@ -36,7 +40,7 @@ impl<const PLAIN: bool> Kind for Wants<PLAIN> {
     const CONFIRMS: bool = PLAIN;
 
     fn sharing(&self) -> Sharing {
-        Sharing::Permits(u32::try_from(self.0).unwrap_or(u32::MAX))
+        Sharing::Permits(u32::try_from(self.permits).unwrap_or(u32::MAX))
     }
 
     fn acquire(&self, ask: &Ask) -> Call {
@@ -46,7 +50,7 @@ impl<const PLAIN: bool> Kind for Wants<PLAIN> {
             not_after,
             ..
         } = ask;
-        let (wants, ids) = (self.0.to_string(), self.ids(owner).concat());
+        let (wants, ids) = (self.permits.to_string(), self.ids(owner).concat());
         let args: &[&str] = match PLAIN {
             true => &[
                 owner, &wants, not_after, word, "base", "PUBLISH", "30000", "",
@@ -60,7 +64,7 @@ impl<const PLAIN: bool> Kind for Wants<PLAIN> {
 
     fn release(&self, owner: &str, leaves: &str) -> Call {
         let what = if PLAIN {
-            self.0.to_string()
+            self.permits.to_string()
         } else {
             self.ids(owner).concat()
         };
@@ -79,7 +83,12 @@ impl<const PLAIN: bool> Kind for Wants<PLAIN> {
     }
 
     fn hand_off(&self, from: &str, to: &str, not_after: &str) -> Option<Call> {
-        let args = [to, not_after, from, &self.0.to_string(), "", "PUBLISH"];
+        let permits = self.permits.to_string();
+        let client = from.split(':').next().filter(|_| self.yields);
+        let yields = client.unwrap_or_default();
+        let args = [
+            to, not_after, from, &permits, "base", "PUBLISH", yields, "0",
+        ];
         PLAIN.then(|| call("hand_off", &self.keys(), &args))
     }
 
@@ -100,7 +109,7 @@ fn permits<const PLAIN: bool>(wants: &[u64], drops: u8) -> Configuration<Client<
         held_up: |world| {
             // The turn of a request for several permits, also of a client that was killed or stopped.
             let free = available(world);
-            let big = |it: &Client<Wants<PLAIN>>| it.waits() && it.kind.0 > free;
+            let big = |it: &Client<Wants<PLAIN>>| it.waits() && it.kind.permits > free;
             if world.running().any(big) || world.ended().count() > 0 {
                 3_100
             } else {
@@ -113,7 +122,11 @@ fn permits<const PLAIN: bool>(wants: &[u64], drops: u8) -> Configuration<Client<
         of_ended: &["held", "granted"],
         ..Rules::of(two_permits, |world| least(world) <= available(world))
     };
-    let kinds: Vec<_> = wants.iter().copied().map(Wants).collect();
+    let wants = wants.iter().map(|&permits| Wants {
+        permits,
+        yields: false,
+    });
+    let kinds: Vec<_> = wants.collect();
     let scripts: &[Text] = match PLAIN {
         true => &[
             ("acquire", of_plain::ACQUIRE.text()),
@@ -155,12 +168,12 @@ fn with_tasks(acquires: u8, others: &[u64]) -> Configuration<Client<Wants<true>>
 /// The least number of permits that a waiting client wants.
 fn least<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
     let waiting = world.running().filter(|it| it.waits());
-    waiting.map(|it| it.kind.0).min().unwrap_or(u64::MAX)
+    waiting.map(|it| it.kind.permits).min().unwrap_or(u64::MAX)
 }
 
 fn in_use<const PLAIN: bool>(world: &World<Client<Wants<PLAIN>>>) -> u64 {
     let now = world.client_now();
-    let held = |it: &Client<Wants<PLAIN>>| it.kind.0 * it.held(now) as u64;
+    let held = |it: &Client<Wants<PLAIN>>| it.kind.permits * it.held(now) as u64;
     world.running().map(held).sum()
 }
 
@@ -286,6 +299,13 @@ fn two_tasks_in_a_process() {
     let name = "plain permits, 2 processes with 2 tasks and 1";
     finds_nothing(name, &with_tasks(2, &[1]), &[""]);
     finds_nothing(name, &with_tasks(2, &[1]), &FAULTS[..4]);
+    let mut yields = with_tasks(2, &[1]);
+    yields.processes[0].kind.yields = true;
+    finds_nothing(
+        &format!("{name}, after a turn"),
+        &yields,
+        &["", "a lost message"],
+    );
 }
 
 #[test]

@@ -10,8 +10,10 @@
 -- ARGV[2]  lease      milliseconds, of the new owner
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
 -- ARGV[4]  from       as many ids: those that are given up
--- ARGV[5]  base       Redisson's channel of the name, if its clients are next; otherwise empty
+-- ARGV[5]  base
 -- ARGV[6]  publish    PUBLISH or SPUBLISH
+-- ARGV[7]  yields     empty; "outside": clients of Redisson's come first; the uuid of this client: others, too
+-- ARGV[8]  hears      1: this client is subscribed to `base`
 --
 -- Returns  0 passed on; -1 late, -3 at least one is not held, or freed permits are for others: nothing done
 -- Replay   the ids are no longer there: -3. The client sends it once, and after a lost reply undoes the grant to `to` (P3)
@@ -23,7 +25,7 @@ local us = time[1] * 1000000 + time[2]
 -- P3: a late run changes nothing. The client releases.
 if us > ARGV[3] + 0 then return -1 end
 local free = free_in(KEYS[1])
-if kept_for_others(free, us, KEYS[3], KEYS[4], ARGV[5], ARGV[6]) then return -3 end
+if kept_for_others(free, us, KEYS[3], KEYS[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]) then return -3 end
 for at = 1, #ARGV[4], 16 do
   if not call('ZSCORE', KEYS[2], string.sub(ARGV[4], at, at + 15)) then return -3 end
 end

@@ -21,7 +21,7 @@ pub static RELEASE: Script<5, 5> = script!(
     "leased/release",
     "pool/free.lua" "pool/idle.lua" "pool/reserved.lua" "leased/release.lua" => queued with "pool/returned.lua"
 );
-pub static HAND_OFF: Script<5, 6> = script!(
+pub static HAND_OFF: Script<5, 8> = script!(
     "leased/hand_off",
     "pool/free.lua" "pool/idle.lua" "pool/reserved.lua" "leased/hand_off.lua"
 );
@@ -188,8 +188,10 @@ impl HandOff for Description {
                 to.lease.millis().into(),
                 to.not_after.into(),
                 given.as_slice().into(),
-                if to.yields { base } else { "".into() },
+                base,
                 publish,
+                self.keys.yields(to.yields),
+                u64::from(to.approach.hears).into(),
             ],
         )
     }

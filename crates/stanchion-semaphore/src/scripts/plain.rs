@@ -20,7 +20,7 @@ pub static RELEASE: Script<6, 5> = script!(
     "semaphore/release",
     "pool/free.lua" "pool/idle.lua" "pool/reserved.lua" "plain/release.lua" => queued with "pool/returned.lua"
 );
-pub static HAND_OFF: Script<4, 6> = script!(
+pub static HAND_OFF: Script<4, 8> = script!(
     "semaphore/hand_off",
     "pool/free.lua" "pool/reserved.lua" "plain/hand_off.lua"
 );
@@ -151,8 +151,10 @@ impl HandOff for Description {
                 to.not_after.into(),
                 owner,
                 permits,
-                if to.yields { base } else { "".into() },
+                base,
                 publish,
+                self.keys.yields(to.yields),
+                u64::from(to.approach.hears).into(),
             ],
         )
     }

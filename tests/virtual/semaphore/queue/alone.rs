@@ -140,7 +140,7 @@ async fn a_release_wakes_the_waiter_of_a_recreated_queue() {
     }
 }
 
-/// A process hands a permit over eight times in a row at most, whoever waits.
+/// A process hands a permit over eight times in a row at most while another one waits.
 #[tokio::test(start_paused = true)]
 async fn the_ninth_release_serves_another_process() {
     for kind in KINDS {

@@ -10,7 +10,7 @@ use super::{
     Queue, Waiter, Want as _,
 };
 use crate::description::{End, Sharing};
-use crate::line::{Placed, Reason};
+use crate::line::{Placed, Reason, TURN};
 use stanchion_transport::Moment;
 
 /// The number of waiters that are searched for one that wants the same locks.
@@ -174,7 +174,12 @@ impl<P: Parts> Queue<P> {
         if permits {
             // It has no request, and another waiter may use the owner of its last one now.
             (waiter.doing, waiter.asked) = (Doing::Receiving, Asked::Behind);
-            self.handed += 1;
+            // One hand-off after a turn yields. Those that follow at once begin the next turn.
+            self.handed = if self.handed < TURN {
+                self.handed + 1
+            } else {
+                0
+            };
             self.asking += 1;
             return Some(place);
         }
