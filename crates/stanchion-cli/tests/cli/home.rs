@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use stanchion_testkit::Process;
 use tempfile::TempDir;
 
-use crate::support::{IDLE, SOON, stanchion};
+use crate::support::{SOON, stanchion};
 
 /// The directory of a server, which ends with it.
 pub(crate) struct Home(pub(crate) TempDir);
@@ -35,15 +35,6 @@ impl Home {
 
     pub(crate) fn output(&self, args: &[&str]) -> Output {
         self.stanchion(args).output().unwrap()
-    }
-
-    /// `run` with a script, once that has said `ready`.
-    pub(crate) fn script(&self, options: &[&str], script: &str) -> Process {
-        let script = format!("{IDLE}; {script}");
-        let args = [&["run"], options, &["--", "sh", "-c", &script]].concat();
-        let mut process = Process::spawn(&mut self.stanchion(&args));
-        process.wait_for_line(|line| line == "ready", SOON);
-        process
     }
 
     /// `serve`, once it has said where.

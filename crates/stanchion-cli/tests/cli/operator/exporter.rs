@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use stanchion_testkit::{Process, RedisServer, eventually_blocking};
 
 use super::{JAVA, command_at, done, hold_as_java};
-use crate::support::{HOLD, start_script, text, wait_for_waiters, with};
+use crate::support::{HOLD, start_script, wait_for_waiters, with};
 
 /// A running exporter, which is killed when it is dropped.
 pub(crate) struct Exporter {
@@ -179,21 +179,6 @@ fn up_is_missing_until_the_first_survey_has_ended() {
     // The server refuses connections from now on.
     drop(silent);
     exporter.shows(&[("up", 0.0)]);
-}
-
-#[test]
-fn bad_addresses_and_missing_rights_end_it() {
-    let server = RedisServer::start();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = format!("--listen={}", taken.local_addr().unwrap());
-    let refused = with(&server, &["exporter", &listen]).output().unwrap();
-    assert_eq!(refused.status.code(), Some(74));
-    assert!(text(&refused.stderr).contains("cannot be listened on"));
-    done(&server, &["ACL", "SETUSER", "default", "-scan"]);
-    let refused = with(&server, &["exporter", "--listen=127.0.0.1:0"])
-        .output()
-        .unwrap();
-    assert_eq!(refused.status.code(), Some(78), "{}", text(&refused.stderr));
 }
 
 /// A real Prometheus reads the page, and evaluates a query on it.

@@ -1,10 +1,9 @@
-//! `top`, at the keyboard and for scripts.
+//! `top` at the keyboard.
 
-use serde_json::Value;
 use stanchion_testkit::{Process, RedisServer, eventually_blocking};
 
-use super::{done, hold_as_java, lines};
-use crate::support::{HOLD, SOON, is_held, output, start_script, text, with};
+use super::{done, hold_as_java};
+use crate::support::{HOLD, SOON, is_held, start_script, with};
 use crate::terminal::Terminal;
 
 /// A name that somebody holds, and for long enough that its process tells of it.
@@ -94,37 +93,4 @@ fn an_outage_is_shown_and_a_signal_gives_the_terminal_back() {
         .status();
     assert!(killed.unwrap().success());
     ended(&mut terminal, &before, 0);
-}
-
-#[test]
-fn without_a_terminal_it_looks_once_as_ls_does() {
-    let server = RedisServer::start();
-    let _holder = held(&server, "nightly");
-    let [once, ls] = [["top", "*"], ["ls", "*"]].map(|args| {
-        let shown = output(&server, &args);
-        assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
-        let shown = text(&shown.stdout);
-        let words: Vec<&str> = shown.split_whitespace().take(8).collect();
-        words.join(" ")
-    });
-    assert_eq!(once, ls);
-    assert!(once.contains("nightly lock"), "{once}");
-    let other = output(&server, &["top", "other*"]);
-    assert!(other.stdout.is_empty() && text(&other.stderr).contains("No process has published"));
-    let looks = lines(&output(
-        &server,
-        &["top", "--json", "--count", "3", "--every", "10ms"],
-    ));
-    assert_eq!(looks.len(), 3);
-    for look in &looks {
-        assert_eq!((&look["names"], &look["holders"]), (&1.into(), &1.into()));
-        assert_eq!(look["entries"][0]["name"], "nightly");
-        assert_eq!(look["unreachable"], Value::Null);
-    }
-    assert_eq!(
-        lines(&output(&server, &["top", "--json", "--once"])).len(),
-        1
-    );
-    let wrong = with(&server, &["top", "--count", "3"]).output().unwrap();
-    assert_eq!(wrong.status.code(), Some(2), "needs --json");
 }
