@@ -9,39 +9,51 @@ use crate::generator::program::{CallOptions, Java, Manage, Name, Polled, Target,
 /// The number of slots that most steps use.
 pub(crate) const SLOTS: u8 = 5;
 
-pub(crate) fn select(targets: &[Target]) -> BoxedStrategy<Target> {
-    proptest::sample::select(targets.to_vec()).boxed()
+/// Reads targets: `kind name`, and a number for some kinds.
+pub(crate) fn targets(text: &'static str) -> impl Iterator<Item = Target> {
+    text.split(", ").map(|target| {
+        let mut words = target.split(' ');
+        let (kind, name) = (words.next().unwrap(), words.next().unwrap());
+        let number = words.next().map_or(0, |it| it.parse().unwrap());
+        match kind {
+            "lock" => Target::Lock(name),
+            "unfenced" => Target::Unfenced(name),
+            "name_fenced" => Target::NameFenced(name),
+            "fair" => Target::Fair(name),
+            "read" => Target::Read(name),
+            "write" => Target::Write(name),
+            "writer_first_read" => Target::WriterFirstRead(name),
+            "writer_first_write" => Target::WriterFirstWrite(name),
+            "permits" => Target::Permits(name, number),
+            "leased" => Target::Leased(name, number),
+            "latch" => Target::Latch(name),
+            "red" => Target::Red(name),
+            "leader" => Target::Leader(name, i8::try_from(number).unwrap()),
+            "wait_free" => Target::WaitFree(name),
+            "barrier" => Target::Barrier(name, number, false),
+            "double" => Target::DoubleBarrier(name, number),
+            _ => panic!("no target: {target}"),
+        }
+    })
+}
+
+pub(crate) fn select(text: &'static str) -> BoxedStrategy<Target> {
+    proptest::sample::select(targets(text).collect::<Vec<_>>()).boxed()
 }
 
 pub(crate) fn locks() -> BoxedStrategy<Target> {
-    select(&[
-        Target::Lock("x"),
-        Target::Lock("x"),
-        Target::Lock("{x}"),
-        Target::Lock("y"),
-        Target::Unfenced("x"),
-        Target::NameFenced("x"),
-        Target::Fair("x"),
-    ])
+    select("lock x, lock x, lock {x}, lock y, unfenced x, name_fenced x, fair x")
 }
 
 pub(crate) fn readers() -> BoxedStrategy<Target> {
-    select(&[
-        Target::Read("r"),
-        Target::Read("r"),
-        Target::Read("r"),
-        Target::Write("r"),
-        Target::Write("r"),
-        Target::Write("{r}"),
-        Target::WriterFirstRead("q"),
-        Target::WriterFirstRead("q"),
-        Target::WriterFirstWrite("q"),
-    ])
+    select(
+        "read r, read r, read r, write r, write r, write {r}, writer_first_read q, writer_first_read q, writer_first_write q",
+    )
 }
 
 pub(crate) fn several(clients: u8) -> BoxedStrategy<Target> {
     prop_oneof![
-        3 => select(&[Target::Lock("x"), Target::Lock("y"), Target::Fair("x"), Target::Read("r"), Target::Write("r")]),
+        3 => select("lock x, lock y, fair x, read r, write r"),
         2 => multi(clients)
     ]
     .boxed()
@@ -49,8 +61,8 @@ pub(crate) fn several(clients: u8) -> BoxedStrategy<Target> {
 
 pub(crate) fn multi(clients: u8) -> BoxedStrategy<Target> {
     let member = prop_oneof![
-        4 => select(&[Target::Lock("x"), Target::Lock("y"), Target::Lock("z"), Target::Unfenced("y")]),
-        1 => select(&[Target::NameFenced("z"), Target::Fair("f"), Target::Read("r"), Target::Write("r"), Target::Lock("{x}")])
+        4 => select("lock x, lock y, lock z, unfenced y"),
+        1 => select("name_fenced z, fair f, read r, write r, lock {x}")
     ];
     // Mostly through one client, because only then one script serves the whole multi-lock.
     let one = (0..clients, proptest::collection::vec(member.clone(), 2..4))
@@ -277,14 +289,7 @@ pub(crate) fn javas(kind: Kind) -> BoxedStrategy<Java> {
 
 /// Campaigns. Their names share channels with each other and with locks.
 pub(crate) fn campaigns() -> BoxedStrategy<Target> {
-    select(&[
-        Target::Leader("x", 0),
-        Target::Leader("x", 0),
-        Target::Leader("x", 5),
-        Target::Leader("{x}", 0),
-        Target::Lock("x"),
-        Target::WaitFree("x"),
-    ])
+    select("leader x 0, leader x 0, leader x 5, leader {x} 0, lock x, wait_free x")
 }
 
 pub(crate) fn jobs() -> BoxedStrategy<Target> {
@@ -297,7 +302,7 @@ pub(crate) fn jobs() -> BoxedStrategy<Target> {
     );
     prop_oneof![
         6 => job.prop_map(|(name, tick, least)| Target::Job(name, tick, least)),
-        1 => select(&[Target::Lock("x"), Target::WaitFree("x")])
+        1 => select("lock x, wait_free x")
     ]
     .boxed()
 }
@@ -318,16 +323,7 @@ pub(crate) fn limiters() -> BoxedStrategy<Target> {
 
 /// Locks that are detached and adopted, and waits until these locks are free.
 pub(crate) fn ticket_targets() -> BoxedStrategy<Target> {
-    select(&[
-        Target::Lock("x"),
-        Target::Lock("x"),
-        Target::Lock("x"),
-        Target::Lock("{x}"),
-        Target::Fair("f"),
-        Target::Fair("f"),
-        Target::WaitFree("x"),
-        Target::WaitFree("f"),
-    ])
+    select("lock x, lock x, lock x, lock {x}, fair f, fair f, wait_free x, wait_free f")
 }
 
 /// Options of acquires, half of them with a rest after a crash.

@@ -112,7 +112,7 @@ fn one_program() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    for profile in PROFILES {
+    for profile in PROFILES.iter() {
         for seed in 1..4 {
             let program = hunt::program(profile, seed);
             let (first, second) = (run::run(&program, &[]), run::run(&program, &[]));

@@ -1,8 +1,7 @@
 //! The profiles: each draws programs of one kind, so that a limited budget reaches deep.
-//!
-//! Long: one table, or one case for each step.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use proptest::strategy::Union;
@@ -10,8 +9,8 @@ use proptest::strategy::Union;
 use crate::generator::draws::{
     SLOTS, barrier_targets, call_options, campaigns, deadlock_options, fault, javas, jobs, leased,
     limiters, locks, manages, multi, options_at_barrier, options_with_rest, passes, permits,
-    polled, polled_at_barrier, readers, resends, role_verbs, select, several, ticket_targets,
-    verbs,
+    polled, polled_at_barrier, readers, resends, role_verbs, select, several, targets,
+    ticket_targets, verbs,
 };
 use crate::generator::fault::Fault;
 use crate::generator::program::{CallOptions, ClientSpec, Step, Target, WakeMode, World};
@@ -20,21 +19,19 @@ use crate::generator::program::{CallOptions, ClientSpec, Step, Target, WakeMode,
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
-    pub(crate) servers: (u8, u8),
-    pub(crate) databases: u8,
-    pub(crate) clients: (u8, u8),
-    pub(crate) length: (usize, usize),
+    servers: (u8, u8),
+    databases: u8,
+    clients: (u8, u8),
+    length: (u8, u8),
     /// The relative frequency of each kind of step, where it is not that of [`USUAL`].
-    pub(crate) weights: &'static str,
+    weights: &'static str,
     /// So many of ten acquires have a shared owner.
-    pub(crate) owners: u32,
+    owners: u32,
     /// So many of ten pauses last for many seconds.
-    pub(crate) long: u32,
+    long: u32,
     /// About so many of ten calls are polled once and then kept.
-    pub(crate) parked: u32,
-    pub(crate) targets: fn(u8) -> BoxedStrategy<Target>,
-    pub(crate) fault: fn() -> BoxedStrategy<Fault>,
-    pub(crate) kind: Kind,
+    parked: u32,
+    kind: Kind,
 }
 
 /// The usual weights, without faults. The weight of other steps is 0.
@@ -58,346 +55,166 @@ pub(crate) enum Kind {
     Idle,
 }
 
-/// Clients of one server.
-const BASE: Profile = Profile {
-    name: "locks",
-    servers: (1, 1),
-    databases: 1,
-    clients: (1, 3),
-    length: (3, 24),
-    weights: "",
-    owners: 3,
-    long: 1,
-    parked: 1,
-    targets: |_| locks(),
-    fault,
-    kind: Kind::Locks,
-};
+const KINDS: [Kind; 10] = [
+    Kind::Locks,
+    Kind::Permits,
+    Kind::Leased,
+    Kind::Latches,
+    Kind::All,
+    Kind::Roles,
+    Kind::Limiters,
+    Kind::Deadlocks,
+    Kind::Barriers,
+    Kind::Idle,
+];
 
-const ELECTIONS: Profile = Profile {
-    name: "elections",
-    clients: (2, 4),
-    length: (4, 22),
-    weights: "kill 1, work 8, observe 3, partition 6",
-    owners: 0,
-    targets: |_| campaigns(),
-    kind: Kind::Roles,
-    ..BASE
-};
+/// `name: setting value, …; step weight, …`, with the settings that are not those of `locks`.
+const TABLE: &str = "
+locks:
+servers: servers 2-3, databases 2, clients 3-5, length 3-20, owners 5
+multilocks: servers 1-2, clients 2-3, length 3-20, owners 2, long 2; manage 5, fault 2, suspend 3, java 2
+readers: clients 1-4, length 3-26; kill 1, worker 2
+queues: clients 2-5, owners 1, long 2; kill 2, worker 1, fault 2
+permits: clients 2-3, length 4-22, owners 0, long 2, kind Permits; manage 8, worker 8, kill 2, java 4
+leased: clients 2-3, length 4-22, owners 0, long 2, kind Leased; manage 7, worker 5, kill 2, fault 3
+latches: length 6-30, owners 0, parked 4, kind Latches; take 24, verb 18, manage 36, fault 12, java 2
+storms: length 5-30, owners 2, long 4, kind All; fault 14, freeze 5, suspend 1, stall 1, shutdown 2, kill 1
+shutdowns: length 3-18, owners 1, kind All; shutdown 8, drop_client 3, freeze 4, fault 3, connect 2
+blackouts: clients 1-2, length 4-16, owners 1, long 4; fault 16, freeze 2, pass 18
+duplicates: clients 1-2, length 4-16, owners 1, long 0, kind All; fault 20, verb 30
+quorums: servers 3-3, clients 3-4, length 3-18, owners 0, long 2; fault 5, freeze 3, suspend 3, kill 1
+turns: clients 2-4, length 3-10, owners 0, long 6; take 10, worker 20, pass 10, verb 4
+deaths: clients 2-3, length 3-14, owners 0, long 3, kind All; kill_group 3, kill 4, fault 1
+everything: servers 1-3, databases 2, clients 2-5, length 5-34, owners 2, long 2, kind All; manage 6, worker 2, connect 1, kill 1, fault 5, freeze 2, suspend 1, stall 1, java 2
+elections: clients 2-4, length 4-22, owners 0, kind Roles; kill 1, work 8, observe 3, partition 6
+jobs: clients 2-4, length 4-22, owners 0, kind Roles; kill 1, work 10, java 1
+limiters: clients 2-4, length 4-22, owners 0, kind Limiters; manage 3, kill 1, worker 3
+tickets: clients 2-4, length 4-22, owners 1, kind Roles; manage 1, kill 4, adopt 10
+tangles: clients 2-4, length 4-11, owners 0, long 7, kind Deadlocks; take 40, verb 3, pass 8, shutdown 0, drop_client 0, manage 0
+gales: servers 1-2, clients 2-4, length 4-22, owners 0, long 3, kind Roles; manage 3, kill 2, work 6, observe 2, adopt 5, worker 1, fault 12, freeze 4, suspend 1, stall 1, shutdown 2, java 1
+meetings: clients 2-4, length 4-22, owners 0, kind Barriers; take 40, verb 20, manage 3, worker 2, kill 1
+musters: servers 1-2, clients 2-4, length 4-22, owners 0, long 3, kind Barriers; take 40, verb 16, manage 3, worker 2, kill 2, fault 12, freeze 4, suspend 1, stall 2, shutdown 2
+partitions: clients 4-4, length 12-36, owners 0, long 2, kind Barriers; take 36, verb 4, pass 26, fault 3, partition 14, observe 2
+idle: clients 2-4, length 4-22, owners 0, long 5, kind Idle; manage 24, kill 1, fault 2, java 1
+";
 
-pub(crate) const PROFILES: &[Profile] = &[
-    BASE,
-    Profile {
-        name: "servers",
-        servers: (2, 3),
-        databases: 2,
-        clients: (3, 5),
-        length: (3, 20),
-        owners: 5,
-        targets: several,
-        ..BASE
-    },
-    Profile {
-        name: "multilocks",
-        servers: (1, 2),
-        clients: (2, 3),
-        length: (3, 20),
-        weights: "manage 5, fault 2, suspend 3, java 2",
-        owners: 2,
-        long: 2,
-        targets: |clients| prop_oneof![2 => multi(clients), 1 => locks()].boxed(),
-        ..BASE
-    },
-    Profile {
-        name: "readers",
-        clients: (1, 4),
-        length: (3, 26),
-        weights: "kill 1, worker 2",
-        targets: |_| readers(),
-        ..BASE
-    },
-    Profile {
-        name: "queues",
-        clients: (2, 5),
-        weights: "kill 2, worker 1, fault 2",
-        owners: 1,
-        long: 2,
-        targets: |_| select(&[Target::Fair("x"), Target::Fair("y")]),
-        ..BASE
-    },
-    Profile {
-        name: "permits",
-        clients: (2, 3),
-        length: (4, 22),
-        weights: "manage 8, worker 8, kill 2, java 4",
-        owners: 0,
-        long: 2,
-        targets: |_| permits(),
-        kind: Kind::Permits,
-        ..BASE
-    },
-    Profile {
-        name: "leased",
-        clients: (2, 3),
-        length: (4, 22),
-        weights: "manage 7, worker 5, kill 2, fault 3",
-        owners: 0,
-        long: 2,
-        targets: |_| leased(),
-        kind: Kind::Leased,
-        ..BASE
-    },
-    Profile {
-        name: "latches",
-        length: (6, 30),
-        weights: "take 24, verb 18, manage 36, fault 12, java 2",
-        owners: 0,
-        parked: 4,
-        targets: |_| select(&[Target::Latch("l"), Target::Latch("m")]),
-        fault: || prop_oneof![2 => resends(), 1 => fault()].boxed(),
-        kind: Kind::Latches,
-        ..BASE
-    },
-    Profile {
-        name: "storms",
-        length: (5, 30),
-        weights: "fault 14, freeze 5, suspend 1, stall 1, shutdown 2, kill 1",
-        owners: 2,
-        long: 4,
-        targets: |_| prop_oneof![4 => locks(), 2 => readers(), 1 => leased()].boxed(),
-        kind: Kind::All,
-        ..BASE
-    },
-    Profile {
-        name: "shutdowns",
-        length: (3, 18),
-        weights: "shutdown 8, drop_client 3, freeze 4, fault 3, connect 2",
-        owners: 1,
-        targets: |_| {
-            prop_oneof![4 => locks(), 2 => readers(), 1 => permits(), 1 => leased()].boxed()
-        },
-        kind: Kind::All,
-        ..BASE
-    },
-    Profile {
-        name: "blackouts",
-        clients: (1, 2),
-        length: (4, 16),
-        weights: "fault 16, freeze 2, pass 18",
-        owners: 1,
-        long: 4,
-        targets: |_| {
-            select(&[
-                Target::Lock("x"),
-                Target::Lock("x"),
-                Target::Write("r"),
-                Target::Read("r"),
-                Target::Fair("f"),
-            ])
-        },
-        fault: || {
-            prop_oneof![
+pub(crate) static PROFILES: LazyLock<Vec<Profile>> =
+    LazyLock::new(|| TABLE.trim().lines().map(Profile::parse).collect());
+
+impl Profile {
+    fn parse(line: &'static str) -> Self {
+        let (name, rest) = line.split_once(':').unwrap();
+        let (settings, weights) = rest.split_once(';').unwrap_or((rest, ""));
+        let mut it = Self {
+            name,
+            servers: (1, 1),
+            databases: 1,
+            clients: (1, 3),
+            length: (3, 24),
+            weights: weights.trim(),
+            owners: 3,
+            long: 1,
+            parked: 1,
+            kind: Kind::Locks,
+        };
+        for setting in settings.split_terminator(',') {
+            let (setting, value) = setting.trim().split_once(' ').unwrap();
+            let number = || value.parse().unwrap();
+            let range = || {
+                let (from, to) = value.split_once('-').unwrap();
+                (from.parse().unwrap(), to.parse().unwrap())
+            };
+            match setting {
+                "servers" => it.servers = range(),
+                "databases" => it.databases = value.parse().unwrap(),
+                "clients" => it.clients = range(),
+                "length" => it.length = range(),
+                "owners" => it.owners = number(),
+                "long" => it.long = number(),
+                "parked" => it.parked = number(),
+                "kind" => {
+                    let named = |kind: &&Kind| format!("{kind:?}") == value;
+                    it.kind = *KINDS.iter().find(named).unwrap();
+                }
+                _ => panic!("no setting: {line}"),
+            }
+        }
+        it
+    }
+
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+
+    fn targets(&self, clients: u8) -> BoxedStrategy<Target> {
+        match self.name {
+            "servers" => several(clients),
+            "multilocks" => prop_oneof![2 => multi(clients), 1 => locks()].boxed(),
+            "readers" => readers(),
+            "queues" => select("fair x, fair y"),
+            "permits" => permits(),
+            "leased" => leased(),
+            "latches" => select("latch l, latch m"),
+            "storms" => prop_oneof![4 => locks(), 2 => readers(), 1 => leased()].boxed(),
+            "shutdowns" => {
+                prop_oneof![4 => locks(), 2 => readers(), 1 => permits(), 1 => leased()].boxed()
+            }
+            "blackouts" => select("lock x, lock x, write r, read r, fair f"),
+            "duplicates" => {
+                select("lock x, lock x, write r, read r, fair f, leased p 1, permits s 1")
+            }
+            "quorums" => select("red x, red x, red y, lock x"),
+            "turns" => {
+                let pair = (0..clients).prop_map(|client| {
+                    Target::Multi(targets("lock x, lock y").map(|it| (client, it)).collect())
+                });
+                prop_oneof![
+                    5 => select("writer_first_read q, writer_first_write q, writer_first_write q"),
+                    3 => select("lock x, lock y"),
+                    2 => pair,
+                    1 => readers(), 1 => locks()
+                ]
+                .boxed()
+            }
+            "deaths" => {
+                prop_oneof![4 => select("fair x"), 2 => readers(), 1 => leased(), 1 => locks()]
+                    .boxed()
+            }
+            "everything" => prop_oneof![
+                4 => locks(), 3 => readers(), 2 => multi(clients), 2 => permits(), 2 => leased(),
+                2 => select("latch l, fair x, fair {y}"),
+                1 => select("red x")
+            ]
+            .boxed(),
+            "elections" => campaigns(),
+            "jobs" => jobs(),
+            "limiters" => limiters(),
+            "tickets" => ticket_targets(),
+            "tangles" => select("lock x, lock x, lock y, lock y, fair f"),
+            "gales" => {
+                prop_oneof![2 => campaigns(), 2 => jobs(), 2 => limiters(), 2 => ticket_targets(), 1 => locks()].boxed()
+            }
+            "meetings" => barrier_targets(),
+            "musters" => prop_oneof![6 => barrier_targets(), 1 => locks()].boxed(),
+            "partitions" => {
+                select("barrier x 2, barrier x 2, barrier x 2, double x 2, leader x 0")
+            }
+            "idle" => select("latch l, latch l, latch m"),
+            _ => locks(),
+        }
+    }
+
+    fn faults(&self) -> BoxedStrategy<Fault> {
+        match self.name {
+            "latches" => prop_oneof![2 => resends(), 1 => fault()].boxed(),
+            "blackouts" => prop_oneof![
                 4 => Just(Fault::Frozen), 4 => Just(Fault::Thawed), 1 => Just(Fault::Refused),
                 1 => Just(Fault::Accepted), 1 => Just(Fault::Cut), 2 => Just(Fault::Cleared)
             ]
-            .boxed()
-        },
-        ..BASE
-    },
-    Profile {
-        name: "duplicates",
-        clients: (1, 2),
-        length: (4, 16),
-        weights: "fault 20, verb 30",
-        owners: 1,
-        long: 0,
-        targets: |_| {
-            select(&[
-                Target::Lock("x"),
-                Target::Lock("x"),
-                Target::Write("r"),
-                Target::Read("r"),
-                Target::Fair("f"),
-                Target::Leased("p", 1),
-                Target::Permits("s", 1),
-            ])
-        },
-        fault: resends,
-        kind: Kind::All,
-        ..BASE
-    },
-    Profile {
-        name: "quorums",
-        servers: (3, 3),
-        clients: (3, 4),
-        length: (3, 18),
-        weights: "fault 5, freeze 3, suspend 3, kill 1",
-        owners: 0,
-        long: 2,
-        targets: |_| {
-            select(&[
-                Target::Red("x"),
-                Target::Red("x"),
-                Target::Red("y"),
-                Target::Lock("x"),
-            ])
-        },
-        ..BASE
-    },
-    Profile {
-        name: "turns",
-        clients: (2, 4),
-        length: (3, 10),
-        weights: "take 10, worker 20, pass 10, verb 4",
-        owners: 0,
-        long: 6,
-        targets: |clients| {
-            let pair = (0..clients).prop_map(|client| {
-                Target::Multi(vec![
-                    (client, Target::Lock("x")),
-                    (client, Target::Lock("y")),
-                ])
-            });
-            prop_oneof![
-                5 => select(&[Target::WriterFirstRead("q"), Target::WriterFirstWrite("q"), Target::WriterFirstWrite("q")]),
-                3 => select(&[Target::Lock("x"), Target::Lock("y")]),
-                2 => pair,
-                1 => readers(), 1 => locks()
-            ]
-            .boxed()
-        },
-        ..BASE
-    },
-    Profile {
-        name: "deaths",
-        clients: (2, 3),
-        length: (3, 14),
-        weights: "kill_group 3, kill 4, fault 1",
-        owners: 0,
-        long: 3,
-        targets: |_| {
-            prop_oneof![4 => select(&[Target::Fair("x")]), 2 => readers(), 1 => leased(), 1 => locks()].boxed()
-        },
-        kind: Kind::All,
-        ..BASE
-    },
-    Profile {
-        name: "everything",
-        servers: (1, 3),
-        databases: 2,
-        clients: (2, 5),
-        length: (5, 34),
-        weights: "manage 6, worker 2, connect 1, kill 1, fault 5, freeze 2, suspend 1, stall 1, java 2",
-        owners: 2,
-        long: 2,
-        targets: |clients| {
-            prop_oneof![
-                4 => locks(), 3 => readers(), 2 => multi(clients), 2 => permits(), 2 => leased(),
-                2 => select(&[Target::Latch("l"), Target::Fair("x"), Target::Fair("{y}")]),
-                1 => select(&[Target::Red("x")])
-            ]
-            .boxed()
-        },
-        kind: Kind::All,
-        ..BASE
-    },
-    ELECTIONS,
-    Profile {
-        name: "jobs",
-        weights: "kill 1, work 10, java 1",
-        targets: |_| jobs(),
-        ..ELECTIONS
-    },
-    Profile {
-        name: "limiters",
-        weights: "manage 3, kill 1, worker 3",
-        targets: |_| limiters(),
-        kind: Kind::Limiters,
-        ..ELECTIONS
-    },
-    Profile {
-        name: "tickets",
-        weights: "manage 1, kill 4, adopt 10",
-        owners: 1,
-        targets: |_| ticket_targets(),
-        ..ELECTIONS
-    },
-    Profile {
-        name: "tangles",
-        weights: "take 40, verb 3, pass 8, shutdown 0, drop_client 0, manage 0",
-        length: (4, 11),
-        long: 7,
-        targets: |_| {
-            select(&[
-                Target::Lock("x"),
-                Target::Lock("x"),
-                Target::Lock("y"),
-                Target::Lock("y"),
-                Target::Fair("f"),
-            ])
-        },
-        kind: Kind::Deadlocks,
-        ..ELECTIONS
-    },
-    Profile {
-        name: "gales",
-        servers: (1, 2),
-        weights: "manage 3, kill 2, work 6, observe 2, adopt 5, worker 1, fault 12, freeze 4, suspend 1, stall 1, shutdown 2, java 1",
-        long: 3,
-        targets: |_| {
-            prop_oneof![2 => campaigns(), 2 => jobs(), 2 => limiters(), 2 => ticket_targets(), 1 => locks()].boxed()
-        },
-        ..ELECTIONS
-    },
-    Profile {
-        name: "meetings",
-        weights: "take 40, verb 20, manage 3, worker 2, kill 1",
-        targets: |_| barrier_targets(),
-        kind: Kind::Barriers,
-        ..ELECTIONS
-    },
-    Profile {
-        name: "musters",
-        servers: (1, 2),
-        weights: "take 40, verb 16, manage 3, worker 2, kill 2, fault 12, freeze 4, suspend 1, stall 2, shutdown 2",
-        long: 3,
-        targets: |_| prop_oneof![6 => barrier_targets(), 1 => locks()].boxed(),
-        fault,
-        kind: Kind::Barriers,
-        ..ELECTIONS
-    },
-    Profile {
-        name: "partitions",
-        clients: (4, 4),
-        length: (12, 36),
-        weights: "take 36, verb 4, pass 26, fault 3, partition 14, observe 2",
-        targets: |_| {
-            select(&[
-                Target::Barrier("x", 2, false),
-                Target::Barrier("x", 2, false),
-                Target::Barrier("x", 2, false),
-                Target::DoubleBarrier("x", 2),
-                Target::Leader("x", 0),
-            ])
-        },
-        long: 2,
-        fault: resends,
-        kind: Kind::Barriers,
-        ..ELECTIONS
-    },
-    Profile {
-        name: "idle",
-        weights: "manage 24, kill 1, fault 2, java 1",
-        long: 5,
-        targets: |_| select(&[Target::Latch("l"), Target::Latch("l"), Target::Latch("m")]),
-        kind: Kind::Idle,
-        ..ELECTIONS
-    },
-];
-
-impl Profile {
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        PROFILES.iter().find(|profile| profile.name == name)
+            .boxed(),
+            "duplicates" | "partitions" => resends(),
+            _ => fault(),
+        }
     }
 
     /// The world of a seed.
@@ -432,7 +249,7 @@ impl Profile {
     pub(crate) fn steps(&self, world: &World) -> BoxedStrategy<Vec<Step>> {
         let clients = u8::try_from(world.clients.len()).unwrap_or(1);
         let servers = world.servers;
-        let target = (self.targets)(clients);
+        let target = self.targets(clients);
         let client = || 0..clients;
         let for_deadlocks = self.kind == Kind::Deadlocks;
         let opts = match self.kind {
@@ -515,7 +332,7 @@ impl Profile {
                 live,
             }
         });
-        let parts = (0..servers, (self.fault)());
+        let parts = (0..servers, self.faults());
         kinds.add("fault", parts, |(server, fault)| Step::Fault(server, fault));
         kinds.add("freeze", client(), Step::Freeze);
         kinds.add("freeze", client(), Step::Thaw);
@@ -551,7 +368,7 @@ impl Profile {
         kinds.add("observe", parts, |(client, name)| {
             Step::Observe(client, name)
         });
-        let length = self.length.0..=self.length.1;
+        let length = self.length.0.into()..=self.length.1.into();
         proptest::collection::vec(kinds.union(), length).boxed()
     }
 }
