@@ -26,6 +26,7 @@
 //!   What follows is all that the process has caused, without `ready`.
 //! * `server ends` kills the server, and `server starts` starts it again, without its data.
 //! * `home` takes the URL of the server, which is `$SERVER`, out of the environment: commands find their own server in the folder `own`.
+//!   `$DOCS` is the folder of the book.
 //! * `user RULES` makes a user `app` with these rights, and `$APP` is its URL.
 //!
 //! On a difference the test prints the case with the actual results.
@@ -74,6 +75,7 @@ impl Tour {
             .env("PATH", format!("{}:{path}", own.display()))
             .env("STANCHION_URL", self.server.url())
             .env("SERVER", self.server.url())
+            .env("DOCS", concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"))
             .env("APP", app)
             .current_dir(self.home.0.path())
             .stdin(Stdio::null());
@@ -323,4 +325,9 @@ fn lead() {
 #[test]
 fn serve() {
     check("serve.txt");
+}
+
+#[test]
+fn doctor() {
+    check("doctor.txt");
 }
