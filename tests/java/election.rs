@@ -10,9 +10,7 @@ use tokio::time::{Instant, timeout};
 
 #[tokio::test]
 async fn java_leads_and_waits_and_observers_report_it() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (client, java) = (
         fleet.rust().await,
         fleet.java("java", Kind::Lock, "indexer"),
@@ -49,9 +47,7 @@ async fn java_leads_and_waits_and_observers_report_it() {
 
 #[tokio::test]
 async fn a_forced_unlock_by_java_ends_our_term() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (client, java) = (
         fleet.rust().await,
         fleet.java("java", Kind::Lock, "indexer"),

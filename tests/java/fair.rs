@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 use serde_json::json;
-use stanchion::{AcquireOptions, Client, FairLock, FairLockGuard, LostReason, Renewal};
+use stanchion::{Client, FairLock, FairLockGuard};
 use stanchion_testkit::{Signal, eventually};
 use stanchion_tests::interop::*;
 use stanchion_tests::java::{Jvm, Kind, Object};
@@ -41,26 +41,6 @@ impl OneQueue for Fleet {
     fn fair(&self, actor: &str) -> Object {
         self.java(actor, Kind::Fair, "orders")
     }
-}
-
-#[tokio::test]
-async fn releases_wake_the_other_side() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let (ours, java) = (fair(&fleet.rust().await), fleet.fair("java"));
-    let guard = ours.acquire().await.unwrap();
-    let waiter = java.start("lock", json!({}));
-    fleet.queued(1).await;
-    fleet.settled().await;
-    guard.release().await.unwrap();
-    java_granted(waiter, SOON).await;
-    let waiter = acquiring(&ours);
-    fleet.queued(1).await;
-    fleet.settled().await;
-    java.done("unlock").await;
-    granted(waiter, SOON).await.release().await.unwrap();
-    fleet.at_rest().await;
 }
 
 enum Side {
@@ -166,9 +146,7 @@ async fn grants_follow_arrival_across_the_languages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_waiter_starves_in_the_fair_queue() {
     const ROUNDS: u32 = 40;
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     let mut tasks = Vec::new();
     for i in 0..3 {
@@ -196,10 +174,7 @@ async fn no_waiter_starves_in_the_fair_queue() {
 /// A Redisson waiter acquires the lock itself. While it is paused, the lock is free and no waiter behind it is granted.
 #[tokio::test]
 async fn a_paused_java_waiter_at_the_head_blocks_the_queue() {
-    let Some(jvm) = Jvm::start() else { return };
-    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
-        return;
-    };
+    let Some(fleet) = own_jvm().await else { return };
     let ours = fair(&fleet.rust().await);
     let java = fleet.fair("java");
     let guard = ours.acquire().await.unwrap();
@@ -208,7 +183,7 @@ async fn a_paused_java_waiter_at_the_head_blocks_the_queue() {
     let behind = acquiring(&ours);
     fleet.queued(2).await;
     fleet.settled().await;
-    jvm.pause();
+    fleet.jvm().pause();
     guard.release().await.unwrap();
     for _ in 0..40 {
         assert_eq!(fleet.int(&["EXISTS", "orders"]), 0);
@@ -216,7 +191,7 @@ async fn a_paused_java_waiter_at_the_head_blocks_the_queue() {
     }
     assert!(!behind.is_finished());
     assert!(waiter.is_waiting());
-    jvm.resume();
+    fleet.jvm().resume();
     java_granted(waiter, SOON).await;
     java.done("unlock").await;
     granted(behind, SOON).await.release().await.unwrap();
@@ -225,9 +200,7 @@ async fn a_paused_java_waiter_at_the_head_blocks_the_queue() {
 
 #[tokio::test]
 async fn waiters_that_give_up_do_not_change_the_order() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = fair(&fleet.rust().await);
     let guard = ours.acquire().await.unwrap();
     let (first, third) = (fleet.fair("first"), fleet.fair("third"));
@@ -275,9 +248,7 @@ async fn waiters_that_give_up_do_not_change_the_order() {
 
 #[tokio::test]
 async fn a_new_waiter_does_not_overtake_the_queue() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = fair(&fleet.rust().await);
     let java = fleet.fair("java");
     let guard = ours.acquire().await.unwrap();
@@ -298,122 +269,10 @@ async fn a_new_waiter_does_not_overtake_the_queue() {
     fleet.at_rest().await;
 }
 
-#[tokio::test]
-async fn hold_counts_are_read_by_the_other_side() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let ours = fair(&fleet.rust().await);
-    let java = fleet.fair("java");
-    java.done("lock").await;
-    let owner = fleet.java.owner(&java.done("lock").await);
-    let holder = ours.status().await.unwrap().holder.unwrap();
-    assert_eq!((holder.owner, holder.hold_count), (owner, 2));
-    let waiter = acquiring(&ours);
-    fleet.queued(1).await;
-    java.done("unlock").await;
-    fleet.settled().await;
-    assert!(!waiter.is_finished());
-    java.done("unlock").await;
-    let first = granted(waiter, SOON).await;
-    let second = first.reenter().await.unwrap();
-    let mut waiter = java.start("lock", json!({}));
-    fleet.queued(1).await;
-    first.release().await.unwrap();
-    fleet.settled().await;
-    assert!(waiter.is_waiting());
-    second.release().await.unwrap();
-    java_granted(waiter, SOON).await;
-    java.done("unlock").await;
-    fleet.at_rest().await;
-}
-
-#[tokio::test]
-async fn strangers_cannot_unlock_and_forced_releases_wake_the_head() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let ours = fair(&fleet.rust().await);
-    let (java, admin) = (fleet.fair("java"), fleet.fair("admin"));
-    let guard = ours.clone().lease(lease(ms(900))).acquire().await.unwrap();
-    assert_eq!(
-        admin.call("unlock").await.error(),
-        "IllegalMonitorStateException"
-    );
-    guard.renew().await.unwrap();
-    // Our waiter is at the head: Redisson's message wakes it.
-    let waiter = acquiring(&ours);
-    fleet.queued(1).await;
-    assert!(admin.done("forceUnlock").await.bool());
-    let next = granted(waiter, SOON).await;
-    assert_eq!(within(SOON, guard.lost()).await, LostReason::Gone);
-    drop(guard);
-    // A Java waiter is at the head: our message wakes it.
-    let waiter = java.start("lock", json!({}));
-    fleet.queued(1).await;
-    assert!(next.is_held());
-    assert!(ours.danger().force_release().await.unwrap());
-    java_granted(waiter, SOON).await;
-    assert!(next.release().await.is_err());
-    java.done("unlock").await;
-    fleet.at_rest().await;
-}
-
-#[tokio::test]
-async fn leases_expire_for_the_other_side() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let ours = fair(&fleet.rust().await);
-    let java = fleet.fair("java");
-    java.with("lock", json!({"lease": 700})).await.value();
-    let options = AcquireOptions::new()
-        .lease(lease(ms(700)))
-        .renewal(Renewal::Manual);
-    let guard = within(ms(700) + SLACK, ours.acquire_with(options))
-        .await
-        .unwrap();
-    assert_eq!(
-        java.call("unlock").await.error(),
-        "IllegalMonitorStateException"
-    );
-    java_granted(java.start("lock", json!({})), ms(1500) + SLACK).await;
-    assert!(!guard.is_held(), "P5");
-    drop(guard);
-    java.done("unlock").await;
-    fleet.at_rest().await;
-}
-
-#[tokio::test]
-async fn the_lock_of_a_killed_holder_is_free_for_the_other_side_at_its_ttl() {
-    const TTL: u64 = 1500;
-    let Some(jvm) = Jvm::start() else { return };
-    let Some(server) = server() else { return };
-    let java = connect(&jvm, &server, json!({"watchdog": TTL})).await;
-    let fleet = Fleet { java, server };
-    let holder = holding(&fleet, "fair", "orders", ms(TTL));
-    let waiter = fleet.fair("java").start("lock", json!({}));
-    fleet.queued(1).await;
-    holder.signal(Signal::Kill);
-    java_granted(waiter, ms(TTL) + SLACK).await;
-    let ours = fair(&fleet.rust().await);
-    let waiter = acquiring(&ours);
-    fleet.queued(1).await;
-    jvm.kill();
-    granted(waiter, ms(TTL) + SLACK)
-        .await
-        .release()
-        .await
-        .unwrap();
-    fleet.at_rest().await;
-}
-
 /// P7: a killed waiter of this library delays a Java waiter behind it by the grace.
 #[tokio::test]
 async fn a_killed_waiter_delays_java_by_the_grace() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = fair(&fleet.rust().await);
     let java = fleet.fair("java");
     let guard = ours.acquire().await.unwrap();
@@ -435,17 +294,14 @@ async fn a_killed_waiter_delays_java_by_the_grace() {
 /// The delay is the same as in Redisson: the wait time of the killed waiter and the rest of the lease.
 #[tokio::test]
 async fn a_killed_java_waiter_at_the_head_delays_others_until_its_deadline() {
-    let Some(jvm) = Jvm::start() else { return };
-    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
-        return;
-    };
+    let Some(fleet) = own_jvm().await else { return };
     let ours = fair(&fleet.rust().await);
     let guard = ours.clone().lease(lease(ms(1000))).acquire().await.unwrap();
     drop(fleet.fair("java").start("try", json!({"wait": 1500})));
     fleet.queued(1).await;
     let waiter = acquiring(&ours);
     fleet.queued(2).await;
-    jvm.kill();
+    fleet.jvm().kill();
     guard.release().await.unwrap();
     // One more second is the allowed error of Java's clock.
     let cost = ms(1000 + 1500 + 1000);
@@ -456,9 +312,7 @@ async fn a_killed_java_waiter_at_the_head_delays_others_until_its_deadline() {
 /// Two kinds of lock with one name are not recommended, but they exclude each other.
 #[tokio::test]
 async fn a_plain_java_lock_excludes_a_fair_lock_and_a_poll_finds_its_release() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = fair(&fleet.rust().await);
     let plain = fleet.java("plain", Kind::Lock, "orders");
     plain.done("lock").await;

@@ -11,9 +11,7 @@ const RECORD: &str = "stanchion_job_last:{nightly}";
 
 #[tokio::test]
 async fn a_job_and_a_java_lock_exclude_each_other() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let job = Job::new(&fleet.rust().await, "nightly").unwrap();
     let java = fleet.java("java", Kind::Lock, "nightly");
     java.done("lock").await;
@@ -39,9 +37,7 @@ async fn a_job_and_a_java_lock_exclude_each_other() {
 /// Redisson waits for the TTL that it read during the run, up to a whole lease. A message at the end of the run must wake it.
 #[tokio::test]
 async fn a_java_waiter_is_granted_after_the_run_and_after_the_rest() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     for least in [ms(0), ms(2_000)] {
         let job = Job::new(&client, "nightly").unwrap().at_least(least);

@@ -1,9 +1,8 @@
 //! `RCountDownLatch` and `CountDownLatch` share a count and wake each other's waiters.
 
-use std::time::Duration;
-
 use serde_json::json;
 use stanchion::{AcquireError, Client, CountDownLatch, IdleExpiry, Rejection};
+use stanchion_tests::assert_is;
 use stanchion_tests::interop::*;
 use stanchion_tests::java::Kind;
 use tokio::task::JoinHandle;
@@ -21,9 +20,7 @@ fn waiting(latch: &CountDownLatch) -> JoinHandle<Result<(), AcquireError>> {
 
 #[tokio::test]
 async fn count_downs_of_both_libraries_open_the_latch_for_all() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (ours, second) = (start(&fleet.rust().await), start(&fleet.rust().await));
     let (java, other) = (
         fleet.java("java", Kind::Latch, "start"),
@@ -83,9 +80,7 @@ async fn count_downs_of_both_libraries_open_the_latch_for_all() {
 
 #[tokio::test]
 async fn count_downs_of_an_open_latch_change_nothing() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = start(&fleet.rust().await);
     let java = fleet.java("java", Kind::Latch, "start");
     java.done("countDown").await;
@@ -102,9 +97,7 @@ async fn count_downs_of_an_open_latch_change_nothing() {
 /// Deleting a latch strands Redisson's waiters. A delete by Java opens the latch for our waiters; our own delete fails their waits.
 #[tokio::test]
 async fn a_delete_strands_none_of_our_waiters() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = start(&fleet.rust().await);
     let java = fleet.java("java", Kind::Latch, "start");
     assert!(ours.arm(2).await.unwrap());
@@ -130,15 +123,12 @@ async fn a_delete_strands_none_of_our_waiters() {
     fleet.waiting(CHANNEL, 1).await;
     assert!(ours.danger().delete().await.unwrap());
     let error = within(SOON, us).await.unwrap().unwrap_err();
-    assert!(
-        matches!(
-            error,
-            AcquireError::Rejected {
-                rejection: Rejection::Deleted,
-                ..
-            }
-        ),
-        "{error}"
+    assert_is!(
+        error,
+        AcquireError::Rejected {
+            rejection: Rejection::Deleted,
+            ..
+        }
     );
     assert_eq!(java.done("count").await.int(), 0);
     // Java arms the latch again and does not know our mark of the deletion. Our new waiter must wait.
@@ -154,14 +144,12 @@ async fn a_delete_strands_none_of_our_waiters() {
 /// Redisson's count-downs do not change the TTL of an ephemeral latch, and a latch that Redisson arms has no TTL.
 #[tokio::test]
 async fn both_libraries_count_down_an_ephemeral_latch() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = start(&fleet.rust().await);
     let java = fleet.java("java", Kind::Latch, "start");
     let idle = "stanchion_latch_idle:{start}";
     let left = |key: &str| fleet.int(&["PTTL", key]);
-    let hour = IdleExpiry::after(Duration::from_secs(3600)).unwrap();
+    let hour = IdleExpiry::after(secs(3600)).unwrap();
     assert!(ours.clone().ephemeral(hour).arm(4).await.unwrap());
     assert!(!java.with("init", json!({"n": 7})).await.bool());
     assert!(left("start") > 3_590_000);

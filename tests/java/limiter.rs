@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use serde_json::json;
 use stanchion::limiter::{Attempt, Usage, Waiting};
@@ -38,9 +37,7 @@ fn log(fleet: &Fleet) -> Vec<(Vec<u8>, i64, u32)> {
 
 #[tokio::test]
 async fn both_libraries_store_a_limiter_in_the_same_format() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let java = fleet.java("java", Kind::Limiter, "api");
     let config = || {
         let fields = fleet.server.cli(&["HGETALL", "api"]).as_texts();
@@ -75,9 +72,7 @@ async fn both_libraries_store_a_limiter_in_the_same_format() {
 
 #[tokio::test]
 async fn permits_of_one_library_limit_the_other() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let java = fleet.java("java", Kind::Limiter, "api");
     let ours = api(&fleet.rust().await, "3/2s");
     java.with("init", json!({"n": 3, "interval": 2000}))
@@ -109,9 +104,7 @@ async fn permits_of_one_library_limit_the_other() {
 
 #[tokio::test]
 async fn java_counts_bookings_as_taken() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let java = fleet.java("java", Kind::Limiter, "api");
     java.with("init", json!({"n": 2, "interval": 3000}))
         .await
@@ -134,9 +127,7 @@ async fn java_counts_bookings_as_taken() {
 
 #[tokio::test]
 async fn changes_of_rate_and_releases_by_java_take_effect() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let java = fleet.java("java", Kind::Limiter, "api");
     let ours = api(&fleet.rust().await, "4/m");
     java.with("init", json!({"n": 4, "interval": 60_000}))
@@ -206,9 +197,7 @@ fn write(line: &str) -> Option<(i64, String, Vec<&str>)> {
 /// so a delayed request can have a score before that of the permit that returned for it.
 #[tokio::test]
 async fn waiters_share_a_limiter_with_java() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (rate, interval) = (20_usize, 500_i64);
     let java: Vec<_> = (0..4)
         .map(|n| fleet.java(&format!("java-{n}"), Kind::Limiter, "api"))
@@ -242,7 +231,7 @@ async fn waiters_share_a_limiter_with_java() {
             }
         }));
     }
-    tokio::time::sleep(Duration::from_secs(8)).await;
+    tokio::time::sleep(secs(8)).await;
     over.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.unwrap();

@@ -11,17 +11,15 @@ mod client {
 }
 mod election;
 mod fair;
+mod holds;
 mod jobs;
 mod latch;
 mod limiter;
 mod lock {
     mod clocks;
-    mod crashes;
     mod expiry;
     mod fenced;
-    mod force;
     mod latency;
-    mod reentry;
     mod waiting;
 }
 mod multilock;

@@ -11,9 +11,7 @@ use stanchion_tests::java::{Jvm, Kind};
 
 #[tokio::test]
 async fn the_members_of_a_java_multi_lock_are_our_locks() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     let (a, b) = (lock(&client, "a"), lock(&client, "b"));
     let java = fleet.java.actor("java").multi(&["a", "b"]);
@@ -50,9 +48,7 @@ fn both(client: &Client) -> MultiLock {
 
 #[tokio::test]
 async fn our_multi_lock_waits_for_java_and_java_for_it() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = both(&fleet.rust().await);
     let (multi, b) = (
         fleet.java.actor("multi").multi(&["a", "b"]),
@@ -86,9 +82,7 @@ async fn our_multi_lock_waits_for_java_and_java_for_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_locks_of_both_take_turns() {
     const ROUNDS: u32 = 30;
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     let inside = Arc::new(AtomicU32::new(0));
     let alone = |inside: &AtomicU32| {

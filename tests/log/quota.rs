@@ -1,15 +1,13 @@
 //! Tests the warning for a limiter whose stored quota is not that of the program, as after a deployment with another rate.
 
-use std::time::Duration;
-
 use stanchion::limiter::{QuotaScope, Usage};
 use stanchion::{Quota, RateLimiter, TokenBucket};
-use stanchion_tests::World;
+use stanchion_tests::{World, secs};
 
 use crate::outages::{count, listen};
 
 fn quota(permits: u32, seconds: u64) -> Quota {
-    Quota::new(permits, Duration::from_secs(seconds)).unwrap()
+    Quota::new(permits, secs(seconds)).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,25 +4,21 @@ use std::fmt::Debug;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use stanchion::client::{Credentials, CredentialsProvider};
 use stanchion::{
-    Client, ClientConfig, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lock, Lockable,
-    MultiLock, RwLock, Secret, Semaphore, ServerUrl,
+    Client, ClientConfig, CountDownLatch, FairLock, LeasedSemaphore, Lock, Lockable, MultiLock,
+    RwLock, Secret, Semaphore, ServerUrl,
 };
 use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
+use stanchion_tests::{lease, ms};
 
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::Log;
 
 const MARK: &str = "hunter2MARKEDhunter2";
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Everything a user may get to see.
 #[derive(Default)]
@@ -114,7 +110,7 @@ fn user(server: &RedisServer, password: &str) {
 /// Acquires, waits for and releases locks of every kind.
 async fn use_everything(client: &Client, seen: &mut Seen) {
     seen.see(&format!("{client:?} {:?}", client.server()));
-    let lease = Lease::new(ms(600)).unwrap();
+    let lease = lease(ms(600));
     let lock = Lock::new(client, "lock").unwrap().lease(lease);
     let guard = lock.acquire().await.unwrap();
     seen.see(&format!("{lock:?} {guard:?}"));

@@ -1,9 +1,7 @@
 //! Tests of the fields that the spans of operations have when they close.
 
-use std::time::Duration;
-
 use stanchion::{AcquireOptions, Fencing, Lock, RwLock};
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -45,14 +43,14 @@ async fn a_span_ends_with_its_outcome_its_token_and_its_times() {
     let of = |rest: &str| format!("kind=\"lock\" name=job {rest}");
     let acquired = format!("outcome=\"acquired\" waited_ms=0 token={token}");
     assert_eq!(last(&log, "acquire"), of(&acquired));
-    let waiting = lock.acquire_timeout(Duration::from_millis(70)).await;
+    let waiting = lock.acquire_timeout(ms(70)).await;
     assert!(waiting.is_err());
     let timed_out = of("outcome=\"timed_out\" waited_ms=70");
     assert_eq!(last(&log, "acquire"), timed_out);
     assert!(lock.try_acquire().await.unwrap().is_none());
     let busy = of("outcome=\"busy\" waited_ms=0");
     assert_eq!(last(&log, "try_acquire"), busy);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(secs(2)).await;
     guard.renew().await.unwrap();
     guard.reenter().await.unwrap().release().await.unwrap();
     for operation in ["renew", "reenter"] {
@@ -65,7 +63,7 @@ async fn a_span_ends_with_its_outcome_its_token_and_its_times() {
     guard.release().await.unwrap();
     let released = format!("outcome=\"released\" held_ms=2070 token={token}");
     assert_eq!(last(&log, "release"), of(&released));
-    let brief = AcquireOptions::new().max_hold(Duration::from_secs(1));
+    let brief = AcquireOptions::new().max_hold(secs(1));
     let plain = lock.fencing(Fencing::Off);
     let guard = plain.acquire_with(brief).await.unwrap();
     guard.lost().await;

@@ -1,5 +1,6 @@
 //! Helpers of the tests of barriers.
 
+pub use crate::{ms, secs};
 use std::time::Duration;
 
 use stanchion::barrier::{BrokenBy, OnLeave, Passed, WaitOptions};
@@ -10,21 +11,17 @@ use tokio::task::JoinHandle;
 use crate::World;
 
 /// The default lease of a place.
-pub const LEASE: Duration = Duration::from_secs(15);
+pub const LEASE: Duration = secs(15);
 
 /// The poll interval, which limits the delay after a lost message.
-pub const POLL: Duration = Duration::from_secs(5);
+pub const POLL: Duration = secs(5);
 
 pub const PLACES: &str = "stanchion_barrier_in:{b}";
 
-pub const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
 /// The virtual time after which the network of a test ends, unless the test sets another limit.
-pub const END: Duration = Duration::from_secs(1_800);
+pub const END: Duration = secs(1_800);
 
-pub const HOURS: Duration = Duration::from_secs(3 * 3_600);
+pub const HOURS: Duration = secs(3 * 3_600);
 
 pub fn engine() -> World {
     World::engine().ends_after(END)

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use crate::World;
+use crate::{World, ms, secs};
 use stanchion::election::CampaignOptions;
 use stanchion::{AcquireError, Client, Election, Leadership};
 use stanchion_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 /// The default poll interval.
-pub const POLL: Duration = Duration::from_secs(5);
+pub const POLL: Duration = secs(5);
 /// The default lease of a term.
-pub const LEASE: Duration = Duration::from_secs(15);
+pub const LEASE: Duration = secs(15);
 /// The time for which a vacancy is reserved for one candidate.
-pub const HEAD_START: Duration = Duration::from_millis(500);
+pub const HEAD_START: Duration = ms(500);
 
 pub type Campaign = JoinHandle<Result<Leadership, AcquireError>>;
 

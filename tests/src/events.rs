@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::World;
+use crate::{World, ms, secs};
 use stanchion::events::NameState;
 use stanchion::{Client, Event, Events, Lock};
 use tokio::time::timeout;
 
 /// A timeout far above the duration of any step.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = secs(60);
 /// The default poll interval.
-pub const POLL: Duration = Duration::from_secs(5);
+pub const POLL: Duration = secs(5);
 /// The time from a change to its event when a message reports the change, in virtual time.
-pub const SOON: Duration = Duration::from_millis(50);
+pub const SOON: Duration = ms(50);
 
 /// An engine whose network ends after far more virtual time than any test needs.
 pub fn engine() -> World {

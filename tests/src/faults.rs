@@ -1,5 +1,6 @@
 //! Helpers of the tests of faults: servers, clients with short timeouts, and direct reads of the server's keys.
 
+pub use crate::{ms, secs, server};
 use std::time::Duration;
 
 use stanchion::{
@@ -14,19 +15,10 @@ pub fn admin(server: &RedisServer, command: &[&str]) {
 }
 
 /// The tolerance for limits in milliseconds, because the machine may be loaded. A third of [`LONG`], which the failure would take.
-pub const SLACK: Duration = Duration::from_secs(10);
+pub const SLACK: Duration = secs(10);
 
 /// The lease of holds that must not expire: longer than any pause of the machine.
-pub const LONG: Duration = Duration::from_secs(30);
-
-pub const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// Starts a server with default settings. Returns `None`, with a message, if no server is installed.
-pub fn server() -> Option<RedisServer> {
-    start(RedisServer::builder())
-}
+pub const LONG: Duration = secs(30);
 
 /// Starts a server with these settings. Returns `None`, with a message, if no server is installed.
 pub fn start(builder: RedisServerBuilder) -> Option<RedisServer> {
@@ -104,7 +96,7 @@ pub async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T {
 
 /// Waits for the loss of a hold, which the client must detect without a call.
 pub async fn loss(guard: &LockGuard) -> LostReason {
-    let reason = soon(Duration::from_secs(10), guard.lost()).await;
+    let reason = soon(secs(10), guard.lost()).await;
     assert!(!guard.is_held());
     reason
 }

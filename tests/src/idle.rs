@@ -1,9 +1,7 @@
 //! Helpers for the tests of semaphores and latches with idle expiry.
 
-use std::time::Duration;
-
-use crate::World;
 use crate::permits::{IDLE, Kind, NAME, Seat, Seats};
+use crate::{World, ms};
 use stanchion::{AcquireError, Client, IdleExpiry};
 use stanchion_testkit::eventually;
 use tokio::task::JoinHandle;
@@ -15,8 +13,8 @@ pub const LEASE: i64 = 30_000;
 /// The TTL in milliseconds is longer than this while a plain permit is held.
 pub const YEARS: i64 = 9 * 365 * 86_400_000;
 
-pub fn after(ms: i64) -> IdleExpiry {
-    IdleExpiry::after(Duration::from_millis(ms.cast_unsigned())).unwrap()
+pub fn after(millis: i64) -> IdleExpiry {
+    IdleExpiry::after(ms(millis.cast_unsigned())).unwrap()
 }
 
 /// A semaphore with three permits that expires after `idle` milliseconds.
@@ -76,10 +74,10 @@ pub mod latch {
     use tokio::task::JoinHandle;
 
     use super::ttl;
-    use crate::World;
+    use crate::{World, secs};
 
     /// Longer than any test on a real server takes.
-    pub const LONG: Duration = Duration::from_secs(1000);
+    pub const LONG: Duration = secs(1000);
 
     pub fn plain(client: &Client) -> CountDownLatch {
         CountDownLatch::new(client, "job").unwrap()

@@ -1,23 +1,24 @@
 //! Helpers of the tests with Redisson: a server that Redisson and this library use.
 
+pub use crate::{lease, ms, secs, server};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stanchion::{AcquireError, Client, ClientConfig, Lease, Lock, LockGuard};
+use stanchion::{AcquireError, Client, ClientConfig, Lock, LockGuard};
 use stanchion_testkit::{Process, RedisServer, eventually, eventually_async};
 use tokio::task::JoinHandle;
 
 use crate::java::{Jvm, Kind, Object, Pending, Redisson, Reply};
 
 /// The lease of holds that must not expire, Redisson's own default. A waiter that is granted within [`SOON`] was woken by a message.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = secs(30);
 
 /// Far below [`LONG`], and far above the time that a loaded machine needs for a call that does not wait.
-pub const SOON: Duration = Duration::from_secs(8);
+pub const SOON: Duration = secs(8);
 
 /// The allowance for a loaded machine, added to limits in milliseconds.
-pub const SLACK: Duration = Duration::from_secs(2);
+pub const SLACK: Duration = secs(2);
 
 /// A Redis server and a Redisson instance on it. Clients of this library are created as needed.
 #[derive(Debug)]
@@ -27,16 +28,17 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A private server, and an instance of Redisson in the shared JVM. Returns `None` after a message if one of them is not available.
-    pub async fn start() -> Option<Self> {
-        Self::start_in(Jvm::shared()?).await
-    }
-
-    /// The same in the JVM `jvm`.
+    /// The same as [`fleet`] in the JVM `jvm`.
     pub async fn start_in(jvm: Arc<Jvm>) -> Option<Self> {
         let server = server()?;
         let java = connect(&jvm, &server, json!({})).await;
         Some(Self { java, server })
+    }
+
+    /// The process of Redisson's clients.
+    #[must_use]
+    pub fn jvm(&self) -> &Jvm {
+        self.java.jvm()
     }
 
     /// A client of this library, as in another process, whose polls are too rare to wake a waiter within [`SOON`].
@@ -76,7 +78,7 @@ impl Fleet {
     pub async fn quiet(&self) {
         eventually_async("no more scripts are sent", async || {
             let before = self.scripts_run();
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(ms(50)).await;
             self.scripts_run() == before
         })
         .await;
@@ -150,9 +152,14 @@ impl Fleet {
     }
 }
 
-/// A private server. Returns `None` after a message if none is installed.
-pub fn server() -> Option<RedisServer> {
-    RedisServer::or_skip(std::thread::current().name().unwrap_or("a test"))
+/// A private server, and an instance of Redisson in the shared JVM. Returns `None` after a message if one of them is not available.
+pub async fn fleet() -> Option<Fleet> {
+    Fleet::start_in(Jvm::shared()?).await
+}
+
+/// The same as [`fleet`] in a JVM that the test pauses or kills.
+pub async fn own_jvm() -> Option<Fleet> {
+    Fleet::start_in(Jvm::start()?).await
 }
 
 /// An instance of Redisson on `server`, with more `settings` (fields of the driver's `Command`).
@@ -162,14 +169,6 @@ pub async fn connect(jvm: &Arc<Jvm>, server: &RedisServer, settings: Value) -> R
         .unwrap()
         .append(settings.clone().as_object_mut().unwrap());
     Redisson::connect(jvm, all).await
-}
-
-pub const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-pub fn lease(length: Duration) -> Lease {
-    Lease::new(length).unwrap()
 }
 
 pub fn lock(client: &Client, name: &str) -> Lock {

@@ -1,5 +1,6 @@
 //! Helpers of the tests of jobs.
 
+pub use crate::{ms, secs};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stanchion::embedded::Reply;
@@ -37,14 +38,6 @@ macro_rules! on_both {
 /// The record of the job `nightly`.
 pub const RECORD: &str = "stanchion_job_last:{nightly}";
 
-pub const fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
-
-pub const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
 /// The job `nightly`. Each client represents a machine.
 pub fn nightly(client: &Client) -> Job {
     Job::new(client, "nightly").unwrap()
@@ -71,12 +64,12 @@ pub fn server_time(world: &World) -> SystemTime {
             .collect(),
     };
     let number = |text: &str| text.parse::<u64>().unwrap();
-    UNIX_EPOCH + Duration::from_secs(number(&text[0])) + Duration::from_micros(number(&text[1]))
+    UNIX_EPOCH + secs(number(&text[0])) + Duration::from_micros(number(&text[1]))
 }
 
 /// The last whole minute of the server's clock.
 pub fn this_minute(world: &World) -> Tick {
-    Tick::rounded_down(server_time(world), seconds(60)).unwrap()
+    Tick::rounded_down(server_time(world), secs(60)).unwrap()
 }
 
 pub fn after(tick: Tick, time: Duration) -> Tick {

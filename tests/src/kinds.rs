@@ -2,6 +2,7 @@
 //!
 //! A row is a kind: the target under test, and a target that excludes it. A new primitive is a row of [`kinds`].
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use stanchion::rwlock::Preference;
@@ -13,11 +14,11 @@ use stanchion_testkit::eventually;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::World;
 use crate::permits::{self, Kind as Permits, Seat, Seats};
+use crate::{World, ms, secs};
 
 /// Longer than all requests of an acquire, and shorter than any poll or lease.
-pub const SOON: Duration = Duration::from_millis(200);
+pub const SOON: Duration = ms(200);
 /// The permits of a semaphore.
 pub const PERMITS: u32 = 2;
 
@@ -40,10 +41,16 @@ impl Target {
         Self::Any(Box::new(it))
     }
 
-    pub async fn acquire(&self) -> Result<Held, AcquireError> {
+    pub fn acquire(&self) -> Pin<Box<dyn Future<Output = Result<Held, AcquireError>> + Send>> {
         match self {
-            Self::Any(it) => it.acquire().await.map(Held::Any),
-            Self::Seats(it, wanted) => it.acquire(*wanted).await.map(Held::Seats),
+            Self::Any(it) => {
+                let acquire = it.acquire();
+                Box::pin(async { acquire.await.map(Held::Any) })
+            }
+            Self::Seats(it, wanted) => {
+                let acquire = it.acquire(*wanted);
+                Box::pin(async { acquire.await.map(Held::Seats) })
+            }
         }
     }
 
@@ -322,7 +329,7 @@ impl Case {
         let started = Instant::now();
         self.at_rest().await;
         let took = started.elapsed();
-        let limit = self.world.limit(Duration::from_secs(10));
+        let limit = self.world.limit(secs(10));
         assert!(took < limit, "{}: {took:?}", self.label);
     }
 

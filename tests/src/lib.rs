@@ -12,8 +12,8 @@
 //! | `tidy` | read the sources |
 //!
 //! In each of them a primitive is a module, and `client` has the tests of what belongs to no primitive. A fault or a behaviour that all kinds of
-//! hold have is a table over [`kinds`], and a new primitive is a row there: `virtual/{dropped,late,leases,lost_messages,lost_replies,refusals}` in
-//! virtual time, and `real/kinds` on real servers, too. In `real` their parts are:
+//! hold have is a table over [`kinds`], and a new primitive is a row there: `virtual/{dropped,fleets,late,leases,lost_messages,lost_replies}`
+//! and `virtual/refusals` in virtual time, and `real/kinds` on real servers, too. In `real` their parts are:
 //!
 //! | module | its tests |
 //! |---|---|
@@ -61,6 +61,7 @@ mod listener;
 pub mod outside;
 pub mod permits;
 pub mod rights;
+mod small;
 pub mod transcript;
 
 use std::io::Write as _;
@@ -68,12 +69,13 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use stanchion::embedded::{Engine, Reply, Switch};
-use stanchion::{AcquireError, Client, ClientConfig, Lease};
+use stanchion::client::Wake;
+use stanchion::embedded::{Engine, Faults, Reply, Switch};
+use stanchion::{Client, ClientConfig, Lease};
 use stanchion_testkit::{RedisServer, Value, eventually, eventually_async};
-use tokio::task::JoinHandle;
 
 pub use listener::Listener;
+pub use small::*;
 
 /// Instantiates each test once for each world: as `engine::NAME`, in virtual time, and as `server::NAME`. `in PATH;` before the names sets
 /// the function that makes the engine's world.
@@ -157,7 +159,7 @@ impl World {
     #[must_use]
     pub fn slow_engine() -> Self {
         let world = Self::engine();
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.delay(None, Duration::from_millis(5));
         world
     }
@@ -215,6 +217,15 @@ impl World {
         self.named("client").await
     }
 
+    /// Several clients.
+    pub async fn clients<const N: usize>(&self) -> [Client; N] {
+        let mut clients = Vec::new();
+        for _ in 0..N {
+            clients.push(self.client().await);
+        }
+        clients.try_into().unwrap()
+    }
+
     /// A new client that faults find by `name`.
     pub async fn named(&self, name: &str) -> Client {
         Client::connect_with(self.config(name)).await.unwrap()
@@ -230,6 +241,30 @@ impl World {
         clients
     }
 
+    /// This world with a client.
+    pub async fn with_client(self) -> (Self, Client) {
+        let client = self.client().await;
+        (self, client)
+    }
+
+    /// This world with [`World::clients`].
+    pub async fn with_clients<const N: usize>(self) -> (Self, [Client; N]) {
+        let clients = self.clients().await;
+        (self, clients)
+    }
+
+    /// This world with clients of these names.
+    pub async fn with_named(self, names: [&str; 2]) -> (Self, [Client; 2]) {
+        let clients = [self.named(names[0]).await, self.named(names[1]).await];
+        (self, clients)
+    }
+
+    /// This world with a [`World::fleet`].
+    pub async fn with_fleet(self, size: usize) -> (Self, Vec<Client>) {
+        let clients = self.fleet(size).await;
+        (self, clients)
+    }
+
     /// The engine of this world.
     #[must_use]
     pub fn as_engine(&self) -> &Engine {
@@ -239,9 +274,21 @@ impl World {
         }
     }
 
+    /// The faults of the engine.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.as_engine().faults()
+    }
+
+    /// A new client that polls, because it may not subscribe. Faults find it as `polling`.
+    pub async fn polling(&self) -> Client {
+        let config = self.config("polling").wake(Wake::Poll);
+        Client::connect_with(config).await.unwrap()
+    }
+
     /// Loses the reply to the next script that is called by its hash.
     pub fn lose_next_reply(&self, way: LostReply) {
-        let faults = self.as_engine().faults();
+        let faults = self.faults();
         match way {
             LostReply::Closed => faults.lose_replies("EVALSHA", 1),
             LostReply::Silent => faults.lose_replies_silently("EVALSHA", 1),
@@ -340,6 +387,12 @@ impl World {
         }
     }
 
+    /// Waits until a command has this reply.
+    pub async fn until(&self, command: &[&str], reply: impl std::fmt::Display) {
+        let what = format!("{command:?}: {reply}");
+        eventually(&what, || self.admin(command) == reply.to_string()).await;
+    }
+
     /// Waits until no script has been sent for 50 ms; on a real server for 300 ms, because a client's task may not have run yet.
     pub async fn quiet(&self) {
         let moment = Duration::from_millis(match self {
@@ -417,28 +470,6 @@ impl World {
         })
         .await;
     }
-}
-
-/// Collects the grants of all waiters, so that none releases before the last one has its grant.
-pub async fn together<T>(waiting: Vec<JoinHandle<T>>) -> Vec<T> {
-    let mut granted = Vec::new();
-    for waiter in waiting {
-        granted.push(waiter.await.unwrap());
-    }
-    granted
-}
-
-/// Asserts that the call timed out with a request in flight, and reports the time by which a hold of that request is swept.
-#[track_caller]
-pub fn assert_swept_later(error: &AcquireError) {
-    let swept_later = matches!(
-        error,
-        AcquireError::TimedOut {
-            free_by: Some(_),
-            ..
-        }
-    );
-    assert!(swept_later, "{error}");
 }
 
 /// Returns whether `key` is the record of a client, or the list of clients, with any prefix.

@@ -1,5 +1,6 @@
 //! Helpers of the limiter tests.
 
+pub use crate::{ms, secs};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,10 +14,6 @@ use tokio::time::Instant;
 pub const NAME: &str = "api";
 pub const VALUE: &str = "{api}:value";
 pub const LOG: &str = "{api}:permits";
-
-pub const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 pub fn quota(text: &str) -> Quota {
     text.parse().unwrap()

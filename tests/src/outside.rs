@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::World;
+use crate::{World, ms};
 
 /// The synchronizer that a process of Redisson's uses, with the name `job`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Outside {
             grants.add(began);
             sleep(hold + away()).await;
             self.run(world, release, owner);
-            sleep(away() + Duration::from_millis(1)).await;
+            sleep(away() + ms(1)).await;
         }
     }
 }

@@ -189,11 +189,17 @@ impl Seats {
     ///
     /// # Errors
     /// As there.
-    pub async fn acquire(&self, permits: u32) -> Result<Seat, AcquireError> {
-        Ok(match self {
-            Self::Plain(plain) => Seat::Plain(plain.acquire_many(permits).await?),
-            Self::Leased(leased) => Seat::Leased(leased.acquire_many(permits).await?),
-        })
+    pub fn acquire(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<Seat, AcquireError>> + use<> {
+        let seats = self.clone();
+        async move {
+            Ok(match seats {
+                Self::Plain(plain) => Seat::Plain(plain.acquire_many(permits).await?),
+                Self::Leased(leased) => Seat::Leased(leased.acquire_many(permits).await?),
+            })
+        }
     }
 
     /// See [`Semaphore::acquire_many_timeout`].

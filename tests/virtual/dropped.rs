@@ -5,13 +5,9 @@ use std::time::Duration;
 
 use stanchion::Client;
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
-use stanchion_tests::World;
 use stanchion_tests::kinds::{self, Held, SOON, Target, kinds, served};
+use stanchion_tests::{World, alive_tasks, assert_within, ms, secs, spawn_ok};
 use tokio::time::{Instant, sleep};
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// A kind on a server whose replies take 5 ms, so that requests are in flight when their futures are dropped.
 struct Case {
@@ -39,7 +35,7 @@ impl Case {
             cases.push(Self { it, tasks: 0 });
         }
         // The time after which a subscription that is not used ends.
-        sleep(Duration::from_secs(40)).await;
+        sleep(secs(40)).await;
         let tasks = alive_tasks();
         for case in &mut cases {
             case.tasks = tasks;
@@ -51,22 +47,12 @@ impl Case {
     async fn is_at_rest(&self, polls: usize) {
         let started = Instant::now();
         self.at_rest().await;
-        assert!(
-            started.elapsed() < Duration::from_secs(1),
-            "{}: {polls}",
-            self.label
-        );
+        assert_within(started, secs(1), (self.label, polls));
         let waiters = self.clients.each_ref().map(Client::waiters);
         assert_eq!(waiters, [0, 0], "{} after {polls} polls", self.label);
         let what = format!("{}: no task is left after {polls} polls", self.label);
         eventually(&what, || alive_tasks() <= self.tasks).await;
     }
-}
-
-fn alive_tasks() -> usize {
-    tokio::runtime::Handle::current()
-        .metrics()
-        .num_alive_tasks()
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +88,7 @@ async fn a_try_dropped_anywhere_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_up_on() {
     for case in Case::all().await {
-        let long = Some(Duration::from_secs(60));
+        let long = Some(secs(60));
         let ours: fn(&kinds::Case) -> Target = kinds::Case::ours;
         for (timeout, survivor) in [
             (None, ours),
@@ -145,8 +131,7 @@ async fn a_waiter_dropped_while_it_is_granted_passes_the_grant_on() {
         for survivor_is_ours in [true, false] {
             for after in 0..16 {
                 let held = case.rival_of_ours().acquire().await.unwrap();
-                let ours = case.ours();
-                let doomed = tokio::spawn(async move { ours.acquire().await.unwrap() });
+                let doomed = spawn_ok(case.ours().acquire());
                 eventually("the doomed one waits", || case.clients[0].waiters() > 0).await;
                 sleep(ms(50)).await;
                 let survivor = served(if survivor_is_ours {
@@ -188,11 +173,7 @@ async fn a_release_dropped_anywhere_releases() {
                 if let Some(waiting) = waiting {
                     waiting.await.unwrap();
                 }
-                assert!(
-                    started.elapsed() < SOON,
-                    "{} after {polls} polls",
-                    case.label
-                );
+                assert_within(started, SOON, (case.label, polls));
                 case.is_at_rest(polls).await;
                 done
             })
@@ -223,7 +204,7 @@ async fn random_drops_among_a_hundred_calls_starve_none() {
     let mut rng = fastrand::Rng::with_seed(11);
     for kind in kinds() {
         let case = kinds::Case::new(kind, World::engine()).await;
-        let faults = case.world.as_engine().faults();
+        let faults = case.world.faults();
         faults.delay(None, ms(1));
         for round in 0..5 {
             let calls: Vec<_> = (0..100)
@@ -237,7 +218,7 @@ async fn random_drops_among_a_hundred_calls_starve_none() {
                     let limit = if doomed {
                         Duration::from_micros(rng.u64(0..60_000))
                     } else {
-                        Duration::from_secs(60)
+                        secs(60)
                     };
                     tokio::spawn(async move {
                         let call = async {

@@ -1,11 +1,9 @@
 //! P3, R1 and R2 for every kind of hold: a request that is executed long after its caller gave up, or after its undo, takes and frees nothing.
 
-use std::time::Duration;
-
-use stanchion::{AcquireOptions, Lease, Renewal};
+use stanchion::{AcquireOptions, Renewal};
 use stanchion_testkit::eventually;
-use stanchion_tests::assert_swept_later;
 use stanchion_tests::kinds::{Case, SOON, kinds, served};
+use stanchion_tests::{assert_swept_later, lease, secs};
 use tokio::time::sleep;
 
 /// P3. The request is written now, and runs at the thaw. While another client holds, a late request would join the queue instead.
@@ -19,7 +17,7 @@ async fn a_request_that_outlives_its_caller_takes_nothing() {
                     true => Some(case.theirs().acquire().await.unwrap()),
                     false => None,
                 };
-                let faults = case.world.as_engine().faults();
+                let faults = case.world.faults();
                 let frozen = held.is_some().then_some("ours");
                 faults.freeze(frozen);
                 if tries {
@@ -30,7 +28,7 @@ async fn a_request_that_outlives_its_caller_takes_nothing() {
                     let error = case.ours().acquire_timeout(SOON).await;
                     assert_swept_later(&error.err().unwrap());
                 }
-                sleep(Duration::from_secs(20)).await;
+                sleep(secs(20)).await;
                 let before = case.world.keys();
                 faults.thaw(frozen);
                 // The request has run by now.
@@ -43,7 +41,7 @@ async fn a_request_that_outlives_its_caller_takes_nothing() {
                     held.release().await.unwrap();
                     let took = next.await.unwrap();
                     // A multi-lock of both clients waits until the other one has reconnected.
-                    assert!(took < Duration::from_secs(5), "{}: {took:?}", case.label);
+                    assert!(took < secs(5), "{}: {took:?}", case.label);
                 }
                 case.soon_at_rest().await;
                 assert!(!case.is_held().await);
@@ -57,7 +55,7 @@ async fn a_request_that_outlives_its_caller_takes_nothing() {
 async fn a_request_that_arrives_after_its_undo_takes_nothing() {
     for kind in kinds() {
         let case = Case::warm(kind).await;
-        let faults = case.world.as_engine().faults();
+        let faults = case.world.faults();
         faults.hold_requests("EVALSHA", 1);
         let target = case.ours();
         assert!(
@@ -70,7 +68,7 @@ async fn a_request_that_arrives_after_its_undo_takes_nothing() {
         eventually("the undo runs", || case.world.scripts_run() > before).await;
         faults.deliver();
         case.soon_at_rest().await;
-        sleep(Duration::from_secs(10)).await;
+        sleep(secs(10)).await;
         case.soon_at_rest().await;
         assert!(!case.is_held().await, "{}", case.label);
     }
@@ -83,13 +81,13 @@ async fn late_requests_of_a_former_holder_change_nothing() {
         for call in ["renew", "reenter", "release", "drop"] {
             let case = Case::warm(kind).await;
             let options = AcquireOptions::new()
-                .lease(Lease::new(Duration::from_secs(3)).unwrap())
+                .lease(lease(secs(3)))
                 .renewal(Renewal::Manual);
             let held = match case.ours().acquire_with(options).await {
                 Some(held) if !case.needs_both_clients() => held.unwrap(),
                 _ => break,
             };
-            let faults = case.world.as_engine().faults();
+            let faults = case.world.faults();
             faults.freeze(Some("ours"));
             let calling = tokio::spawn(async move {
                 match call {
@@ -102,7 +100,7 @@ async fn late_requests_of_a_former_holder_change_nothing() {
             let next = case.theirs().acquire().await.unwrap();
             faults.thaw(Some("ours"));
             calling.await.unwrap();
-            sleep(Duration::from_secs(5)).await;
+            sleep(secs(5)).await;
             case.world.quiet().await;
             assert!(next.is_held(), "{}: {call}", case.label);
             next.renew().await.unwrap();

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Guard, Lease, LostReason, Renewal};
+use stanchion::{AcquireOptions, Guard, LostReason, Renewal};
 use stanchion_tests::kinds::{Case, kinds};
+use stanchion_tests::{ms, secs};
 use tokio::time::{Instant, advance, sleep};
 
 fn lease(seconds: u64) -> AcquireOptions {
-    AcquireOptions::new().lease(Lease::new(Duration::from_secs(seconds)).unwrap())
+    AcquireOptions::new().lease(stanchion_tests::lease(secs(seconds)))
 }
 
 /// Holds each kind that has a lease.
@@ -39,17 +40,13 @@ async fn lost_resolves_at_the_conservative_end_and_not_before() {
 async fn a_slow_link_shortens_the_validity_of_a_hold() {
     for kind in kinds() {
         let case = Case::warm(kind).await;
-        let slow = Duration::from_millis(160);
-        case.world.as_engine().faults().delay(None, slow);
+        let slow = ms(160);
+        case.world.faults().delay(None, slow);
         let began = Instant::now();
         if let Some(guard) = case.ours().acquire_with(lease(3)).await {
             let guard = guard.unwrap();
             let ends = began.elapsed() + guard.remaining();
-            assert!(
-                ends <= Duration::from_millis(2_971),
-                "{}: {ends:?}",
-                case.label
-            );
+            assert!(ends <= ms(2_971), "{}: {ends:?}", case.label);
             guard.release().await.unwrap();
         }
     }
@@ -59,13 +56,13 @@ async fn a_slow_link_shortens_the_validity_of_a_hold() {
 #[tokio::test(start_paused = true)]
 async fn is_held_turns_false_by_the_clock_alone() {
     each(lease(3), async |case, guard| {
-        case.world.as_engine().faults().freeze(None);
-        advance(Duration::from_millis(2969)).await;
+        case.world.faults().freeze(None);
+        advance(ms(2969)).await;
         assert!(guard.is_held(), "{}", case.label);
-        advance(Duration::from_millis(2)).await;
+        advance(ms(2)).await;
         assert!(!guard.is_held(), "{}", case.label);
         assert_eq!(guard.remaining(), Duration::ZERO);
-        case.world.as_engine().faults().thaw(None);
+        case.world.faults().thaw(None);
     })
     .await;
 }
@@ -76,10 +73,10 @@ async fn a_hold_survives_an_outage_shorter_than_its_lease() {
     each(lease(6), async |case, guard| {
         let mut lost = Box::pin(guard.lost());
         for _ in 0..10 {
-            case.world.as_engine().faults().freeze(None);
-            sleep(Duration::from_millis(2500)).await;
-            case.world.as_engine().faults().thaw(None);
-            let pause = tokio::time::timeout(Duration::from_millis(3500), &mut lost).await;
+            case.world.faults().freeze(None);
+            sleep(ms(2500)).await;
+            case.world.faults().thaw(None);
+            let pause = tokio::time::timeout(ms(3500), &mut lost).await;
             assert!(pause.is_err(), "{}: lost early: {pause:?}", case.label);
         }
         assert!(guard.is_held());
@@ -95,9 +92,9 @@ async fn a_hold_is_lost_before_another_client_acquires() {
         if case.needs_both_clients() {
             return;
         }
-        sleep(Duration::from_secs(10)).await;
+        sleep(secs(10)).await;
         assert!(guard.is_held(), "{}: the watchdog renews", case.label);
-        case.world.as_engine().faults().freeze(Some("ours"));
+        case.world.faults().freeze(Some("ours"));
         let target = case.theirs();
         let next = tokio::spawn(async move { (target.acquire().await.unwrap(), Instant::now()) });
         let (began, left) = (Instant::now(), guard.remaining());
@@ -107,10 +104,10 @@ async fn a_hold_is_lost_before_another_client_acquires() {
         assert!(!guard.is_held());
         let (next, granted) = next.await.unwrap();
         assert!(granted > lost, "{}", case.label);
-        assert!(granted - lost < Duration::from_secs(1), "{}", case.label);
-        case.world.as_engine().faults().thaw(Some("ours"));
+        assert!(granted - lost < secs(1), "{}", case.label);
+        case.world.faults().thaw(Some("ours"));
         drop(guard);
-        sleep(Duration::from_secs(30)).await;
+        sleep(secs(30)).await;
         assert!(next.is_held() && case.is_held().await, "{}", case.label);
         next.release().await.unwrap();
     })

@@ -3,20 +3,16 @@
 
 use std::time::Duration;
 
-use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, Held, SOON, Target, kinds};
+use stanchion_tests::{World, ms, secs, spawn_ok, together};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 /// The default poll interval.
-const POLL: Duration = Duration::from_secs(5);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+const POLL: Duration = secs(5);
 
 fn waiting(target: Target) -> JoinHandle<Held> {
-    tokio::spawn(async move { target.acquire().await.unwrap() })
+    spawn_ok(target.acquire())
 }
 
 /// Runs `fault` after the other client has begun to wait, and returns the time from the release to the grant.
@@ -30,7 +26,7 @@ async fn grant(case: &Case, fault: impl FnOnce(&World)) -> Duration {
     held.release().await.unwrap();
     let next = waiter.await.unwrap();
     let took = released.elapsed();
-    case.world.as_engine().faults().clear();
+    case.world.faults().clear();
     next.release().await.unwrap();
     case.soon_at_rest().await;
     took
@@ -42,7 +38,7 @@ async fn a_message_wakes_a_waiter_within_a_round_trip() {
     for kind in kinds() {
         let case = Case::warm(kind).await;
         let took = grant(&case, |world| {
-            world.as_engine().faults().delay(None, ms(10));
+            world.faults().delay(None, ms(10));
         })
         .await;
         // Members of several clients are released and acquired one after the other.
@@ -55,7 +51,7 @@ async fn a_message_wakes_a_waiter_within_a_round_trip() {
 async fn a_lost_message_costs_a_poll_at_most() {
     for kind in kinds() {
         let case = Case::warm(kind).await;
-        let took = grant(&case, |world| world.as_engine().faults().lose_messages(100)).await;
+        let took = grant(&case, |world| world.faults().lose_messages(100)).await;
         assert!(took <= POLL + ms(100), "{}: {took:?}", case.label);
         // Otherwise the message was not lost, and this shows nothing.
         assert!(took > ms(100), "{}: {took:?}", case.label);
@@ -71,15 +67,13 @@ async fn a_lost_message_delays_all_waiters_of_a_client_by_two_polls_at_most() {
         let waiters = [(); 3].map(|()| stanchion_tests::kinds::served(case.theirs()));
         sleep(SOON).await;
         case.world.quiet().await;
-        case.world.as_engine().faults().lose_messages(100);
+        case.world.faults().lose_messages(100);
         let released = Instant::now();
         held.release().await.unwrap();
-        for waiter in waiters {
-            waiter.await.unwrap();
-        }
+        together(waiters).await;
         let took = released.elapsed();
         assert!(took <= 2 * POLL + SOON, "{}: {took:?}", case.label);
-        case.world.as_engine().faults().clear();
+        case.world.faults().clear();
         case.soon_at_rest().await;
     }
 }
@@ -88,7 +82,7 @@ async fn a_lost_message_delays_all_waiters_of_a_client_by_two_polls_at_most() {
 async fn waiters_send_requests_when_their_lost_subscription_is_restored() {
     for kind in kinds() {
         let case = Case::warm(kind).await;
-        let took = grant(&case, |world| world.as_engine().faults().kill_subscribers()).await;
+        let took = grant(&case, |world| world.faults().kill_subscribers()).await;
         assert!(took < ms(1100), "{}: {took:?}", case.label);
     }
 }
@@ -101,9 +95,9 @@ async fn a_release_between_a_request_and_its_subscription_is_noticed() {
         for after in [5, 15, 25, 35] {
             let case = Case::warm(kind).await;
             // The subscriptions of the warm-up end.
-            sleep(Duration::from_secs(40)).await;
+            sleep(secs(40)).await;
             let held = case.ours().acquire().await.unwrap();
-            let faults = case.world.as_engine().faults();
+            let faults = case.world.faults();
             faults.delay(Some("theirs"), ms(20));
             let began = Instant::now();
             let waiter = waiting(case.theirs());
@@ -128,12 +122,12 @@ async fn without_a_subscription_waiters_poll() {
     let denied = "NOPERM this user has no permissions to access one of the channels";
     for kind in kinds() {
         let case = Case::warm(kind).await;
-        sleep(Duration::from_secs(40)).await;
-        let faults = case.world.as_engine().faults();
+        sleep(secs(40)).await;
+        let faults = case.world.faults();
         faults.fail_next("SUBSCRIBE", denied, 1000);
         let held = case.ours().acquire().await.unwrap();
         let waiter = waiting(case.theirs());
-        sleep(Duration::from_secs(3)).await;
+        sleep(secs(3)).await;
         let released = Instant::now();
         held.release().await.unwrap();
         let next = waiter.await.unwrap();

@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Lease};
+use stanchion::{AcquireError, AcquireOptions};
 use stanchion_testkit::eventually;
 use stanchion_tests::kinds::{Case, SOON, Target, kinds, served};
-use stanchion_tests::{LostReply, World, assert_swept_later};
+use stanchion_tests::{LostReply, World, assert_swept_later, lease, ms, secs, together};
 use tokio::time::sleep;
 
 /// Loses the replies to the next `count` scripts.
 fn lose(world: &World, way: LostReply, count: usize) {
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     match way {
         LostReply::Closed => faults.lose_replies("EVALSHA", count),
         LostReply::Silent => faults.lose_replies_silently("EVALSHA", count),
@@ -66,7 +65,7 @@ async fn an_acquire_holds_once_and_a_release_frees_it() {
                 } else {
                     case.ours().acquire().await.unwrap()
                 };
-                case.world.as_engine().faults().clear();
+                case.world.faults().clear();
                 assert!(held.is_held() && case.is_held().await, "{}", case.label);
                 assert_count(case, 1);
                 if let Some(token) = held.fencing_token() {
@@ -93,7 +92,7 @@ async fn a_re_entry_and_a_partial_release_count_once() {
                 lose(&case.world, way, 1);
             }
             let Some(inner) = outer.reenter().await else {
-                case.world.as_engine().faults().clear();
+                case.world.faults().clear();
                 return outer.release().await.unwrap();
             };
             assert_count(case, 2);
@@ -120,7 +119,7 @@ async fn a_renewal_takes_effect() {
         sleep(SOON).await;
         lose(&case.world, way, 1);
         held.renew().await.unwrap();
-        case.world.as_engine().faults().clear();
+        case.world.faults().clear();
         assert!(
             end.is_none() || held.valid_until() > end,
             "{}: {way:?}",
@@ -128,11 +127,11 @@ async fn a_renewal_takes_effect() {
         );
         held.release().await.unwrap();
 
-        let brief = AcquireOptions::new().lease(Lease::new(Duration::from_secs(3)).unwrap());
+        let brief = AcquireOptions::new().lease(lease(secs(3)));
         if let Some(held) = case.ours().acquire_with(brief).await {
             let held = held.unwrap();
             lose(&case.world, way, 1);
-            sleep(Duration::from_secs(10)).await;
+            sleep(secs(10)).await;
             assert!(held.is_held() && case.is_held().await, "{}", case.label);
             held.release().await.unwrap();
         }
@@ -147,7 +146,7 @@ fn alone(target: Target, inside: &Arc<AtomicU32>) -> tokio::task::JoinHandle<()>
         let held = target.acquire().await.unwrap();
         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "P1");
         // The client has sent the request again by the end.
-        sleep(Duration::from_secs(3)).await;
+        sleep(secs(3)).await;
         assert!(held.is_held());
         inside.fetch_sub(1, Ordering::Relaxed);
         held.release().await.unwrap();
@@ -171,12 +170,10 @@ async fn a_release_grants_to_one_waiter() {
             lose(&case.world, way, 1);
             held.release().await.unwrap();
             let served = async {
-                for waiter in waiting {
-                    waiter.await.unwrap();
-                }
+                together(waiting).await;
             };
             // P4: long before a lease ends.
-            let served = tokio::time::timeout(Duration::from_secs(20), served).await;
+            let served = tokio::time::timeout(secs(20), served).await;
             assert!(served.is_ok(), "{}: {way:?}", case.label);
             case.soon_at_rest().await;
         }
@@ -207,16 +204,16 @@ async fn a_waiter_is_queued_once_and_leaves_once() {
                 lose(&case.world, way, 1);
             }
             let first = served(case.ours());
-            sleep(Duration::from_secs(4)).await;
+            sleep(secs(4)).await;
             let second = served(case.rival_of_ours());
             sleep(SOON).await;
             case.world.quiet().await;
             if leaves {
                 lose(&case.world, way, 1);
                 first.abort();
-                sleep(Duration::from_secs(4)).await;
+                sleep(secs(4)).await;
             }
-            case.world.as_engine().faults().clear();
+            case.world.faults().clear();
             let began = tokio::time::Instant::now();
             held.release().await.unwrap();
             if !leaves {
@@ -224,7 +221,7 @@ async fn a_waiter_is_queued_once_and_leaves_once() {
             }
             second.await.unwrap();
             let took = began.elapsed();
-            let limit = Duration::from_secs(1);
+            let limit = secs(1);
             assert!(took < limit, "{}: {way:?} {leaves}: {took:?}", case.label);
             case.soon_at_rest().await;
         }
@@ -238,7 +235,7 @@ async fn an_acquire_that_gives_up_leaves_nothing() {
     each(async |case, way| {
         for (lost, patience) in [(1, 50), (100, 300)] {
             lose(&case.world, way, lost);
-            let patience = Duration::from_millis(patience);
+            let patience = ms(patience);
             let outcome = case.ours().acquire_timeout(patience).await;
             match (way, outcome) {
                 (LostReply::Silent, Err(error)) => assert_swept_later(&error),
@@ -248,9 +245,9 @@ async fn an_acquire_that_gives_up_leaves_nothing() {
                 (LostReply::Closed, Ok(held)) if lost == 1 => held.release().await.unwrap(),
                 (_, Ok(_)) => panic!("{}: {way:?} {lost}", case.label),
             }
-            case.world.as_engine().faults().clear();
+            case.world.faults().clear();
             case.soon_at_rest().await;
-            sleep(Duration::from_secs(20)).await;
+            sleep(secs(20)).await;
             case.soon_at_rest().await;
             assert!(!case.is_held().await);
         }

@@ -49,6 +49,7 @@ mod events {
     mod faults;
 }
 mod fair;
+mod fleets;
 mod jobs;
 mod latch;
 mod limiter;

@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use stanchion::embedded::{Data, Faults, Switch};
 use stanchion::redlock::NodeOutcome;
-use stanchion::{
-    AcquireOptions, Client, Lease, LostReason, RedGuard, RedLock, RedLockError, Renewal,
-};
+use stanchion::{AcquireOptions, Client, LostReason, RedGuard, RedLock, RedLockError, Renewal};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_within, lease, ms, secs};
 use tokio::time::Instant;
 
 /// The default node timeout.
-const NODE_TIMEOUT: Duration = Duration::from_millis(100);
+const NODE_TIMEOUT: Duration = ms(100);
 
 struct Nodes(Vec<World>);
 
@@ -42,7 +40,7 @@ impl Nodes {
     }
 
     fn faults(&self, node: usize) -> Faults {
-        self.0[node].as_engine().faults()
+        self.0[node].faults()
     }
 
     fn each(&self, n: usize, change: impl Fn(Faults)) {
@@ -62,23 +60,19 @@ impl Nodes {
     }
 }
 
-fn lease(ms: u64) -> Lease {
-    Lease::new(Duration::from_millis(ms)).unwrap()
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_silent_minority_delays_no_call_and_is_released_later() {
     for n in [3, 5] {
         let nodes = Nodes::new(n);
         let lock = nodes.lock("ours").await;
-        nodes.each(n, |f| f.delay(None, Duration::from_millis(3)));
+        nodes.each(n, |f| f.delay(None, ms(3)));
         let silent = n / 2;
         nodes.each(silent, |f| f.freeze(None));
         for _ in 0..3 {
             let started = Instant::now();
             let guard = lock.acquire().await.unwrap();
             assert!(
-                started.elapsed() <= Duration::from_millis(10),
+                started.elapsed() <= ms(10),
                 "a silent minority delayed the acquire: {:?}",
                 started.elapsed()
             );
@@ -86,21 +80,13 @@ async fn a_silent_minority_delays_no_call_and_is_released_later() {
             let started = Instant::now();
             guard.renew().await.unwrap();
             guard.release().await.unwrap();
-            assert!(
-                started.elapsed() <= Duration::from_millis(10),
-                "{:?}",
-                started.elapsed()
-            );
+            assert!(started.elapsed() <= ms(10), "{:?}", started.elapsed());
         }
         // The requests to the silent nodes arrive now.
         nodes.each(silent, |f| f.thaw(None));
         let started = Instant::now();
         nodes.at_rest().await;
-        assert!(
-            started.elapsed() < Duration::from_secs(10),
-            "released, not expired: {:?}",
-            started.elapsed()
-        );
+        assert_within(started, secs(10), "released, not expired");
     }
 }
 
@@ -112,7 +98,7 @@ async fn a_silent_majority_is_reported_in_time_with_the_outcome_of_each_node() {
     let started = Instant::now();
     let error = lock.try_acquire().await.unwrap_err();
     assert!(
-        started.elapsed() <= NODE_TIMEOUT + Duration::from_millis(5),
+        started.elapsed() <= NODE_TIMEOUT + ms(5),
         "{:?}",
         started.elapsed()
     );
@@ -136,12 +122,12 @@ async fn a_silent_majority_is_reported_in_time_with_the_outcome_of_each_node() {
         "{error}"
     );
     eventually("the third is rolled back", || nodes.held_on() == 0).await;
-    for timeout in [Duration::ZERO, Duration::from_secs(2)] {
+    for timeout in [Duration::ZERO, secs(2)] {
         let started = Instant::now();
         let error = lock.acquire_timeout(timeout).await.unwrap_err();
         assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
         assert!(
-            started.elapsed() <= timeout + Duration::from_millis(50),
+            started.elapsed() <= timeout + ms(50),
             "{timeout:?}: {:?}",
             started.elapsed()
         );
@@ -162,24 +148,18 @@ async fn an_acquire_waits_for_a_majority_and_gives_up_after_thirty_seconds() {
     };
     nodes.each(2, gone);
     let started = Instant::now();
-    let waiter = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    let waiter = tokio::spawn(lock.acquire());
+    tokio::time::sleep(secs(5)).await;
     assert!(!waiter.is_finished());
     nodes.each(1, |f| f.refuse_connections(Switch::Off));
     waiter.await.unwrap().unwrap().release().await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(9));
+    assert!(started.elapsed() < secs(9));
     nodes.each(2, gone);
     let started = Instant::now();
     let error = lock.acquire().await.unwrap_err();
     assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
     let waited = started.elapsed();
-    assert!(
-        (Duration::from_secs(30)..Duration::from_secs(31)).contains(&waited),
-        "{waited:?}"
-    );
+    assert!((secs(30)..secs(31)).contains(&waited), "{waited:?}");
     nodes.each(2, |f| f.refuse_connections(Switch::Off));
     nodes.at_rest().await;
 }
@@ -204,11 +184,7 @@ async fn a_lost_reply_of_a_minority_leaves_nothing_behind() {
             guard.release().await.unwrap();
             let started = Instant::now();
             nodes.at_rest().await;
-            assert!(
-                started.elapsed() < Duration::from_secs(15),
-                "{:?}",
-                started.elapsed()
-            );
+            assert_within(started, secs(15), ());
         }
     }
 }
@@ -216,13 +192,13 @@ async fn a_lost_reply_of_a_minority_leaves_nothing_behind() {
 #[tokio::test(start_paused = true)]
 async fn a_quorum_stays_held_while_a_minority_is_silent() {
     let nodes = Nodes::new(5);
-    let lock = nodes.lock("ours").await.lease(lease(3_000));
+    let lock = nodes.lock("ours").await.lease(lease(ms(3_000)));
     let guard = lock.acquire().await.unwrap();
     nodes.each(2, |f| f.freeze(None));
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + secs(60);
     while Instant::now() < deadline {
         assert!(guard.is_held());
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(ms(500)).await;
     }
     assert_eq!(guard.nodes_held(), 3);
     nodes.each(2, |f| f.thaw(None));
@@ -233,7 +209,7 @@ async fn a_quorum_stays_held_while_a_minority_is_silent() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_lost_before_another_client_gets_a_quorum() {
     let nodes = Nodes::new(3);
-    let lock = nodes.lock("ours").await.lease(lease(3_000));
+    let lock = nodes.lock("ours").await.lease(lease(ms(3_000)));
     let theirs = nodes.lock("theirs").await;
     let guard = lock.acquire().await.unwrap();
     nodes.each(2, |f| f.freeze(Some("ours")));
@@ -261,17 +237,14 @@ async fn the_next_client_acquires_after_a_hold_expires() {
     let nodes = Nodes::new(3);
     let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
     let options = AcquireOptions::new()
-        .lease(lease(1_000))
+        .lease(lease(ms(1_000)))
         .renewal(Renewal::Manual);
     let guard = ours.acquire_with(options).await.unwrap();
     let started = Instant::now();
     let next = theirs.acquire().await.unwrap();
     assert!(!guard.is_held());
     let waited = started.elapsed();
-    assert!(
-        (Duration::from_millis(990)..Duration::from_millis(1_300)).contains(&waited),
-        "{waited:?}"
-    );
+    assert!((ms(990)..ms(1_300)).contains(&waited), "{waited:?}");
     next.release().await.unwrap();
     drop(guard);
     nodes.at_rest().await;
@@ -280,7 +253,7 @@ async fn the_next_client_acquires_after_a_hold_expires() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_loses_its_data_causes_no_second_holder() {
     let nodes = Nodes::new(3);
-    let lock = nodes.lock("ours").await.lease(lease(3_000));
+    let lock = nodes.lock("ours").await.lease(lease(ms(3_000)));
     let theirs = nodes.lock("theirs").await;
     let guard = lock.acquire().await.unwrap();
     nodes.faults(0).restart(Data::Lost);
@@ -297,14 +270,14 @@ async fn a_node_that_loses_its_data_causes_no_second_holder() {
 #[tokio::test(start_paused = true)]
 async fn the_next_renewal_notices_that_a_majority_lost_its_data() {
     let nodes = Nodes::new(3);
-    let lock = nodes.lock("ours").await.lease(lease(3_000));
+    let lock = nodes.lock("ours").await.lease(lease(ms(3_000)));
     let theirs = nodes.lock("theirs").await;
     let guard = lock.acquire().await.unwrap();
     nodes.each(2, |f| f.restart(Data::Lost));
     let next = theirs.acquire().await.unwrap();
     let started = Instant::now();
     assert_eq!(guard.lost().await, LostReason::Gone);
-    assert!(started.elapsed() <= Duration::from_millis(1_100));
+    assert!(started.elapsed() <= ms(1_100));
     assert!(guard.release().await.is_err());
     assert!(next.is_held(), "the second hold is unaffected");
     next.release().await.unwrap();
@@ -336,7 +309,7 @@ async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
         let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
         // Nodes reply one after the other, so that a future can be dropped between any two replies.
         for node in 0..3_u32 {
-            let delay = Duration::from_millis(3 + 4 * u64::from(node));
+            let delay = ms(3 + 4 * u64::from(node));
             nodes.faults(node as usize).delay(None, delay);
         }
         let polls = for_each_await_point(async |polls| {
@@ -346,7 +319,7 @@ async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
                 None
             };
             let releasing = tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(60)).await;
+                tokio::time::sleep(ms(60)).await;
                 if let Some(held) = held {
                     held.release().await.unwrap();
                 }
@@ -355,11 +328,7 @@ async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
             releasing.await.unwrap();
             let started = Instant::now();
             nodes.at_rest().await;
-            assert!(
-                started.elapsed() < Duration::from_secs(1),
-                "{contended}: after {polls} polls: {:?}",
-                started.elapsed()
-            );
+            assert_within(started, secs(1), (contended, polls));
             covered
         })
         .await;
@@ -371,13 +340,13 @@ async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
 async fn a_release_dropped_anywhere_releases_every_node() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await;
-    nodes.each(3, |f| f.delay(None, Duration::from_millis(5)));
+    nodes.each(3, |f| f.delay(None, ms(5)));
     for_each_await_point(async |polls| {
         let guard = lock.acquire().await.unwrap();
         let done = cancel_after(guard.release(), polls).await.is_some();
         let started = Instant::now();
         nodes.at_rest().await;
-        assert!(started.elapsed() < Duration::from_secs(1), "{polls} polls");
+        assert!(started.elapsed() < secs(1), "{polls} polls");
         done
     })
     .await;
@@ -389,9 +358,9 @@ async fn replies_that_arrive_after_the_lease_are_no_quorum() {
     let lock = nodes
         .lock("ours")
         .await
-        .lease(lease(40))
-        .node_timeout(Duration::from_millis(500));
-    nodes.each(2, |f| f.delay(None, Duration::from_millis(100)));
+        .lease(lease(ms(40)))
+        .node_timeout(ms(500));
+    nodes.each(2, |f| f.delay(None, ms(100)));
     let error = lock.try_acquire().await.unwrap_err();
     assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
     nodes.at_rest().await;
@@ -402,11 +371,11 @@ async fn a_quorum_that_expires_before_the_round_ends_does_not_count() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await;
     // Two nodes grant in time. The round then waits for the silent third node, until the leases of 40 ms have ended.
-    nodes.faults(0).delay(None, Duration::from_millis(5));
-    nodes.faults(1).delay(None, Duration::from_millis(30));
+    nodes.faults(0).delay(None, ms(5));
+    nodes.faults(1).delay(None, ms(30));
     nodes.faults(2).freeze(None);
     let options = AcquireOptions::new()
-        .lease(lease(40))
+        .lease(lease(ms(40)))
         .renewal(Renewal::Manual);
     let error = lock.try_acquire_with(options).await.unwrap_err();
     assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
@@ -420,14 +389,14 @@ async fn random_faults_on_a_minority_cause_no_overlap_and_no_orphan() {
     for seed in 0..4 {
         let nodes = Arc::new(Nodes::new(3));
         let locks = [
-            nodes.lock("one").await.lease(lease(2_000)),
-            nodes.lock("two").await.lease(lease(2_000)),
-            nodes.lock("three").await.lease(lease(2_000)),
+            nodes.lock("one").await.lease(lease(ms(2_000))),
+            nodes.lock("two").await.lease(lease(ms(2_000))),
+            nodes.lock("three").await.lease(lease(ms(2_000))),
         ];
         let mut rng = fastrand::Rng::with_seed(seed);
         let done = Arc::new(AtomicU64::new(0));
         let holders = Arc::new(AtomicU64::new(0));
-        let until = Instant::now() + Duration::from_secs(12);
+        let until = Instant::now() + secs(12);
         let tasks: Vec<_> = (0..6)
             .map(|task| {
                 let lock = locks[task % 3].clone();
@@ -439,7 +408,7 @@ async fn random_faults_on_a_minority_cause_no_overlap_and_no_orphan() {
                             continue;
                         };
                         let work = Work::begin(&holders);
-                        let pause = Duration::from_millis(rng.u64(0..30));
+                        let pause = ms(rng.u64(0..30));
                         let outcome = guard.run(tokio::time::sleep(pause)).await;
                         drop(work);
                         if outcome.is_ok() {
@@ -462,15 +431,15 @@ async fn random_faults_on_a_minority_cause_no_overlap_and_no_orphan() {
                         2 => faults.lose_replies("EVALSHA", 2),
                         3 => faults.lose_replies_silently("EVALSHA", 2),
                         4 => faults.lose_messages(2),
-                        _ => faults.delay(None, Duration::from_millis(rng.u64(0..150))),
+                        _ => faults.delay(None, ms(rng.u64(0..150))),
                     }
-                    tokio::time::sleep(Duration::from_millis(rng.u64(1..1_500))).await;
+                    tokio::time::sleep(ms(rng.u64(1..1_500))).await;
                     faults.clear();
                 }
             }
         });
         for task in tasks {
-            tokio::time::timeout(Duration::from_secs(600), task)
+            tokio::time::timeout(secs(600), task)
                 .await
                 .unwrap_or_else(|_| panic!("seed {seed}: a task does not end"))
                 .unwrap();
@@ -511,7 +480,7 @@ async fn an_acquire_without_a_quorum_gives_up_after_the_longest_outage_tolerance
     let mut clients = Vec::new();
     for (node, tolerance) in nodes.0.iter().zip([2, 5, 3]) {
         let config = node.config("ours");
-        let config = config.outage_tolerance(Duration::from_secs(tolerance));
+        let config = config.outage_tolerance(secs(tolerance));
         clients.push(Client::connect_with(config).await.unwrap());
     }
     let lock = RedLock::new(&clients, "job").unwrap();

@@ -1,29 +1,27 @@
 //! P8 and P9 for every kind of hold: servers that refuse for now, that have lost the scripts, or whose clock steps.
 
-use std::time::Duration;
-
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, ReleaseError, RenewError};
-use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, SOON, kinds, served};
+use stanchion_tests::{World, ms, secs};
 use tokio::time::{Instant, sleep};
 
 /// P8, P9. The error of an acquire that gives up names the refusal.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_waits_for_a_server_that_is_loading_or_read_only() {
     type Refuse = fn(&World, Switch);
-    let loading: Refuse = |w, s| w.as_engine().faults().loading(s);
-    let read_only: Refuse = |w, s| w.as_engine().faults().read_only(s);
+    let loading: Refuse = |w, s| w.faults().loading(s);
+    let read_only: Refuse = |w, s| w.faults().read_only(s);
     for kind in kinds() {
         for (code, refuse) in [("LOADING", loading), ("READONLY", read_only)] {
             let case = Case::warm(kind).await;
             refuse(&case.world, Switch::On);
-            let timeout = Duration::from_millis(300);
+            let timeout = ms(300);
             let error = case.ours().acquire_timeout(timeout).await.err().unwrap();
             assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
             assert!(error.to_string().contains(code), "{}: {error}", case.label);
             let waiting = served(case.ours());
-            sleep(Duration::from_secs(2)).await;
+            sleep(secs(2)).await;
             assert!(!waiting.is_finished());
             refuse(&case.world, Switch::Off);
             waiting.await.unwrap();
@@ -37,7 +35,7 @@ async fn an_acquire_waits_for_a_server_that_is_loading_or_read_only() {
 async fn a_flushed_script_cache_is_filled_again_without_an_error() {
     for kind in kinds() {
         let case = Case::warm(kind).await;
-        let flush = || case.world.as_engine().faults().flush_scripts();
+        let flush = || case.world.faults().flush_scripts();
         for waiter in [None, Some(case.rival_of_ours()), Some(case.theirs())] {
             flush();
             let held = case.ours().acquire().await.unwrap();
@@ -75,10 +73,10 @@ async fn a_step_of_the_server_clock_costs_one_refusal() {
             };
             let (held, usual) = requests().await;
             held.release().await.unwrap();
-            case.world.as_engine().faults().step_clock(step);
+            case.world.faults().step_clock(step);
             let began = Instant::now();
             let (held, scripts) = requests().await;
-            assert!(began.elapsed() < Duration::from_secs(1), "{}", case.label);
+            assert!(began.elapsed() < secs(1), "{}", case.label);
             // Each client of a multi-lock has its own clock.
             let clients = if case.needs_both_clients() { 2 } else { 1 };
             let expected = usual..=usual + refusals * clients;
@@ -109,7 +107,7 @@ async fn a_step_of_the_server_clock_ends_the_leases_before_the_new_time_only() {
             let waiters = [served(case.rival_of_ours()), served(case.theirs())];
             sleep(SOON).await;
             case.world.quiet().await;
-            case.world.as_engine().faults().step_clock(step);
+            case.world.faults().step_clock(step);
             if step > 30_000 {
                 // By the client's clock the lease is still valid.
                 assert!(held.is_held(), "{}", case.label);
@@ -126,7 +124,7 @@ async fn a_step_of_the_server_clock_ends_the_leases_before_the_new_time_only() {
             }
             for waiter in waiters {
                 let took = waiter.await.unwrap();
-                assert!(took < Duration::from_secs(20), "{}: {took:?}", case.label);
+                assert!(took < secs(20), "{}: {took:?}", case.label);
             }
             let next = case.ours().acquire().await.unwrap();
             assert!(next.fencing_token() > token || token.is_none(), "P2");

@@ -1,7 +1,5 @@
 //! A Java thread and an owner of this library wait for each other on two fair locks.
 
-use std::time::Duration;
-
 use serde_json::json;
 use stanchion::survey::{Certainty, InTheWay};
 use stanchion::{AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, OnDeadlock};
@@ -37,19 +35,17 @@ async fn entangled(
 
 #[tokio::test]
 async fn a_deadlock_with_java_is_found_and_java_is_not_affected() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     let (held, ours, theirs) = entangled(&fleet, &client, AcquireOptions::new()).await;
     let java = fleet.holder("x");
-    let deadlocks = within(Duration::from_secs(60), async {
+    let deadlocks = within(secs(60), async {
         loop {
             let found = client.deadlocks().await.unwrap();
             if !found.is_empty() {
                 return found;
             }
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(ms(300)).await;
         }
     })
     .await;
@@ -80,13 +76,11 @@ async fn a_deadlock_with_java_is_found_and_java_is_not_affected() {
 
 #[tokio::test]
 async fn our_waiter_fails_in_a_deadlock_with_java() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     let options = AcquireOptions::new().on_deadlock(OnDeadlock::Fail);
     let (held, ours, theirs) = entangled(&fleet, &client, options).await;
-    let failed = within(Duration::from_secs(60), ours).await.unwrap();
+    let failed = within(secs(60), ours).await.unwrap();
     let error = failed.unwrap_err();
     assert!(matches!(error, AcquireError::Deadlock { .. }), "{error}");
     held.release().await.unwrap();

@@ -129,9 +129,7 @@ async fn assert_same_for_both(
     channel: impl Fn(&str) -> String,
     ours: impl AsyncFn(&Fleet, &str, &str) -> Vec<String>,
 ) {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (acquire, release) = match kind {
         Kind::Semaphore => ("acquire", "release"),
         _ => ("lock", "unlock"),
@@ -209,9 +207,7 @@ async fn locks_have_the_same_keys_and_channels() {
 async fn readers_have_the_same_keys_and_channels() {
     let channel = |name: &str| braced("redisson_rwlock", name);
     // Readers do not wait for readers. The release of the last reader notifies the writers.
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     for name in NAMES {
         let java = fleet.java("reader", Kind::Read, name);
         let by_java = traced(&fleet, async || {
@@ -251,9 +247,7 @@ async fn semaphores_have_the_same_keys_and_channels() {
 
 #[tokio::test]
 async fn fenced_locks_have_the_same_counter() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     for name in NAMES {
         fleet.server.flush();
@@ -276,9 +270,7 @@ async fn fenced_locks_have_the_same_counter() {
 /// Our `key_prefix` acts like Redisson's `NameMapper`: the prefix becomes part of the name before keys are derived.
 #[tokio::test]
 async fn a_key_prefix_acts_as_a_name_mapper() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let config = ClientConfig::new(fleet.server.url()).key_prefix("app:");
     let client = Client::connect_with(config).await.unwrap();
     let guard = lock(&client, "orders").acquire().await.unwrap();
@@ -293,9 +285,7 @@ async fn a_key_prefix_acts_as_a_name_mapper() {
 
 #[tokio::test]
 async fn leased_permits_have_the_same_keys_and_channels() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     for name in NAMES {
         let channel = braced("redisson_sc", name);
         let (holder, waiter) = (
@@ -331,9 +321,7 @@ async fn leased_permits_have_the_same_keys_and_channels() {
 
 #[tokio::test]
 async fn latches_have_the_same_keys_and_channels() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     for name in NAMES {
         // Redisson always puts the name in braces here, even if it contains braces.
         let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
@@ -372,9 +360,7 @@ async fn latches_have_the_same_keys_and_channels() {
 /// A waiter of this library is subscribed to its own channel, and also to Redisson's if Redisson is ahead in the queue.
 #[tokio::test]
 async fn fair_locks_have_the_same_keys_and_channels() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     for name in NAMES {
         let base = braced("redisson_lock__channel", name);
         let queue = braced("redisson_lock_queue", name);

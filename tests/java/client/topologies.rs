@@ -4,9 +4,10 @@ use serde_json::json;
 use stanchion::{
     Client, CountDownLatch, FairLock, LeasedSemaphore, Lock, Lockable, MultiLock, RwLock, Semaphore,
 };
-use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually, eventually_async};
+use stanchion_testkit::{RedisServer, SentinelSet, eventually, eventually_async};
 use stanchion_tests::interop::*;
 use stanchion_tests::java::{Jvm, Kind, Object, Redisson};
+use stanchion_tests::{cluster, sentinels};
 
 /// Both libraries on several servers.
 struct Place<'a> {
@@ -185,9 +186,7 @@ fn addresses<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> Vec<Stri
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_primitive_works_on_a_cluster() {
     let Some(jvm) = Jvm::shared() else { return };
-    let Some(cluster) = Cluster::or_skip("every_primitive_works_on_a_cluster") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let settings = json!({"mode": "cluster", "addresses": addresses(cluster.nodes())});
     let java = Redisson::connect(&jvm, settings).await;
     let servers = cluster.nodes().iter().collect();
@@ -226,9 +225,7 @@ async fn every_primitive_works_on_a_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_primitive_works_behind_sentinels() {
     let Some(jvm) = Jvm::shared() else { return };
-    let Some(set) = SentinelSet::or_skip("every_primitive_works_behind_sentinels") else {
-        return;
-    };
+    let Some(set) = sentinels() else { return };
     let sentinels = (0..3).map(|number| set.sentinel(number));
     let settings = json!({
         "mode": "sentinel",

@@ -1,51 +1,9 @@
 //! Leases and watchdogs: each library waits for the end of the other's lease, and respects its renewals.
 
 use serde_json::json;
-use stanchion::{AcquireOptions, ReleaseError, Renewal};
 use stanchion_testkit::{eventually, machine_clock};
 use stanchion_tests::interop::*;
 use stanchion_tests::java::{Jvm, Kind};
-
-#[tokio::test]
-async fn our_waiter_is_granted_when_a_java_lease_ends() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let lock = lock(&fleet.rust().await, "orders");
-    let java = fleet.java("holder", Kind::Lock, "orders");
-    java.with("lock", json!({"lease": 700})).await.value();
-    // There is no message, and no poll within 60 s. The refusal contains the TTL, after which our waiter retries.
-    let guard = within(ms(700) + SLACK, lock.acquire()).await.unwrap();
-    let owner = guard.owner().to_string();
-    let late = java.call("unlock").await;
-    assert_eq!(late.error(), "IllegalMonitorStateException");
-    assert_eq!(fleet.holder("orders"), Some((owner, 1)));
-    guard.release().await.unwrap();
-    fleet.at_rest().await;
-}
-
-#[tokio::test]
-async fn a_java_waiter_is_granted_when_our_lease_ends() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let options = AcquireOptions::new()
-        .lease(lease(ms(700)))
-        .renewal(Renewal::Manual);
-    let lock = lock(&fleet.rust().await, "orders");
-    let guard = lock.acquire_with(options).await.unwrap();
-    let java = fleet.java("waiter", Kind::Lock, "orders");
-    let held = java_granted(java.start("lock", json!({})), ms(700) + SLACK).await;
-    assert!(!guard.is_held(), "P5");
-    let holder = Some((fleet.java.owner(&held), 1));
-    assert_eq!(fleet.holder("orders"), holder);
-    let late = guard.release().await.unwrap_err();
-    assert!(matches!(late, ReleaseError::Lost(_)), "{late}");
-    fleet.quiet().await;
-    assert_eq!(fleet.holder("orders"), holder);
-    java.done("unlock").await;
-    fleet.at_rest().await;
-}
 
 /// The test lasts longer than the TTL, so only renewals keep the locks.
 #[tokio::test]
@@ -97,9 +55,7 @@ async fn each_side_waits_for_as_long_as_the_others_watchdog_renews() {
 #[tokio::test]
 async fn a_watchdog_renews_only_what_is_still_held() {
     const LOCKS: usize = 60;
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     let java = fleet.java.actor("java");
     let mut guards = Vec::new();

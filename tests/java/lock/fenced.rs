@@ -16,9 +16,7 @@ async fn fenced(fleet: &Fleet) -> (Lock, Object) {
 
 #[tokio::test]
 async fn tokens_grow_across_both_libraries() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (lock, java) = fenced(&fleet).await;
     let mut last = 0;
     for round in 0..60 {
@@ -45,9 +43,7 @@ async fn tokens_grow_across_both_libraries() {
 /// The counter is ahead of the clock, as after a step of the server's clock.
 #[tokio::test]
 async fn tokens_grow_though_the_counter_is_ahead_of_the_clock() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (lock, java) = fenced(&fleet).await;
     let ahead = 8_000_000_000_000_000;
     let set = ["SET", "redisson_lock_token:{orders}", &ahead.to_string()];
@@ -64,9 +60,7 @@ async fn tokens_grow_though_the_counter_is_ahead_of_the_clock() {
 
 #[tokio::test]
 async fn a_release_wakes_the_other_library_with_a_larger_token() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (lock, java) = fenced(&fleet).await;
     let first = lock.acquire().await.unwrap();
     let waiter = java.start("lock", json!({}));
@@ -91,9 +85,7 @@ async fn a_release_wakes_the_other_library_with_a_larger_token() {
 /// Deleting an `RFencedLock` restarts Redisson's tokens at 1. Tokens of this library still grow, because they are never behind the clock.
 #[tokio::test]
 async fn our_tokens_grow_even_if_java_deletes_the_counter() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (lock, java) = fenced(&fleet).await;
     let guard = lock.acquire().await.unwrap();
     let before = token(&guard);
@@ -115,9 +107,7 @@ async fn our_tokens_grow_even_if_java_deletes_the_counter() {
 
 #[tokio::test]
 async fn a_fenced_lock_and_a_plain_one_are_the_same_lock() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (lock, java) = fenced(&fleet).await;
     let plain = fleet.java("plain", Kind::Lock, "orders");
     let guard = lock.acquire().await.unwrap();

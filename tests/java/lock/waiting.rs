@@ -6,59 +6,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use stanchion_testkit::Proxy;
+use stanchion_tests::assert_is;
 use stanchion_tests::interop::*;
 use stanchion_tests::java::{Jvm, Kind};
-
-#[tokio::test]
-async fn a_java_release_wakes_our_waiter() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let java = fleet.java("holder", Kind::Lock, "orders");
-    java.done("lock").await;
-    let waiter = acquiring(&lock(&fleet.rust().await, "orders"));
-    fleet.waiting(&channel("orders"), 1).await;
-    java.done("unlock").await;
-    granted(waiter, SOON).await.release().await.unwrap();
-    fleet.at_rest().await;
-}
-
-#[tokio::test]
-async fn our_release_wakes_a_java_waiter() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
-    let java = fleet.java("waiter", Kind::Lock, "orders");
-    let waiter = java.start("lock", json!({}));
-    fleet.waiting(&channel("orders"), 1).await;
-    guard.release().await.unwrap();
-    java_granted(waiter, SOON).await;
-    java.done("unlock").await;
-    fleet.at_rest().await;
-}
-
-#[tokio::test]
-async fn a_dropped_guard_wakes_a_java_waiter() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
-    let java = fleet.java("waiter", Kind::Lock, "orders");
-    let waiter = java.start("try", json!({"wait": 30_000}));
-    fleet.waiting(&channel("orders"), 1).await;
-    drop(guard);
-    assert!(waiter.within(SOON).await.bool());
-    java.done("unlock").await;
-    fleet.at_rest().await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_waiters_of_both_libraries_are_granted() {
     const ROUNDS: u32 = 40;
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let fleet = Arc::new(fleet);
     let inside = Arc::new(AtomicU32::new(0));
     let client = fleet.rust().await;
@@ -97,9 +52,7 @@ async fn alone(inside: &AtomicU32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hand_offs_between_our_tasks_do_not_starve_a_java_waiter() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let lock = lock(&fleet.rust().await, "orders");
     let busy: Vec<_> = (0..8)
         .map(|_| {
@@ -127,9 +80,7 @@ async fn hand_offs_between_our_tasks_do_not_starve_a_java_waiter() {
 
 #[tokio::test]
 async fn our_waiter_that_gives_up_takes_no_wake_up_from_java() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let holder = fleet.java("holder", Kind::Lock, "orders");
     holder.done("lock").await;
     let ours = acquiring(&lock(&fleet.rust().await, "orders"));
@@ -146,9 +97,7 @@ async fn our_waiter_that_gives_up_takes_no_wake_up_from_java() {
 
 #[tokio::test]
 async fn an_interrupted_java_waiter_takes_no_wake_up_from_our_waiter() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
     let java = fleet.java("waiter", Kind::Lock, "orders");
     let interrupted = java.start("lock", json!({}));
@@ -164,10 +113,25 @@ async fn an_interrupted_java_waiter_takes_no_wake_up_from_our_waiter() {
 }
 
 #[tokio::test]
+async fn killed_java_waiters_delay_no_other_waiter() {
+    let Some(fleet) = own_jvm().await else { return };
+    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
+    for actor in ["one", "two"] {
+        let java = fleet.java(actor, Kind::Lock, "orders");
+        drop(java.start("lock", json!({})));
+    }
+    fleet.waiting(&channel("orders"), 1).await;
+    let waiter = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 2).await;
+    fleet.jvm().kill();
+    guard.release().await.unwrap();
+    granted(waiter, SOON).await.release().await.unwrap();
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
 async fn calls_that_time_out_leave_nothing() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let lock = lock(&fleet.rust().await, "orders");
     let java = fleet.java("java", Kind::Lock, "orders");
 
@@ -182,10 +146,7 @@ async fn calls_that_time_out_leave_nothing() {
     let before = fleet.holder("orders");
     assert!(lock.try_acquire().await.unwrap().is_none());
     let refused = lock.acquire_timeout(ms(100)).await.unwrap_err();
-    assert!(
-        matches!(refused, stanchion::AcquireError::TimedOut { .. }),
-        "{refused}"
-    );
+    assert_is!(refused, stanchion::AcquireError::TimedOut { .. });
     assert_eq!(fleet.holder("orders"), before);
     java.done("unlock").await;
     fleet.at_rest().await;
@@ -194,9 +155,7 @@ async fn calls_that_time_out_leave_nothing() {
 /// Redisson's spin lock publishes nothing: only a poll can notice its release.
 #[tokio::test]
 async fn a_poll_finds_the_release_of_a_spin_lock() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let java = fleet.java("spinner", Kind::Spin, "orders");
     java.done("lock").await;
     let lock = lock(&fleet.rust_polling(ms(200)).await, "orders");

@@ -1,14 +1,12 @@
 //! `RPermitExpirableSemaphore` and `LeasedSemaphore`: permits with an id and a lease.
 
-use std::time::Duration;
-
 use serde_json::json;
 use stanchion::{
     AcquireOptions, Client, IdleExpiry, LeasedPermit, LeasedSemaphore, LostReason, Renewal,
 };
 use stanchion_testkit::{Signal, machine_clock};
 use stanchion_tests::interop::*;
-use stanchion_tests::java::{Jvm, Kind};
+use stanchion_tests::java::Kind;
 use tokio::task::JoinHandle;
 
 const CHANNEL: &str = "redisson_sc:{seats}";
@@ -30,9 +28,7 @@ fn id(permit: &LeasedPermit) -> String {
 
 #[tokio::test]
 async fn both_count_the_same_permits() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (ours, java) = (
         seats(&fleet.rust().await),
         fleet.java("java", Kind::Leased, "seats"),
@@ -83,9 +79,7 @@ async fn both_count_the_same_permits() {
 
 #[tokio::test]
 async fn releases_wake_the_other_side() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = seats(&fleet.rust().await);
     let java = fleet.java("java", Kind::Leased, "seats");
     assert!(ours.init(1).await.unwrap());
@@ -107,9 +101,7 @@ async fn releases_wake_the_other_side() {
 
 #[tokio::test]
 async fn one_release_wakes_several_java_threads() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = seats(&fleet.rust().await);
     assert!(ours.init(2).await.unwrap());
     let pair = ours.acquire_many(2).await.unwrap();
@@ -132,9 +124,7 @@ async fn one_release_wakes_several_java_threads() {
 /// Any client that knows the id of a permit may release it.
 #[tokio::test]
 async fn our_permit_is_lost_when_java_releases_it_by_id() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = seats(&fleet.rust().await).lease(lease(ms(TTL)));
     let java = fleet.java("java", Kind::Leased, "seats");
     assert!(ours.init(1).await.unwrap());
@@ -160,9 +150,7 @@ async fn our_permit_is_lost_when_java_releases_it_by_id() {
 
 #[tokio::test]
 async fn leases_expire_for_the_other_side() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = seats(&fleet.rust().await);
     let java = fleet.java("java", Kind::Leased, "seats");
     assert!(ours.init(1).await.unwrap());
@@ -193,9 +181,7 @@ async fn leases_expire_for_the_other_side() {
 /// Redisson reclaims expired permits with every read, so our renewals must come first. They must not shorten a lease that Java extended.
 #[tokio::test]
 async fn our_watchdog_keeps_a_permit_from_java() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = seats(&fleet.rust().await).lease(lease(ms(TTL)));
     let java = fleet.java("java", Kind::Leased, "seats");
     assert!(ours.init(1).await.unwrap());
@@ -217,9 +203,7 @@ async fn our_watchdog_keeps_a_permit_from_java() {
 
 #[tokio::test]
 async fn the_permit_of_our_killed_process_returns_at_its_ttl() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let java = fleet.java("java", Kind::Leased, "seats");
     java.with("init", json!({"n": 1})).await.value();
     let holder = holding(&fleet, "leased", "seats", ms(TTL));
@@ -235,10 +219,7 @@ async fn the_permit_of_our_killed_process_returns_at_its_ttl() {
 
 #[tokio::test]
 async fn a_killed_jvm_returns_its_leased_permits_and_keeps_the_others() {
-    let Some(jvm) = Jvm::start() else { return };
-    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
-        return;
-    };
+    let Some(fleet) = own_jvm().await else { return };
     let ours = seats(&fleet.rust().await);
     let java = fleet.java("java", Kind::Leased, "seats");
     assert!(ours.init(2).await.unwrap());
@@ -246,7 +227,7 @@ async fn a_killed_jvm_returns_its_leased_permits_and_keeps_the_others() {
     let endless = java.with("acquire", json!({})).await;
     let waiter = acquiring(&ours);
     fleet.waiting(CHANNEL, 1).await;
-    jvm.kill();
+    fleet.jvm().kill();
     let first = granted(waiter, ms(TTL) + SLACK).await;
     // The other permit has no lease, and is held until an operator reclaims it.
     let waiter = acquiring(&ours);
@@ -267,9 +248,7 @@ async fn a_killed_jvm_returns_its_leased_permits_and_keeps_the_others() {
 /// Redisson reclaims all expired permits in one script, and fails at 8000. This library reclaims a hundred at a time.
 #[tokio::test]
 async fn thousands_of_expired_leases_stop_redisson_but_not_this_library() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = seats(&fleet.rust().await);
     let java = fleet.java("java", Kind::Leased, "seats");
     assert!(ours.init(1).await.unwrap());
@@ -290,10 +269,8 @@ async fn thousands_of_expired_leases_stop_redisson_but_not_this_library() {
 /// longer expires.
 #[tokio::test]
 async fn both_libraries_use_an_ephemeral_semaphore() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let hour = IdleExpiry::after(Duration::from_secs(3600)).unwrap();
+    let Some(fleet) = fleet().await else { return };
+    let hour = IdleExpiry::after(secs(3600)).unwrap();
     let ours = seats(&fleet.rust().await).ephemeral(3, hour);
     let java = fleet.java("java", Kind::Leased, "seats");
     let idle = "stanchion_semaphore_idle:{seats}";

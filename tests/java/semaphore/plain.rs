@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
 
 use serde_json::json;
 use stanchion::{Client, IdleExpiry, Permit, Semaphore};
 use stanchion_testkit::{Signal, eventually};
 use stanchion_tests::interop::*;
-use stanchion_tests::java::{Jvm, Kind};
+use stanchion_tests::java::Kind;
 use tokio::task::JoinHandle;
 
 const CHANNEL: &str = "redisson_sc:{seats}";
@@ -24,9 +23,7 @@ fn acquiring(seats: &Semaphore, n: u32) -> JoinHandle<Result<Permit, stanchion::
 
 #[tokio::test]
 async fn both_count_the_same_permits() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let (ours, java) = (
         seats(&fleet.rust().await),
         fleet.java("java", Kind::Semaphore, "seats"),
@@ -65,9 +62,7 @@ async fn both_count_the_same_permits() {
 
 #[tokio::test]
 async fn a_java_release_wakes_as_many_of_our_waiters_as_it_frees_permits() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let java = fleet.java("java", Kind::Semaphore, "seats");
     java.with("init", json!({"n": 3})).await.value();
     let (here, there) = (seats(&fleet.rust().await), seats(&fleet.rust().await));
@@ -96,9 +91,7 @@ async fn a_java_release_wakes_as_many_of_our_waiters_as_it_frees_permits() {
 
 #[tokio::test]
 async fn our_release_wakes_as_many_java_threads_as_it_frees_permits() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = seats(&fleet.rust().await);
     assert!(ours.init(3).await.unwrap());
     let permits = ours.acquire_many(3).await.unwrap();
@@ -136,9 +129,7 @@ async fn our_release_wakes_as_many_java_threads_as_it_frees_permits() {
 async fn there_are_never_more_holders_than_permits() {
     const PERMITS: i32 = 3;
     const ROUNDS: u32 = 40;
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let client = fleet.rust().await;
     let ours = seats(&client);
     assert!(ours.init(3).await.unwrap());
@@ -180,9 +171,7 @@ async fn there_are_never_more_holders_than_permits() {
 
 #[tokio::test]
 async fn calls_that_time_out_take_no_permits() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let ours = seats(&fleet.rust().await);
     let java = fleet.java("java", Kind::Semaphore, "seats");
     assert!(ours.init(1).await.unwrap());
@@ -199,10 +188,7 @@ async fn calls_that_time_out_take_no_permits() {
 /// Plain permits have no lease in either library. This library records its holders, so that an operator can reclaim their permits.
 #[tokio::test]
 async fn an_operator_reclaims_the_permits_of_dead_holders() {
-    let Some(jvm) = Jvm::start() else { return };
-    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
-        return;
-    };
+    let Some(fleet) = own_jvm().await else { return };
     let ours = seats(&fleet.rust().await);
     assert!(ours.init(1).await.unwrap());
     let java = fleet.java("java", Kind::Semaphore, "seats");
@@ -216,7 +202,7 @@ async fn an_operator_reclaims_the_permits_of_dead_holders() {
     assert_eq!(ours.danger().reclaim(&dead[0].owner).await.unwrap(), 1);
     java_granted(waiter, SOON).await;
     // Redisson records no holders: its permits are missing, and the operator must know how many to add.
-    jvm.kill();
+    fleet.jvm().kill();
     let status = ours.status().await.unwrap();
     assert_eq!((status.available, status.holders.len()), (0, 0));
     let waiter = acquiring(&ours, 1);
@@ -229,9 +215,7 @@ async fn an_operator_reclaims_the_permits_of_dead_holders() {
 /// Ephemeral semaphores depend on this behaviour of Redisson.
 #[tokio::test]
 async fn redisson_keeps_the_ttl_except_in_add_and_drain() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
+    let Some(fleet) = fleet().await else { return };
     let java = fleet.java("java", Kind::Semaphore, "seats");
     let left = || fleet.int(&["PTTL", "seats"]);
     assert!(java.with("init", json!({"n": 5})).await.bool());
@@ -256,10 +240,8 @@ async fn redisson_keeps_the_ttl_except_in_add_and_drain() {
 /// longer expires.
 #[tokio::test]
 async fn both_libraries_use_an_ephemeral_semaphore() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let hour = IdleExpiry::after(Duration::from_secs(3600)).unwrap();
+    let Some(fleet) = fleet().await else { return };
+    let hour = IdleExpiry::after(secs(3600)).unwrap();
     let ours = seats(&fleet.rust().await).ephemeral(3, hour);
     let java = fleet.java("java", Kind::Semaphore, "seats");
     let idle = "stanchion_semaphore_idle:{seats}";

@@ -3,16 +3,16 @@
 use std::process::Command;
 
 use stanchion::{
-    AcquireError, BarrierError, Client, ClientConfig, DoubleBarrier, Lease, Rejection, Secret,
+    AcquireError, BarrierError, Client, ClientConfig, DoubleBarrier, Rejection, Secret,
 };
-use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually_async};
-use stanchion_tests::rights;
+use stanchion_testkit::{Process, RedisServer, Signal, eventually_async};
+use stanchion_tests::{cluster, lease, rights, server};
 use tokio::time::timeout;
 
 use super::*;
 
 /// A timeout far above the duration of any step.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = secs(30);
 /// A short lease, for tests that wait for its end.
 const SHORT: Duration = ms(1500);
 
@@ -42,16 +42,14 @@ fn worker() {
     });
 }
 
-fn lease() -> Lease {
-    Lease::new(SHORT).unwrap()
-}
-
 fn short(client: &Client) -> CyclicBarrier {
-    of(client, 4).lease(lease())
+    of(client, 4).lease(lease(SHORT))
 }
 
 fn short_double(client: &Client) -> DoubleBarrier {
-    DoubleBarrier::new(client, "b", 3).unwrap().lease(lease())
+    DoubleBarrier::new(client, "b", 3)
+        .unwrap()
+        .lease(lease(SHORT))
 }
 
 async fn connect(server: &RedisServer) -> Client {
@@ -103,9 +101,7 @@ async fn met(waiting: Waiting) -> Passed {
 /// The place is free when its lease has ended, and a fifth party completes the round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_party_is_replaced() {
-    let Some(server) = RedisServer::or_skip("a_killed_party_is_replaced") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let dying = start_worker(&server.url());
     in_places(&server, 1).await;
     let waits = [
@@ -132,9 +128,7 @@ async fn a_killed_party_is_replaced() {
 /// Parties that are present keep their places and may leave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_server_rejects_arrivals_and_allows_departures() {
-    let Some(server) = RedisServer::or_skip("a_full_server_rejects_arrivals") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let full = |full: bool| {
         let most = if full { "1" } else { "0" };
         let _ = server.cli(&["CONFIG", "SET", "maxmemory", most]);
@@ -158,7 +152,9 @@ async fn a_full_server_rejects_arrivals_and_allows_departures() {
     full(false);
     let waiting = wait_with(&short(&client), breaking());
     let other = wait_with(&short(&connect(&server).await), breaking());
-    let inside = DoubleBarrier::new(&client, "d", 1).unwrap().lease(lease());
+    let inside = DoubleBarrier::new(&client, "d", 1)
+        .unwrap()
+        .lease(lease(SHORT));
     let inside = inside.enter().await.unwrap();
     in_places(&server, 2).await;
     full(true);
@@ -179,9 +175,7 @@ async fn a_full_server_rejects_arrivals_and_allows_departures() {
 /// As the ACL user of `docs/running/rights.md`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_barrier_needs_only_the_documented_rights() {
-    let Some(server) = RedisServer::or_skip("a_barrier_needs_only_the_documented_rights") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let config = rights::least(&server);
     let client = Client::connect_with(config).await.unwrap();
     let pair = CyclicBarrier::new(&client, "app:b", 2).unwrap();
@@ -219,9 +213,7 @@ async fn a_barrier_needs_only_the_documented_rights() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_poll_without_the_right_to_publish() {
-    let Some(server) = RedisServer::or_skip("waiters_poll_without_the_right_to_publish") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let _ = server.cli(&[
         "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-publish",
     ]);
@@ -237,21 +229,19 @@ async fn waiters_poll_without_the_right_to_publish() {
 /// The slot moves while parties wait and while parties are inside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_cluster_a_round_moves_with_its_slot() {
-    let Some(cluster) = Cluster::or_skip("in_a_cluster_a_round_moves") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let connect = async || Client::connect(&cluster.url()).await.unwrap();
     let (a, b) = (connect().await, connect().await);
     for name in ["b", "{tag}:b"] {
-        let seconds = Duration::from_secs(3);
-        let lease = Lease::new(seconds).unwrap();
+        let seconds = secs(3);
+        let length = lease(seconds);
         let cyclic = |client: &Client| {
             let barrier = CyclicBarrier::new(client, name, 2).unwrap();
-            barrier.lease(lease)
+            barrier.lease(length)
         };
         let double = |client: &Client| {
             let barrier = DoubleBarrier::new(client, name, 2).unwrap();
-            barrier.lease(lease)
+            barrier.lease(length)
         };
         let (ours, theirs) = (double(&a), double(&b));
         let both = async { tokio::join!(ours.enter(), theirs.enter()) };
@@ -306,9 +296,7 @@ fn braced(name: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parties_meet_on_a_real_server_under_odd_names() {
-    let Some(server) = RedisServer::or_skip("parties_meet") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     for name in [
         &b"b"[..],
         b"{b}",
@@ -325,7 +313,7 @@ async fn parties_meet_on_a_real_server_under_odd_names() {
             parties.push(tokio::spawn(async move {
                 let mut seen = Vec::new();
                 for _ in 0..20 {
-                    let waiting = barrier.wait_timeout(Duration::from_secs(30));
+                    let waiting = barrier.wait_timeout(secs(30));
                     seen.push(waiting.await.unwrap().generation());
                 }
                 seen
@@ -333,7 +321,7 @@ async fn parties_meet_on_a_real_server_under_odd_names() {
         }
         let mut all = Vec::new();
         for party in parties {
-            let seen = timeout(Duration::from_secs(60), party).await;
+            let seen = timeout(secs(60), party).await;
             all.push(seen.unwrap().unwrap());
         }
         assert!(all.iter().all(|seen| *seen == all[0]), "{all:?}");

@@ -6,17 +6,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use stanchion::election::{CampaignOptions, Observed, Term, WorkError};
-use stanchion::{Client, ClientConfig, Election, Lease, Secret};
-use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually_async};
-use stanchion_tests::{World, rights};
+use stanchion::{Client, ClientConfig, Election, Secret};
+use stanchion_testkit::{Process, RedisServer, Signal, eventually_async};
+use stanchion_tests::{World, cluster, lease, ms, rights, secs, server};
 use tokio::time::timeout;
 
 use stanchion_tests::election::*;
 
 /// A timeout far above the duration of any step.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = secs(30);
 /// A short lease, for tests that wait for its end.
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = ms(1500);
 
 /// The environment variable with the URL of the server of a [`worker`].
 const URL: &str = "STANCHION_TEST_ELECTION_URL";
@@ -38,7 +38,7 @@ fn worker() {
         .unwrap();
     let led = runtime.block_on(async {
         let client = Client::connect(&url).await.unwrap();
-        let lease = Lease::new(SHORT).unwrap();
+        let lease = lease(SHORT);
         let election = election(&client).lease(lease);
         election.lead("worker", work).await
     });
@@ -57,7 +57,7 @@ async fn work(term: Term, _: stanchion::election::Stop) -> Result<(), WorkError>
     let _on_drop = OnDrop;
     loop {
         println!("\nWORKS {}", term.is_held());
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(ms(20)).await;
     }
 }
 
@@ -67,16 +67,14 @@ fn line(worker: &mut Process, start: &str) -> String {
 
 async fn connected(server: &RedisServer) -> (Client, Election) {
     let client = Client::connect(&server.url()).await.unwrap();
-    let election = election(&client).lease(Lease::new(SHORT).unwrap());
+    let election = election(&client).lease(lease(SHORT));
     (client, election)
 }
 
 /// Curator's phantom leaders (CURATOR-504 and others): two leaders after a pause or a reconnect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_leader_does_no_work_after_it_continues() {
-    let Some(server) = RedisServer::or_skip("a_stopped_leader") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let mut leader = start_worker(&server.url());
     let stale: u64 = line(&mut leader, "LEADS")[6..].parse().unwrap();
     line(&mut leader, "WORKS");
@@ -112,9 +110,7 @@ async fn a_stopped_leader_does_no_work_after_it_continues() {
 /// The server is restarted without its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_is_seen_by_leader_candidate_and_observer() {
-    let Some(mut server) = RedisServer::or_skip("a_restart_is_seen") else {
-        return;
-    };
+    let Some(mut server) = server() else { return };
     let (_ours, election) = connected(&server).await;
     let (_theirs, other) = connected(&server).await;
     let term = election.campaign("first").await.unwrap();
@@ -142,9 +138,7 @@ async fn a_restart_is_seen_by_leader_candidate_and_observer() {
 
 #[test]
 fn a_term_outlives_its_runtime_and_is_ended_in_the_background() {
-    let Some(server) = RedisServer::or_skip("a_term_outlives_its_runtime") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let runtime = || {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -200,7 +194,7 @@ async fn all_operations(world: &World) {
         }
     });
     assert_eq!(seen.await.unwrap(), b"b");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(secs(1)).await;
     assert!(election(&looking).danger().depose().await.unwrap());
     third.lost().await;
     drop(third);
@@ -229,13 +223,11 @@ async fn all_operations_work_on_a_real_server() {
 /// As the ACL user of `docs/running/rights.md`.
 #[tokio::test]
 async fn an_election_needs_only_the_documented_rights() {
-    let Some(server) = RedisServer::or_skip("an_election_needs_only_the_documented_rights") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let config = rights::least(&server);
     let user = async || {
         let client = Client::connect_with(config.clone()).await.unwrap();
-        let lease = Lease::new(Duration::from_millis(600)).unwrap();
+        let lease = lease(ms(600));
         let election = Election::new(&client, "app:indexer").unwrap();
         (client, election.lease(lease))
     };
@@ -247,7 +239,7 @@ async fn an_election_needs_only_the_documented_rights() {
     let waiting = tokio::spawn(theirs.campaign_with("b", CampaignOptions::new().priority(1)));
     timeout(LONG, challenged).await.unwrap();
     term.proclaim("c").await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(secs(1)).await;
     let heir = ours.candidates().await.unwrap().remove(0).id;
     term.hand_over(&heir).await.unwrap();
     let term = waiting.await.unwrap().unwrap();
@@ -259,9 +251,7 @@ async fn an_election_needs_only_the_documented_rights() {
 
 #[tokio::test]
 async fn a_leader_without_the_right_to_publish_steps_down() {
-    let Some(server) = RedisServer::or_skip("a_leader_without_the_right_to_publish") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let _ = server.cli(&[
         "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-publish",
     ]);
@@ -277,14 +267,12 @@ async fn a_leader_without_the_right_to_publish_steps_down() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_cluster_a_term_moves_with_its_slot() {
-    let Some(cluster) = Cluster::or_skip("in_a_cluster_a_term_moves") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let connect = async || Client::connect(&cluster.url()).await.unwrap();
     let (a, b) = (connect().await, connect().await);
     for name in ["indexer", "{tag}:indexer"] {
         let of = |client: &Client| {
-            let lease = Lease::new(Duration::from_secs(2)).unwrap();
+            let lease = lease(secs(2));
             Election::new(client, name).unwrap().lease(lease)
         };
         let (ours, theirs) = (of(&a), of(&b));
@@ -298,7 +286,7 @@ async fn in_a_cluster_a_term_moves_with_its_slot() {
         let from = cluster.master_of_key(name);
         let to = (from + 1) % 3;
         tokio::task::block_in_place(|| cluster.move_slot(cluster.slot(name), to));
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(secs(5)).await;
         assert!(term.is_held());
         term.proclaim("a2").await.unwrap();
         assert_eq!(value(theirs.leader().await.unwrap()), "a2");
@@ -309,7 +297,7 @@ async fn in_a_cluster_a_term_moves_with_its_slot() {
         // During the migration the term is renewed, and can be ended.
         let migration = tokio::task::block_in_place(|| cluster.migrate(cluster.slot(name), from));
         tokio::task::block_in_place(|| migration.move_key(name));
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(secs(5)).await;
         assert!(next.is_held(), "renewed while the keys are on two nodes");
         timeout(LONG, next.step_down()).await.unwrap().unwrap();
         tokio::task::block_in_place(|| {

@@ -1,13 +1,11 @@
 //! The events of each kind of synchronizer, on the engine and on a real server.
 
-use std::time::Duration;
-
 use stanchion::events::{HoldMode, NameHolder};
 use stanchion::{
     Client, CountDownLatch, CyclicBarrier, DoubleBarrier, Event, FairLock, LeasedSemaphore, RwLock,
     Semaphore,
 };
-use stanchion_tests::{JAVA, World};
+use stanchion_tests::{JAVA, World, ms, secs};
 use tokio::time::Instant;
 
 use stanchion_tests::events::*;
@@ -48,7 +46,7 @@ async fn a_lock_reports_its_holder_and_its_release(world: &World) {
     };
     assert!(is_of(&holder, &theirs));
     assert_eq!((holder.mode, holder.count), (HoldMode::Exclusive, 1));
-    assert!(holder.remaining > Some(Duration::from_secs(29)));
+    assert!(holder.remaining > Some(secs(29)));
     let again = guard.reenter().await.unwrap();
     again.release().await.unwrap();
     guard.release().await.unwrap();
@@ -91,8 +89,8 @@ async fn an_expiry_is_reported_when_the_lease_ends(world: &World) {
     let words = words(&mut events, "free").await;
     assert_eq!(words, ["taken", "expired", "free"]);
     let took = started.elapsed();
-    assert!(took >= Duration::from_millis(590), "{took:?}");
-    assert!(took <= world.limit(Duration::from_millis(650)), "{took:?}");
+    assert!(took >= ms(590), "{took:?}");
+    assert!(took <= world.limit(ms(650)), "{took:?}");
 }
 
 async fn a_forced_release_is_reported_as_a_release(world: &World) {
@@ -175,7 +173,7 @@ async fn the_expiry_of_one_reader_is_reported_when_its_lease_ends(world: &World)
     let reading = prices.read().await.unwrap();
     let mut events = prices.events();
     let state = now(&mut events).await;
-    assert!(state.holders[0].remaining > Some(Duration::from_secs(25)));
+    assert!(state.holders[0].remaining > Some(secs(25)));
     // A Redisson reader whose lease of 600 ms is not renewed.
     drop(world.admin(&["HSET", "prices", JAVA, "1"]));
     let hold = format!("{{prices}}:{JAVA}:rwlock_timeout:1");
@@ -189,7 +187,7 @@ async fn the_expiry_of_one_reader_is_reported_when_its_lease_ends(world: &World)
         seen.push(word(&next(&mut events).await));
     }
     assert_eq!(seen, ["taken", "expired"]);
-    assert!(started.elapsed() <= world.limit(Duration::from_millis(650)));
+    assert!(started.elapsed() <= world.limit(ms(650)));
     reading.release().await.unwrap();
     assert_eq!(words(&mut events, "free").await, ["released", "free"]);
 }
@@ -280,10 +278,8 @@ async fn a_barrier_reports_rounds_and_parties(world: &World) {
     let barrier = |client| CyclicBarrier::new(client, "checkpoint", 2).unwrap();
     let mut events = barrier(&ours).events();
     assert_eq!(now(&mut events).await.round, None);
-    let waiting = tokio::spawn({
-        let barrier = barrier(&theirs);
-        async move { barrier.wait().await }
-    });
+    let waits = barrier(&theirs);
+    let waiting = tokio::spawn(async move { waits.wait().await });
     let Event::Round(round) = next(&mut events).await else {
         panic!("a round begins with its first party")
     };
@@ -328,10 +324,7 @@ async fn a_party_whose_lease_ends_is_no_longer_counted(world: &World) {
     let state = now(&mut events).await;
     assert_eq!((state.round, state.parties), (Some(7), Some(1)));
     assert_eq!(next(&mut events).await, Event::Parties(0));
-    assert!(
-        started.elapsed() < Duration::from_secs(2),
-        "no poll was needed"
-    );
+    assert!(started.elapsed() < secs(2), "no poll was needed");
 }
 
 async fn names_of_any_bytes_have_separate_events(world: &World) {
@@ -349,6 +342,6 @@ async fn names_of_any_bytes_have_separate_events(world: &World) {
         assert_eq!(words(events, "free").await, ["released", "free"]);
     }
     for events in &mut all {
-        quiet(events, Duration::from_millis(100)).await;
+        quiet(events, ms(100)).await;
     }
 }

@@ -1,10 +1,7 @@
 //! Event streams on real servers: missing rights, restarts, failovers, slots that move.
 
-use std::time::Duration;
-
 use stanchion::{Client, ClientConfig, Event, Events, Lock};
-use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
-use stanchion_tests::JAVA;
+use stanchion_tests::{JAVA, cluster, ms, sentinels, server};
 use tokio::time::{Instant, timeout};
 
 use stanchion_tests::events::*;
@@ -12,7 +9,7 @@ use stanchion_tests::events::*;
 /// The poll interval is [`LONG`], so an event within half of [`LONG`] was not found by a poll.
 fn config(url: &str) -> ClientConfig {
     ClientConfig::new(url)
-        .response_timeout(Duration::from_millis(500))
+        .response_timeout(ms(500))
         .poll_interval(LONG)
 }
 
@@ -44,9 +41,7 @@ async fn assert_reported(events: &mut Events, lock: &Lock) {
 
 #[tokio::test]
 async fn a_listener_without_the_right_to_track_polls() {
-    let Some(server) = RedisServer::or_skip("a_listener_without_the_right") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let rules = "on >pw ~* &* +@all -client|tracking";
     let rules: Vec<&str> = ["ACL", "SETUSER", "app"]
         .into_iter()
@@ -54,7 +49,7 @@ async fn a_listener_without_the_right_to_track_polls() {
         .collect();
     drop(server.cli(&rules));
     let url = server.url().replace("redis://", "redis://app:pw@");
-    let polls = config(&url).poll_interval(Duration::from_millis(200));
+    let polls = config(&url).poll_interval(ms(200));
     let ours = Client::connect_with(polls).await.unwrap();
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -63,9 +58,7 @@ async fn a_listener_without_the_right_to_track_polls() {
 
 #[tokio::test]
 async fn an_expiry_is_reported_on_a_real_server() {
-    let Some(server) = RedisServer::or_skip("an_expiry_is_reported_on_a_real_server") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let ours = connect(&server.url()).await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -85,9 +78,7 @@ async fn an_expiry_is_reported_on_a_real_server() {
 
 #[tokio::test]
 async fn a_restart_is_reported() {
-    let Some(mut server) = RedisServer::or_skip("a_restart_is_reported") else {
-        return;
-    };
+    let Some(mut server) = server() else { return };
     let ours = Client::connect_with(config(&server.url()).poll_interval(POLL))
         .await
         .unwrap();
@@ -108,9 +99,7 @@ async fn a_restart_is_reported() {
 
 #[tokio::test]
 async fn a_killed_connection_is_reported_as_a_gap() {
-    let Some(server) = RedisServer::or_skip("a_killed_connection_is_reported_as_a_gap") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -125,9 +114,7 @@ async fn a_killed_connection_is_reported_as_a_gap() {
 
 #[tokio::test]
 async fn a_listener_in_a_cluster_follows_the_slot() {
-    let Some(cluster) = Cluster::or_skip("a_listener_in_a_cluster_follows_the_slot") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let (ours, theirs) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -147,9 +134,7 @@ async fn a_listener_in_a_cluster_follows_the_slot() {
 
 #[tokio::test]
 async fn a_listener_behind_sentinel_follows_the_master() {
-    let Some(set) = SentinelSet::or_skip("a_listener_behind_sentinel_follows_the_master") else {
-        return;
-    };
+    let Some(set) = sentinels() else { return };
     let (ours, theirs) = (connect(&set.url()).await, connect(&set.url()).await);
     let mut events = lock(&ours).events();
     now(&mut events).await;

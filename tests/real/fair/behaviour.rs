@@ -1,16 +1,12 @@
 //! Tests the fair lock: its layout on the server, its status, and its neighbours: Redisson's clients, foreign values and unusual names.
 //! `real/kinds` has what all kinds of hold do.
 
-use std::time::Duration;
-
 use futures_util::FutureExt as _;
 use stanchion::error::NameRule;
-use stanchion::{
-    AcquireError, Client, FairLock, FairLockGuard, Fencing, Lease, QueryError, Rejection,
-};
+use stanchion::{AcquireError, Client, FairLock, FairLockGuard, Fencing, QueryError, Rejection};
 use stanchion_testkit::eventually;
 use stanchion_tests::fair::{QUEUE, TIMEOUTS, WAITERS, queued, waiting};
-use stanchion_tests::{JAVA, World};
+use stanchion_tests::{JAVA, World, lease, ms, secs, spawn_ok};
 use tokio::task::JoinHandle;
 
 suite! {
@@ -36,7 +32,7 @@ fn number(text: &str) -> u64 {
 
 /// Returns the guard of a waiter, which must be granted within 20 s.
 async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
-    tokio::time::timeout(Duration::from_secs(20), waiter)
+    tokio::time::timeout(secs(20), waiter)
         .await
         .unwrap()
         .unwrap()
@@ -79,7 +75,7 @@ async fn an_uncontended_cycle_costs_two_commands(world: &World) {
 
 async fn a_fair_lock_is_redissons_hash_list_and_sorted_set(world: &World) {
     let client = world.client().await;
-    let lock = fair(&client).lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let lock = fair(&client).lease(lease(secs(20)));
     let guard = lock.acquire().await.unwrap();
     assert_eq!(world.keys(), ["job"], "no other keys without waiters");
     let owner = guard.owner().to_string();
@@ -171,7 +167,7 @@ async fn queue_length_and_position_are_reported(world: &World) {
     let mut waiters = Vec::new();
     for _ in 0..200 {
         let lock = fair(&theirs);
-        waiters.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
+        waiters.push(spawn_ok(lock.acquire()));
     }
     eventually("the calls are queued", || queued(world) == 200).await;
     waiters.push(waiting(world, &lock).await);
@@ -201,7 +197,7 @@ async fn a_redisson_release_wakes_our_first_waiter(world: &World) {
     let guard = granted(next).await;
     if matches!(world, World::Engine(_)) {
         assert!(
-            started.elapsed() < Duration::from_millis(50),
+            started.elapsed() < ms(50),
             "by message: {:?}",
             started.elapsed()
         );
@@ -283,7 +279,7 @@ async fn names_are_checked(world: &World) {
     // A queue with Redisson's keys.
     let lock = FairLock::new(&client, "{t}:job").unwrap();
     let held = lock.acquire().await.unwrap();
-    let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let next = spawn_ok(lock.acquire());
     let (queue, timeouts) = (
         "redisson_lock_queue:{t}:job",
         "redisson_lock_timeout:{t}:job",

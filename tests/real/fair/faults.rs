@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-use stanchion::{Client, FairLock, FairLockGuard, Lease};
+use stanchion::{Client, FairLock, FairLockGuard};
 use stanchion_testkit::{Process, RedisServer, Signal, eventually};
 use stanchion_tests::faults::*;
+use stanchion_tests::{lease, spawn_ok};
 use tokio::task::JoinHandle;
 
 const QUEUE: &str = "redisson_lock_queue:{orders}";
@@ -32,9 +33,7 @@ fn finish(worker: &mut Process) {
 }
 
 fn fair(client: &Client) -> FairLock {
-    FairLock::new(client, "orders")
-        .unwrap()
-        .lease(Lease::new(LONG).unwrap())
+    FairLock::new(client, "orders").unwrap().lease(lease(LONG))
 }
 
 fn queued(server: &RedisServer) -> i64 {
@@ -47,7 +46,7 @@ async fn queue_of(server: &RedisServer, length: i64) {
 
 fn acquiring(client: &Client) -> JoinHandle<FairLockGuard> {
     let lock = fair(client);
-    tokio::spawn(async move { lock.acquire().await.unwrap() })
+    spawn_ok(lock.acquire())
 }
 
 /// The history of a queue as MONITOR shows it: new waiters, removed waiters, and holders.

@@ -1,8 +1,9 @@
 //! Tests of jobs on real servers: Sentinel failovers, clusters and ACL rights. The claim of a tick must move with the lock.
 
 use stanchion::jobs::{Begun, Outcome};
-use stanchion::{Client, ClientConfig, Lease};
-use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually_async};
+use stanchion::{Client, ClientConfig};
+use stanchion_testkit::eventually_async;
+use stanchion_tests::{cluster, lease, sentinels, server};
 
 use super::*;
 
@@ -13,18 +14,15 @@ async fn connect(url: String) -> Client {
 
 /// The minute of this machine's clock, on which the servers run.
 fn this_minute() -> Tick {
-    Tick::every(seconds(60)).unwrap()
+    Tick::every(secs(60)).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_with_all_data_does_not_run_a_tick_again() {
-    let Some(set) = SentinelSet::or_skip("a_failover_with_all_data_does_not_run_a_tick_again")
-    else {
-        return;
-    };
+    let Some(set) = sentinels() else { return };
     let (one, other) = (connect(set.url()).await, connect(set.url()).await);
     let tick = this_minute();
-    let job = nightly(&one).lease(Lease::new(seconds(12)).unwrap());
+    let job = nightly(&one).lease(lease(secs(12)));
     // One tick has run, and the next one runs during the failover.
     assert_eq!(
         job.run_tick(tick, |_| async {}).await.unwrap(),
@@ -55,12 +53,10 @@ async fn a_failover_with_all_data_does_not_run_a_tick_again() {
 /// As documented: the tick may run again, and the token of the second run is larger. The first run is notified of its loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_token() {
-    let Some(mut set) = SentinelSet::or_skip("a_failover_that_loses_the_claim") else {
-        return;
-    };
+    let Some(mut set) = sentinels() else { return };
     let (one, other) = (connect(set.url()).await, connect(set.url()).await);
     let tick = this_minute();
-    let lease = Lease::new(seconds(12)).unwrap();
+    let lease = lease(secs(12));
     let Begun::Running(kept) = nightly(&one).begin_tick(tick).await.unwrap() else {
         panic!("the tick is claimed already")
     };
@@ -87,9 +83,7 @@ async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_to
     .await;
     let again = again.unwrap();
     assert!(again.fencing_token() > first.fencing_token(), "P2");
-    tokio::time::timeout(seconds(30), first.lost())
-        .await
-        .unwrap();
+    tokio::time::timeout(secs(30), first.lost()).await.unwrap();
     // Both ticks have run: the first one was replicated, the second one ran on the new master.
     again.release().await.unwrap();
     for tick in [tick, next] {
@@ -100,9 +94,7 @@ async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_to
 
 #[tokio::test]
 async fn a_cluster_keeps_a_job_in_one_slot() {
-    let Some(cluster) = Cluster::or_skip("a_cluster_keeps_a_job_in_one_slot") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let client = connect(cluster.url()).await;
     let tick = this_minute();
     for name in ["nightly", "{t1}:nightly", "a", "b", "c"] {
@@ -131,9 +123,7 @@ async fn a_cluster_keeps_a_job_in_one_slot() {
 /// During the migration the keys of a slot are on two nodes. A run ends when the migration has finished.
 #[tokio::test]
 async fn a_migrated_slot_keeps_its_ticks() {
-    let Some(cluster) = Cluster::or_skip("a_migrated_slot_keeps_its_ticks") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let (one, other) = (connect(cluster.url()).await, connect(cluster.url()).await);
     let tick = this_minute();
     let Begun::Running(run) = nightly(&one).begin_tick(tick).await.unwrap() else {
@@ -160,9 +150,7 @@ async fn a_migrated_slot_keeps_its_ticks() {
 /// The rights in docs/running/rights.md suffice. Without rights to the record no run begins, and no lock is left.
 #[tokio::test]
 async fn a_user_without_the_right_to_the_record_begins_nothing() {
-    let Some(server) = RedisServer::or_skip("a_user_without_the_right_to_the_record") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let user = |keys: &[&str]| {
         let mut command = vec!["ACL", "SETUSER", "app", "reset", "on", ">pw", "+@all", "&*"];
         command.extend(keys);

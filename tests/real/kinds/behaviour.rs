@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use stanchion::{AcquireError, LostReason, Rejection};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, Held, SOON, Target, served};
+use stanchion_tests::{World, ms, secs, spawn_ok, together};
 
 super::table! {
     a_hold_excludes_and_its_release_leaves_nothing,
@@ -39,7 +39,7 @@ async fn a_hold_excludes_and_its_release_leaves_nothing(case: &Case) {
         tried.unwrap().release().await.unwrap();
     }
     case.soon_at_rest().await;
-    let report = case.clients[0].shutdown(Duration::from_secs(5)).await;
+    let report = case.clients[0].shutdown(secs(5)).await;
     assert_eq!(report.unfinished, 0);
 }
 
@@ -62,8 +62,7 @@ async fn a_release_or_a_drop_wakes_a_waiter_of_any_process(case: &Case) {
         for drops in [false, true] {
             let held = case.ours().acquire().await.unwrap();
             let token = held.fencing_token();
-            let waiter = waiter(case);
-            let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });
+            let waiting = spawn_ok(waiter(case).acquire());
             eventually("the call waits", || {
                 case.clients.iter().any(|client| client.waiters() > 0)
             })
@@ -90,7 +89,7 @@ async fn a_release_or_a_drop_wakes_a_waiter_of_any_process(case: &Case) {
 async fn a_timeout_leaves_nothing(case: &Case) {
     let held = case.ours().acquire().await.unwrap();
     for rival in [case.rival_of_ours(), case.theirs()] {
-        for timeout in [Duration::ZERO, Duration::from_millis(100)] {
+        for timeout in [Duration::ZERO, ms(100)] {
             match rival.acquire_timeout(timeout).await {
                 // A lock is not granted by a message, so nothing is held.
                 Err(AcquireError::TimedOut { free_by: None, .. }) => {}
@@ -176,9 +175,7 @@ async fn tasks_never_overlap(case: &Case) {
             })
         })
         .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
+    together(tasks).await;
     case.soon_at_rest().await;
 }
 
@@ -189,7 +186,7 @@ async fn a_client_that_is_shut_down_acquires_nothing(case: &Case) {
     let waiter = tokio::spawn(async move { target.acquire().await.map(drop) });
     eventually("the call waits", || case.clients[0].waiters() > 0).await;
     case.world.quiet().await;
-    let report = case.clients[0].shutdown(Duration::from_secs(5)).await;
+    let report = case.clients[0].shutdown(secs(5)).await;
     assert!(!report.abandoned.is_empty(), "{report:?}");
     for refused in [
         waiter.await.unwrap(),
@@ -250,8 +247,7 @@ async fn without_memory_acquires_fail_and_holds_are_renewed_and_released(case: &
 
     // A waiter from before gets the hold that is dropped, or the reason why not.
     let held = case.ours().acquire().await.unwrap();
-    let target = case.rival_of_ours();
-    let waiter = tokio::spawn(async move { target.acquire().await });
+    let waiter = tokio::spawn(case.rival_of_ours().acquire());
     eventually("the call waits", || case.clients[0].waiters() > 0).await;
     case.world.quiet().await;
     full(true);

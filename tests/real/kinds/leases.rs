@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Guard, Lease, LostReason, ReleaseError, RenewError, Renewal};
+use stanchion::{AcquireOptions, Guard, LostReason, ReleaseError, RenewError, Renewal};
 use stanchion_testkit::eventually;
-use stanchion_tests::kept;
 use stanchion_tests::kinds::Case;
+use stanchion_tests::{kept, lease, ms, secs};
 
 super::table! {
     a_hold_that_is_not_renewed_is_lost_before_the_next_grant,
@@ -23,7 +23,7 @@ async fn a_hold_ends_by_the_clock_of_its_client() {
 
 /// A lease that ends soon.
 fn short() -> AcquireOptions {
-    let lease = Lease::new(Duration::from_millis(300)).unwrap();
+    let lease = lease(ms(300));
     AcquireOptions::new().lease(lease).renewal(Renewal::Manual)
 }
 
@@ -38,7 +38,7 @@ async fn a_hold_that_is_not_renewed_is_lost_before_the_next_grant(case: &Case) {
         return;
     };
     let lost = tokio::spawn(guard.lost());
-    let soon = Duration::from_secs(4);
+    let soon = secs(4);
     let next = case.theirs().acquire_timeout(soon).await.unwrap();
     // Both clients are on one machine, so their clocks are comparable.
     assert!(case.clients[1].now() >= guard.valid_until());
@@ -112,7 +112,7 @@ async fn a_released_guard_is_never_lost(case: &Case) {
     };
     let mut lost = Box::pin(guard.lost());
     guard.release().await.unwrap();
-    let past_the_lease = kept().length() + Duration::from_millis(200);
+    let past_the_lease = kept().length() + ms(200);
     let past_the_lease = tokio::time::timeout(past_the_lease, &mut lost).await;
     assert!(past_the_lease.is_err(), "{past_the_lease:?}");
 }

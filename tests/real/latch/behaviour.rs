@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use stanchion::error::NameRule;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, ClientConfig, CountDownLatch, Lease, Lock, OnDeadlock,
+    AcquireError, AcquireOptions, Client, ClientConfig, CountDownLatch, Lease, OnDeadlock,
     QueryError, Rejection,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 
 suite! {
     the_last_count_down_wakes_the_waiters_of_every_client,
@@ -23,7 +23,6 @@ suite! {
     redisson_can_arm_after_our_delete,
     a_latch_in_braces_has_redissons_channel,
     the_key_prefix_is_part_of_a_latchs_name,
-    foreign_keys_are_left_untouched,
     bad_counts_and_names_are_refused_before_anything_is_sent,
     options_of_a_wait_apply,
     options_of_a_hold_are_refused_for_a_wait,
@@ -53,7 +52,7 @@ async fn at_rest(world: &World) {
         assert!(ttl != -1 && ttl <= 60_000, "{key}: {ttl}");
     }
     if let World::Engine(_) = world {
-        tokio::time::sleep(Duration::from_secs(61)).await;
+        tokio::time::sleep(secs(61)).await;
         world.at_rest().await;
     }
 }
@@ -90,16 +89,13 @@ async fn a_wait_that_times_out_leaves_nothing(world: &World) {
     let client = world.client().await;
     let latch = latch(&client);
     assert!(latch.arm(1).await.unwrap());
-    for timeout in [Duration::ZERO, Duration::from_millis(30)] {
+    for timeout in [Duration::ZERO, ms(30)] {
         let error = latch.wait_timeout(timeout).await.unwrap_err();
         match error {
             AcquireError::TimedOut {
                 waited, free_by, ..
             } => {
-                assert!(
-                    waited <= world.limit(timeout + Duration::from_millis(50)),
-                    "{waited:?}"
-                );
+                assert!(waited <= world.limit(timeout + ms(50)), "{waited:?}");
                 assert_eq!(free_by, None, "waiting leaves nothing on the server");
             }
             other => panic!("{other}"),
@@ -113,7 +109,7 @@ async fn a_wait_that_times_out_leaves_nothing(world: &World) {
 
 async fn a_thousand_waiters_cost_one_message_and_one_request(world: &World) {
     // No polls: only requests that a message causes are counted.
-    let config = world.config("ours").poll_interval(Duration::from_secs(600));
+    let config = world.config("ours").poll_interval(secs(600));
     let ours = Client::connect_with(config).await.unwrap();
     let theirs = world.client().await;
     assert!(latch(&theirs).arm(3).await.unwrap());
@@ -156,7 +152,7 @@ async fn deleting_a_latch_fails_its_waiters(world: &World) {
         assert_deleted(waiter.await.unwrap());
     }
     assert!(
-        started.elapsed() < world.limit(Duration::from_secs(1)),
+        started.elapsed() < world.limit(secs(1)),
         "by message, not by a poll: {:?}",
         started.elapsed()
     );
@@ -217,11 +213,8 @@ async fn redisson_can_arm_after_our_delete(world: &World) {
 async fn opens_soon(world: &World, client: &Client) {
     let started = tokio::time::Instant::now();
     while let Err(error) = latch(client).wait().await {
-        assert!(
-            started.elapsed() < world.limit(Duration::from_secs(1)),
-            "{error}"
-        );
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(started.elapsed() < world.limit(secs(1)), "{error}");
+        tokio::time::sleep(ms(1)).await;
     }
 }
 
@@ -229,10 +222,8 @@ async fn a_latch_in_braces_has_redissons_channel(world: &World) {
     let client = world.client().await;
     let latch = CountDownLatch::new(&client, "{t}:job").unwrap();
     assert!(latch.arm(1).await.unwrap());
-    let waiter = tokio::spawn({
-        let latch = latch.clone();
-        async move { latch.wait().await }
-    });
+    let waits = latch.clone();
+    let waiter = tokio::spawn(async move { waits.wait().await });
     world
         .subscribed("redisson_countdownlatch__channel__{{t}:job}")
         .await;
@@ -250,45 +241,6 @@ async fn the_key_prefix_is_part_of_a_latchs_name(world: &World) {
     let unprefixed = CountDownLatch::new(&world.client().await, "app:job").unwrap();
     assert_eq!(unprefixed.count_down().await.unwrap(), 0);
     at_rest(world).await;
-}
-
-fn is_wrong_type(error: &QueryError) -> bool {
-    let wrong = |r: &Rejection| matches!(r, Rejection::WrongType { .. });
-    matches!(error, QueryError::Rejected { rejection } if wrong(rejection))
-}
-
-async fn foreign_keys_are_left_untouched(world: &World) {
-    let client = world.client().await;
-    let latch = latch(&client);
-    let held = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
-    let owner = held.owner().to_string();
-    for is_lock in [true, false] {
-        if !is_lock {
-            let _ = world.admin(&["SET", "job", "precious"]);
-        }
-        assert!(is_wrong_type(&latch.arm(1).await.unwrap_err()));
-        assert!(is_wrong_type(&latch.count_down().await.unwrap_err()));
-        assert!(is_wrong_type(&latch.count().await.unwrap_err()));
-        assert!(is_wrong_type(&latch.danger().delete().await.unwrap_err()));
-        match latch.wait().await.unwrap_err() {
-            AcquireError::Rejected {
-                rejection: Rejection::WrongType { .. },
-                ..
-            } => {}
-            other => panic!("{other}"),
-        }
-        assert_eq!(world.keys(), ["job"]);
-        if is_lock {
-            assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
-            held.renew().await.unwrap();
-        } else {
-            assert_eq!(world.admin(&["GET", "job"]), "precious");
-        }
-    }
-    // A lock refuses the key of a latch, too.
-    let _ = world.admin(&["SET", "job", "3"]);
-    assert!(Lock::new(&client, "job").unwrap().acquire().await.is_err());
-    assert_eq!(latch.count().await.unwrap(), 3);
 }
 
 async fn bad_counts_and_names_are_refused_before_anything_is_sent(world: &World) {
@@ -314,7 +266,7 @@ async fn options_of_a_wait_apply(world: &World) {
     let latch = latch(&client);
     assert!(latch.arm(1).await.unwrap());
     let queued = Arc::new(AtomicBool::new(false));
-    let options = AcquireOptions::new().timeout(Duration::from_millis(300));
+    let options = AcquireOptions::new().timeout(ms(300));
     let options = options.on_queued({
         let queued = Arc::clone(&queued);
         move || queued.store(true, Ordering::Relaxed)
@@ -341,7 +293,7 @@ async fn options_of_a_hold_are_refused_for_a_wait(world: &World) {
             "lease 30s: a latch has no holds",
         ),
         (
-            options().max_hold(Duration::from_secs(7)),
+            options().max_hold(secs(7)),
             "max_hold 7s: a latch has no holds",
         ),
         (

@@ -17,10 +17,8 @@ async fn latch_of(server: &RedisServer) -> CountDownLatch {
 type Waiting = tokio::task::JoinHandle<Result<(), AcquireError>>;
 
 async fn waiting_for(server: &RedisServer, latch: &CountDownLatch) -> Waiting {
-    let waiter = tokio::spawn({
-        let latch = latch.clone();
-        async move { latch.wait().await }
-    });
+    let latch = latch.clone();
+    let waiter = tokio::spawn(async move { latch.wait().await });
     eventually("a client subscribes", || server.subscribers(CHANNEL) > 0).await;
     waiter
 }

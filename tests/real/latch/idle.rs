@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use stanchion::{AcquireError, Event, Rejection};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::idle::latch::*;
 use stanchion_tests::idle::ttl;
+use stanchion_tests::{World, ms, secs};
 use tokio::time::sleep;
 
 suite! {
@@ -37,14 +37,14 @@ async fn is_gone(world: &World) {
 
 async fn an_unused_latch_expires_and_leaves_nothing(world: &World) {
     let ours = world.client().await;
-    let second = Duration::from_secs(1);
+    let second = secs(1);
     assert!(ephemeral(&ours, second).arm(3).await.unwrap());
     ends_in(world, "job", 1000);
     ends_in(world, IDLE, 61_000);
-    sleep(second + Duration::from_millis(20)).await;
+    sleep(second + ms(20)).await;
     assert_eq!(plain(&ours).count().await.unwrap(), 0);
     // For later calls the latch is not armed.
-    sleep(Duration::from_millis(20)).await;
+    sleep(ms(20)).await;
     plain(&ours).wait().await.unwrap();
     assert_eq!(plain(&ours).count_down().await.unwrap(), 0);
     assert!(!plain(&ours).danger().delete().await.unwrap());
@@ -100,7 +100,7 @@ async fn a_request_of_a_waiter_extends_the_ttl_and_never_shortens_it(world: &Wor
     poll_once().await;
     ends_in(world, "job", 1_000_000);
     plain(&ours).count_down().await.unwrap();
-    let short = Duration::from_secs(1);
+    let short = secs(1);
     assert!(ephemeral(&ours, short).arm(2).await.unwrap());
     poll_once().await;
     ends_in(world, "job", KEPT);
@@ -131,7 +131,7 @@ async fn a_waiter_of_an_expired_latch_gets_an_error(world: &World) {
         })
     );
     assert!(deleted, "{outcome:?}");
-    sleep(Duration::from_millis(20)).await;
+    sleep(ms(20)).await;
     plain(&ours).wait().await.unwrap();
 }
 
@@ -149,7 +149,7 @@ async fn an_expiry_is_reported_as_an_event(world: &World) {
     let ours = world.client().await;
     let mut events = plain(&ours).events();
     assert!(matches!(events.next().await, Some(Event::Now(_))));
-    let second = Duration::from_secs(1);
+    let second = secs(1);
     assert!(ephemeral(&ours, second).arm(2).await.unwrap());
     assert_eq!(events.next().await, Some(Event::Armed(2)));
     assert_eq!(events.next().await, Some(Event::Deleted));

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use stanchion::multilock::InvalidMembers;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Fencing, Lease, Lock, Lockable, LostReason, MultiGuard,
+    AcquireError, AcquireOptions, Client, Fencing, Lock, Lockable, LostReason, MultiGuard,
     MultiLock, ReleaseError, RwLock,
 };
 use stanchion_testkit::{eventually, eventually_async};
-use stanchion_tests::{World, kept};
+use stanchion_tests::{World, kept, lease, ms, secs, spawn_ok};
 
 suite! {
     all_members_are_held_as_locks_of_one_owner,
@@ -41,7 +41,7 @@ fn channel(name: &str) -> String {
 
 fn waiting(multi: &MultiLock) -> tokio::task::JoinHandle<MultiGuard> {
     let multi = multi.clone();
-    tokio::spawn(async move { multi.acquire().await.unwrap() })
+    spawn_ok(multi.acquire())
 }
 
 async fn all_members_are_held_as_locks_of_one_owner(world: &World) {
@@ -55,7 +55,7 @@ async fn all_members_are_held_as_locks_of_one_owner(world: &World) {
     for name in ["a", "b", "c"] {
         let holder = lock(&client, name).status().await.unwrap().holder.unwrap();
         assert_eq!(holder.hold_count, 1);
-        assert!(holder.remaining.unwrap() > Duration::from_secs(20));
+        assert!(holder.remaining.unwrap() > secs(20));
         assert!(lock(&client, name).try_acquire().await.unwrap().is_none());
         owners.push(holder.owner);
     }
@@ -96,7 +96,7 @@ async fn a_waiter_holds_no_member_and_the_release_of_any_member_wakes_it(world: 
     c.release().await.unwrap();
     waiter.await.unwrap().release().await.unwrap();
     assert!(
-        started.elapsed() < world.limit(Duration::from_secs(1)),
+        started.elapsed() < world.limit(secs(1)),
         "woken by messages, not by polls: {:?}",
         started.elapsed()
     );
@@ -152,7 +152,7 @@ async fn the_loss_of_one_member_loses_the_multi_lock(world: &World) {
             assert!(lock(&theirs, taken).danger().force_release().await.unwrap());
             let other = lock(&theirs, taken).acquire().await.unwrap();
             let work = guard.run(std::future::pending::<()>());
-            let lost = tokio::time::timeout(Duration::from_secs(5), work)
+            let lost = tokio::time::timeout(secs(5), work)
                 .await
                 .unwrap()
                 .unwrap_err();
@@ -175,11 +175,7 @@ async fn the_loss_of_one_member_loses_the_multi_lock(world: &World) {
 }
 
 async fn members_of_two_clients_are_acquired_in_order_and_rolled_back(world: &World) {
-    let (ours, theirs, other) = (
-        world.client().await,
-        world.client().await,
-        world.client().await,
-    );
+    let [ours, theirs, other] = world.clients().await;
     let (b, a, c) = (lock(&ours, "b"), lock(&theirs, "a"), lock(&ours, "c"));
     let multi = MultiLock::new([&b as &dyn Lockable, &c, &a]).unwrap();
     let guard = multi.acquire().await.unwrap();
@@ -206,15 +202,11 @@ async fn members_of_two_clients_are_acquired_in_order_and_rolled_back(world: &Wo
 }
 
 async fn members_of_two_clients_share_one_timeout(world: &World) {
-    let (ours, theirs, other) = (
-        world.client().await,
-        world.client().await,
-        world.client().await,
-    );
+    let [ours, theirs, other] = world.clients().await;
     let multi = MultiLock::new([&lock(&ours, "a") as &dyn Lockable, &lock(&theirs, "b")]).unwrap();
     let a = lock(&other, "a").acquire().await.unwrap();
     let _b = lock(&other, "b").acquire().await.unwrap();
-    let timeout = Duration::from_millis(1500);
+    let timeout = ms(1500);
     let freeing = async {
         eventually("the call waits for the first member", || {
             ours.waiters() == 1
@@ -225,7 +217,7 @@ async fn members_of_two_clients_share_one_timeout(world: &World) {
     let started = tokio::time::Instant::now();
     let (error, ()) = tokio::join!(multi.acquire_timeout(timeout), freeing);
     let error = error.unwrap_err();
-    assert!(started.elapsed() <= world.limit(timeout + Duration::from_millis(50)));
+    assert!(started.elapsed() <= world.limit(timeout + ms(50)));
     assert!(
         matches!(&error, AcquireError::TimedOut { name, .. } if name.to_string() == "b"),
         "{error}"
@@ -283,14 +275,14 @@ async fn an_owner_reenters_its_members(world: &World) {
 
 async fn the_lease_is_the_shortest_of_the_members(world: &World) {
     let client = world.client().await;
-    let lease = |ms| Lease::new(Duration::from_millis(ms)).unwrap();
+    let lease = |ms| lease(Duration::from_millis(ms));
     let a = lock(&client, "a").lease(lease(20_000));
     let b = lock(&client, "b").lease(lease(9_000));
     let multi = MultiLock::new([&a as &dyn Lockable, &b]).unwrap();
     let ttl = |name| world.admin(&["PTTL", name]).parse::<u64>().unwrap();
     let guard = multi.acquire().await.unwrap();
     assert!(ttl("a") <= 9_000 && ttl("b") > 8_000);
-    assert!(guard.remaining() <= Duration::from_millis(8_910));
+    assert!(guard.remaining() <= ms(8_910));
     guard.release().await.unwrap();
     let guard = multi.clone().lease(lease(15_000)).acquire().await.unwrap();
     assert!((14_000..=15_000).contains(&ttl("a")) && ttl("b") > 14_000);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use stanchion::redlock::{InvalidNodes, NodeOutcome};
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Lease, Lock, LostReason, RedGuard, RedLock, RedLockError,
+    AcquireError, AcquireOptions, Client, Lock, LostReason, RedGuard, RedLock, RedLockError,
     Rejection, ReleaseError,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::{World, kept};
+use stanchion_tests::{World, kept, lease, ms, secs, spawn_ok};
 
 suite! {
     a_hold_is_on_every_counted_node_and_its_release_leaves_no_keys,
@@ -78,7 +78,7 @@ async fn a_hold_is_on_every_counted_node_and_its_release_leaves_no_keys(world: &
             let guard = match verb {
                 0 => lock.acquire().await.unwrap(),
                 1 => lock.try_acquire().await.unwrap().unwrap(),
-                _ => lock.acquire_timeout(Duration::from_secs(5)).await.unwrap(),
+                _ => lock.acquire_timeout(secs(5)).await.unwrap(),
             };
             assert!(guard.is_held());
             assert_eq!(guard.name().to_string(), "job");
@@ -123,10 +123,7 @@ async fn a_release_wakes_a_waiter_of_another_process(world: &World) {
     let waiting = RedLock::new(&theirs, "job").unwrap();
     for _ in 0..3 {
         let guard = everywhere(&ours).await;
-        let waiter = tokio::spawn({
-            let lock = waiting.clone();
-            async move { lock.acquire().await.unwrap() }
-        });
+        let waiter = spawn_ok(waiting.acquire());
         eventually("the call waits at one node", || {
             theirs.iter().map(Client::waiters).sum::<usize>() == 1
         })
@@ -139,7 +136,7 @@ async fn a_release_wakes_a_waiter_of_another_process(world: &World) {
         guard.release().await.unwrap();
         let guard = waiter.await.unwrap();
         assert!(
-            started.elapsed() < world.limit(Duration::from_millis(100)),
+            started.elapsed() < world.limit(ms(100)),
             "{:?}",
             started.elapsed()
         );
@@ -182,11 +179,11 @@ async fn a_timeout_error_reports_the_outcome_of_each_node(world: &World) {
             .await
             .unwrap(),
     ];
-    for timeout in [Duration::ZERO, Duration::from_millis(150)] {
+    for timeout in [Duration::ZERO, ms(150)] {
         let started = tokio::time::Instant::now();
         let error = lock.acquire_timeout(timeout).await.unwrap_err();
         assert!(
-            started.elapsed() <= world.limit(timeout + Duration::from_millis(50)),
+            started.elapsed() <= world.limit(timeout + ms(50)),
             "{:?} for {timeout:?}",
             started.elapsed()
         );
@@ -245,12 +242,12 @@ async fn the_loss_of_a_majority_loses_the_hold(world: &World) {
 async fn the_validity_is_the_lease_minus_elapsed_time_and_drift(world: &World) {
     let nodes = nodes(world, 3);
     let lock = redlock(&nodes).await;
-    let lease = Lease::new(Duration::from_secs(10)).unwrap();
+    let lease = lease(secs(10));
     let options = AcquireOptions::new().lease(lease);
     let guard = lock.acquire_with(options).await.unwrap();
     // The lease minus the elapsed time and the clock drift, which is 1 % of the lease.
-    assert!(guard.remaining() <= Duration::from_millis(9_900));
-    assert!(guard.remaining() > Duration::from_millis(9_000));
+    assert!(guard.remaining() <= ms(9_900));
+    assert!(guard.remaining() > ms(9_000));
     for node in &nodes {
         let ttl: u64 = node.admin(&["PTTL", "job"]).parse().unwrap();
         assert!((9_000..=10_000).contains(&ttl), "{ttl}");
@@ -355,7 +352,7 @@ async fn many_contenders_never_hold_at_once(world: &World) {
         }
     }
     for task in tasks {
-        tokio::time::timeout(Duration::from_secs(60), task)
+        tokio::time::timeout(secs(60), task)
             .await
             .expect("every task acquires")
             .unwrap();
@@ -363,7 +360,7 @@ async fn many_contenders_never_hold_at_once(world: &World) {
     if let World::Engine(_) = world {
         // The processes queue at the same node. If each queued at a different one, they would split the nodes, which takes seconds.
         let took = started.elapsed();
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(took < secs(1), "{took:?}");
     }
     at_rest(&nodes).await;
 }

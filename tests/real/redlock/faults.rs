@@ -68,7 +68,7 @@ impl Nodes {
 }
 
 fn lease(lock: RedLock, millis: u64) -> RedLock {
-    lock.lease(stanchion::Lease::new(ms(millis)).unwrap())
+    lock.lease(stanchion_tests::lease(ms(millis)))
 }
 
 async fn renewed_quorum(guard: &RedGuard) {
@@ -109,10 +109,7 @@ async fn a_killed_majority_is_reported_with_reasons_and_waited_for() {
     })
     .await;
     nothing_left(&nodes.servers[1]).await;
-    let waiter = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
+    let waiter = tokio::spawn(lock.acquire());
     tokio::time::sleep(ms(300)).await;
     assert!(!waiter.is_finished());
     nodes.servers[2].restart();

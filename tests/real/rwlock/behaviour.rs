@@ -7,12 +7,10 @@ mod java;
 mod preference;
 mod waiting;
 
-use std::time::Duration;
-
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Lease, Rejection, ReleaseError, RenewError, RwLock,
+    AcquireError, AcquireOptions, Client, Rejection, ReleaseError, RenewError, RwLock,
 };
-use stanchion_tests::World;
+use stanchion_tests::{World, lease, secs, spawn_ok};
 
 const CHANNEL: &str = "redisson_rwlock:{job}";
 
@@ -66,15 +64,10 @@ async fn a_writer_acquires_a_nested_read_hold_at_once(world: &World) {
     let options = || AcquireOptions::new().owner(&owner);
     let writing = lock.write_with(options()).await.unwrap();
     // Another writer of the same process waits. The nested read must not queue behind it, which would be a deadlock.
-    let rival = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.write().await.unwrap().release().await.unwrap() }
-    });
+    let acquire = lock.write();
+    let rival = tokio::spawn(async move { acquire.await.unwrap().release().await.unwrap() });
     stanchion_testkit::eventually("the rival waits", || ours.waiters() == 1).await;
-    let reading = lock
-        .read_with(options().timeout(Duration::from_secs(2)))
-        .await
-        .unwrap();
+    let reading = lock.read_with(options().timeout(secs(2))).await.unwrap();
     let again = lock.try_read_with(options()).await.unwrap().unwrap();
     let status = lock.status().await.unwrap();
     assert_eq!(status.writer.as_ref().map(|w| w.hold_count), Some(1));
@@ -97,15 +90,12 @@ async fn a_writer_that_releases_its_write_hold_keeps_its_read_hold(world: &World
     let writing = lock.write().await.unwrap();
     let options = AcquireOptions::new().owner(writing.owner());
     let reading = lock.read_with(options).await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = rwlock(&theirs);
-        async move { lock.read().await.unwrap() }
-    });
+    let waiting = spawn_ok(rwlock(&theirs).read());
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     writing.release().await.unwrap();
     // Redisson publishes nothing here. Our release must, or the waiting reader sleeps until its poll.
-    let other = tokio::time::timeout(Duration::from_secs(2), waiting)
+    let other = tokio::time::timeout(secs(2), waiting)
         .await
         .expect("the reader is woken")
         .unwrap();
@@ -173,7 +163,7 @@ async fn status_shows_the_holders(world: &World) {
     let status = lock.status().await.unwrap();
     assert_eq!(status.writer, None);
     assert_eq!(status.readers[0].owner, reading.owner().to_string());
-    assert!(status.remaining.unwrap() > Duration::from_secs(20));
+    assert!(status.remaining.unwrap() > secs(20));
     reading.release().await.unwrap();
     let writing = lock.write().await.unwrap();
     let status = lock.status().await.unwrap();
@@ -214,12 +204,9 @@ async fn force_release_frees_the_lock_and_old_holders_cannot_release_it(world: &
     let lock = rwlock(&ours);
     assert!(!lock.danger().force_release().await.unwrap());
     // A forced release leaves the reader's other keys, which end with its lease.
-    let lease = Lease::new(Duration::from_secs(2)).unwrap();
+    let lease = lease(secs(2));
     let reading = lock.clone().lease(lease).read().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = rwlock(&theirs);
-        async move { lock.write().await.unwrap() }
-    });
+    let waiting = spawn_ok(rwlock(&theirs).write());
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     assert!(lock.danger().force_release().await.unwrap());

@@ -23,7 +23,7 @@ async fn rwlock_of(server: &RedisServer, lease: Duration) -> RwLock {
 
 /// Returns a lock on a client that does not poll: a message or the end of a TTL wakes its waiters.
 async fn without_polls(server: &RedisServer) -> RwLock {
-    let config = config(server.url()).poll_interval(Duration::from_secs(300));
+    let config = config(server.url()).poll_interval(secs(300));
     rwlock(&Client::connect_with(config).await.unwrap(), LONG)
 }
 
@@ -33,7 +33,7 @@ async fn listening(server: &RedisServer) {
 
 fn writing(lock: &RwLock) -> JoinHandle<Result<stanchion::WriteGuard, AcquireError>> {
     let lock = lock.clone();
-    tokio::spawn(async move { lock.write().await })
+    tokio::spawn(lock.write())
 }
 
 fn worker(role: &str, server: &RedisServer, lease_ms: u64, more: &[&str]) -> Process {

@@ -6,6 +6,7 @@ use stanchion::{LostReason, ReleaseError};
 use stanchion_testkit::{RedisServer, eventually};
 use stanchion_tests::faults::*;
 use stanchion_tests::permits::{CHANNEL, KINDS, Kind, LEASES, LEDGER, NAME, Seat, Seats, TOTAL};
+use stanchion_tests::spawn_ok;
 use tokio::task::JoinHandle;
 
 async fn seats_of(server: &RedisServer, kind: Kind, lease: Duration) -> Seats {
@@ -15,7 +16,7 @@ async fn seats_of(server: &RedisServer, kind: Kind, lease: Duration) -> Seats {
 
 fn acquiring(seats: &Seats, permits: u32) -> JoinHandle<Seat> {
     let seats = seats.clone();
-    tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
+    spawn_ok(seats.acquire(permits))
 }
 
 async fn listening(server: &RedisServer) {

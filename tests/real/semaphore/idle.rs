@@ -1,10 +1,8 @@
 //! Tests semaphores with idle expiry (`ephemeral`).
 
-use std::time::Duration;
-
-use stanchion::{Event, Lease, LeasedSemaphore, Semaphore};
-use stanchion_tests::World;
+use stanchion::{Event, LeasedSemaphore, Semaphore};
 use stanchion_tests::permits::{KINDS, LEASES, LEDGER, NAME, free};
+use stanchion_tests::{World, lease, ms, secs};
 use tokio::time::sleep;
 
 use stanchion_tests::idle::*;
@@ -21,10 +19,10 @@ suite! {
 async fn an_unused_semaphore_expires_and_leaves_nothing(world: &World) {
     for kind in KINDS {
         let ours = world.client().await;
-        let brief = Lease::new(Duration::from_secs(1)).unwrap();
+        let brief = lease(secs(1));
         let seats = ephemeral(kind, &ours, 1000).lease(brief);
         let held = seats.acquire(3).await.unwrap();
-        sleep(Duration::from_millis(2500)).await;
+        sleep(ms(2500)).await;
         assert_eq!(free(world), 0, "the held semaphore exists");
         held.release().await.unwrap();
         let left = ttl(world, NAME);
@@ -47,7 +45,7 @@ async fn permits_of_a_closed_client_keep_the_semaphore_until_they_are_reclaimed(
     assert!(seats.init(3).await.unwrap());
     let permit = lost.acquire_many(2).await.unwrap();
     let owner = permit.owner().as_str().to_owned();
-    theirs.shutdown(Duration::from_secs(1)).await;
+    theirs.shutdown(secs(1)).await;
     drop(permit);
     assert_eq!(free(world), 1);
     assert!(ttl(world, NAME) > YEARS);
@@ -126,7 +124,7 @@ async fn semaphores_with_unusual_names_expire(world: &World) {
     let ours = world.client().await;
     for name in ["{seats}", "a{7}b", "with\nnewline", "}{", "sch\u{f6}n"] {
         for kind in KINDS {
-            let brief = Lease::new(Duration::from_secs(1)).unwrap();
+            let brief = lease(secs(1));
             let seats = kind.named(&ours, name).lease(brief);
             let seats = seats.ephemeral(2, after(1000));
             let held = seats.acquire(1).await.unwrap();

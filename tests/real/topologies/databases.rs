@@ -1,15 +1,14 @@
 //! Numbered databases of a cluster.
 
 use stanchion::Client;
-use stanchion_testkit::{Cluster, RedisServer};
+use stanchion_testkit::Cluster;
+use stanchion_tests::server;
 
 use super::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_of_a_cluster_is_used_or_refused() {
-    let Some(server) = RedisServer::or_skip("a_database_of_a_cluster") else {
-        return;
-    };
+    let Some(server) = server() else { return };
     let known = server.cli(&["CONFIG", "GET", "cluster-databases"]);
     let has_databases = !known.as_array().is_empty();
     let settings: &[_] = match has_databases {

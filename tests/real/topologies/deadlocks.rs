@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use stanchion::{AcquireError, AcquireOptions, Client, FairLock, OnDeadlock};
 use stanchion_testkit::{Cluster, eventually};
+use stanchion_tests::{cluster, ms, secs};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::support::*;
 
 /// The limit for a waiter to fail, with an allowance for checks that a loaded machine delays.
-const GIVES_UP: Duration = Duration::from_secs(90);
+const GIVES_UP: Duration = secs(90);
 
 /// The time from the first wait in which only one waiter fails. The second waiter in the order checks after 5 s, and then 4 times at
 /// intervals of 11.5 s. If all checks of the first waiter have failed by then, both may fail.
-const ONE_ALONE: Duration = Duration::from_secs(51);
+const ONE_ALONE: Duration = secs(51);
 
 /// Returns the deadlock errors of `tasks`, whose first wait begins after `before`: one error, or more if that was longer than
 /// [`ONE_ALONE`] ago.
@@ -56,9 +57,7 @@ fn entangled(client: &Client, holds: &str, waits: &str) -> JoinHandle<Result<(),
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_three_waiters_on_three_nodes_fails() {
-    let Some(cluster) = Cluster::or_skip("one_of_three_waiters_on_three_nodes_fails") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     // A name on each node.
     let names = ["a", "b", "c"];
     let nodes: BTreeSet<usize> = names.iter().map(|it| cluster.master_of_key(it)).collect();

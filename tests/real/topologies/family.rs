@@ -1,29 +1,32 @@
 //! Every primitive is held and waited for while slots move and masters fail over.
 
+use std::time::Duration;
+
 use stanchion::{
-    Client, CountDownLatch, FairLock, FairLockGuard, Lease, LeasedPermit, LeasedSemaphore,
-    LockGuard, Lockable, MultiGuard, MultiLock, Permit, ReadGuard, RwLock, Semaphore, WriteGuard,
+    Client, CountDownLatch, FairLock, FairLockGuard, LeasedPermit, LeasedSemaphore, LockGuard,
+    Lockable, MultiGuard, MultiLock, Permit, ReadGuard, RwLock, Semaphore, WriteGuard,
 };
-use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually};
+use stanchion_testkit::{RedisServer, eventually};
+use stanchion_tests::{cluster, lease, sentinels};
 use tokio::task::JoinSet;
 
 use super::support::*;
 
 /// One object of each primitive for one client, with names under one prefix.
-struct Family {
-    lock: stanchion::Lock,
-    fair: FairLock,
-    written: RwLock,
+pub(crate) struct Family {
+    pub(crate) lock: stanchion::Lock,
+    pub(crate) fair: FairLock,
+    pub(crate) written: RwLock,
     read: RwLock,
-    semaphore: Semaphore,
-    leased: LeasedSemaphore,
-    latch: CountDownLatch,
-    multi: MultiLock,
+    pub(crate) semaphore: Semaphore,
+    pub(crate) leased: LeasedSemaphore,
+    pub(crate) latch: CountDownLatch,
+    pub(crate) multi: MultiLock,
 }
 
 /// One hold of each.
-struct Holds {
-    lock: LockGuard,
+pub(crate) struct Holds {
+    pub(crate) lock: LockGuard,
     fair: FairLockGuard,
     write: WriteGuard,
     read: ReadGuard,
@@ -33,15 +36,15 @@ struct Holds {
 }
 
 impl Family {
-    fn new(client: &Client, prefix: &str) -> Self {
-        let lease = Lease::new(KEPT).unwrap();
+    pub(crate) fn new(client: &Client, prefix: &str, length: Duration) -> Self {
+        let lease = lease(length);
         let name = |kind: &str| format!("{prefix}{kind}");
         // The name of a latch has no braces. The tag itself, used as a name, is in the slot of the tag.
         let tag = prefix.split(['{', '}']).nth(1);
         let latch = tag.map_or_else(|| name("latch"), str::to_owned);
-        let members = ["m1", "m2"].map(|kind| lock(client, &name(kind), KEPT));
+        let members = ["m1", "m2"].map(|kind| lock(client, &name(kind), length));
         Self {
-            lock: lock(client, &name("lock"), KEPT),
+            lock: lock(client, &name("lock"), length),
             fair: FairLock::new(client, name("fair")).unwrap().lease(lease),
             written: RwLock::new(client, name("written")).unwrap().lease(lease),
             read: RwLock::new(client, name("read")).unwrap().lease(lease),
@@ -56,7 +59,7 @@ impl Family {
         }
     }
 
-    async fn hold_everything(&self) -> Holds {
+    pub(crate) async fn hold_everything(&self) -> Holds {
         assert!(self.semaphore.init(1).await.unwrap());
         assert!(self.leased.init(1).await.unwrap());
         assert!(self.latch.arm(1).await.unwrap());
@@ -156,7 +159,7 @@ impl Holds {
         .await;
     }
 
-    async fn release_everything(self, latch: &CountDownLatch) {
+    pub(crate) async fn release_everything(self, latch: &CountDownLatch) {
         self.lock.release().await.unwrap();
         self.fair.release().await.unwrap();
         self.write.release().await.unwrap();
@@ -193,9 +196,9 @@ pub(crate) async fn survives<'a>(
     servers: impl Fn() -> Vec<&'a RedisServer>,
     change: impl FnOnce(),
 ) {
-    let family = Family::new(&a, prefix);
+    let family = Family::new(&a, prefix, KEPT);
     let holds = family.hold_everything().await;
-    let mut waiters = Family::new(&b, prefix).wait_for_everything();
+    let mut waiters = Family::new(&b, prefix, KEPT).wait_for_everything();
     let listening = || channels(servers().into_iter(), prefix) >= CHANNELS;
     eventually("all waiters listen", listening).await;
     apart(change);
@@ -227,9 +230,7 @@ pub(crate) async fn survives<'a>(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_primitive_works_on_a_cluster_of_three_nodes() {
-    let Some(cluster) = Cluster::or_skip("every_primitive_works_on_a_cluster") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let masters = || cluster.nodes()[..3].iter().collect();
     // Names that are spread over the nodes.
     let clients = (connect(cluster.url()).await, connect(cluster.url()).await);
@@ -247,9 +248,7 @@ async fn every_primitive_works_on_a_cluster_of_three_nodes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_primitive_survives_the_move_of_its_slot() {
-    let Some(cluster) = Cluster::or_skip("every_primitive_survives_the_move_of_its_slot") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let clients = (connect(cluster.url()).await, connect(cluster.url()).await);
     let slot = cluster.slot("{t}");
     let to = (cluster.master_of(slot) + 1) % 3;
@@ -259,9 +258,7 @@ async fn every_primitive_survives_the_move_of_its_slot() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_primitive_survives_the_failover_of_its_node() {
-    let Some(cluster) = Cluster::or_skip("every_primitive_survives_the_failover") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let clients = (connect(cluster.url()).await, connect(cluster.url()).await);
     let slot = cluster.slot("{t}");
     let owner = || vec![cluster.node(cluster.master_of(slot))];
@@ -273,9 +270,7 @@ async fn every_primitive_survives_the_failover_of_its_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_primitive_survives_a_failover_by_sentinels() {
-    let Some(set) = SentinelSet::or_skip("every_primitive_survives_a_failover_by_sentinels") else {
-        return;
-    };
+    let Some(set) = sentinels() else { return };
     let clients = (connect(set.url()).await, connect(set.url()).await);
     let master = || vec![set.server(set.master())];
     survives(clients, "app:", master, || {

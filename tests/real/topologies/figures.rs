@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use stanchion::{FairLock, Lease, Semaphore};
-use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually_blocking, machine_clock};
+use stanchion::{FairLock, Semaphore};
+use stanchion_testkit::{RedisServer, SentinelSet, eventually_blocking, machine_clock};
+use stanchion_tests::{cluster, lease, sentinels};
 
 use super::support::*;
 
@@ -63,7 +64,7 @@ impl Fleet {
             let client = connect(url).await;
             let lock = lock(&client, "{orders}lock", LONG);
             let fair = FairLock::new(&client, "{orders}fair").unwrap();
-            let fair = fair.lease(Lease::new(LONG).unwrap());
+            let fair = fair.lease(lease(LONG));
             let plain = Semaphore::new(&client, "{orders}plain").unwrap();
             // `init` returns `false` if another client was first.
             let _ = plain.init(2).await.unwrap();
@@ -181,9 +182,7 @@ fn takes_writes(server: &RedisServer, key: &str) -> bool {
 async fn measure_failovers_by_sentinels() {
     let (mut requested, mut killed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let Some(mut set) = SentinelSet::or_skip("figures") else {
-            return;
-        };
+        let Some(mut set) = sentinels() else { return };
         let old = set.master();
         let fail_over = || {
             eventually_blocking("a sentinel agrees", || {
@@ -242,9 +241,7 @@ async fn measure_changes_in_a_cluster() {
     let (mut moved, mut requested) = (Vec::new(), Vec::new());
     let (mut forced, mut killed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let Some(mut cluster) = Cluster::or_skip("figures") else {
-            return;
-        };
+        let Some(mut cluster) = cluster() else { return };
         let slot = cluster.slot("orders");
         let owner = cluster.master_of(slot);
         let to = (owner + 1) % 3;

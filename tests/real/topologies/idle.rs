@@ -1,25 +1,22 @@
 //! Ephemeral semaphores in a cluster whose slot moves.
 
-use stanchion::{IdleExpiry, Lease, LeasedSemaphore, LostReason, Semaphore};
-use stanchion_testkit::{Cluster, eventually};
+use stanchion::{IdleExpiry, LeasedSemaphore, LostReason, Semaphore};
+use stanchion_testkit::eventually;
+use stanchion_tests::{cluster, lease};
 
 use super::support::*;
 
 /// A held ephemeral semaphore is kept. A lease that cannot be renewed ends before its semaphore.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migrating_slot_keeps_ephemeral_semaphores() {
-    let Some(cluster) = Cluster::or_skip("a_migrating_slot_keeps_ephemeral") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let client = connect(cluster.url()).await;
     let slot = cluster.slot("{m}");
     let to = (cluster.master_of(slot) + 1) % 3;
     let idle = |n| IdleExpiry::after(ms(n)).unwrap();
-    let leased = |name: &str, lease, n| {
+    let leased = |name: &str, millis, n| {
         let leased = LeasedSemaphore::new(&client, name).unwrap();
-        leased
-            .lease(Lease::new(ms(lease)).unwrap())
-            .ephemeral(2, idle(n))
+        leased.lease(lease(ms(millis))).ephemeral(2, idle(n))
     };
     let long = leased("{m}long", 1500, 1_000_000);
     let brief = leased("{m}brief", 3000, 1000);

@@ -2,46 +2,18 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, FairLock, Lease, LeasedSemaphore, Lockable, MultiLock, RwLock, Semaphore};
-use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually};
+use stanchion::{Client, FairLock};
+use stanchion_testkit::{RedisServer, eventually};
+use stanchion_tests::{cluster, lease, secs, sentinels};
 
+use super::family::Family;
 use super::support::*;
 
 /// The limit for a failover and the grants after it: half of the lease that would end the holds otherwise.
-const WITHIN: Duration = Duration::from_secs(15);
+const WITHIN: Duration = secs(15);
 
 /// A lease that is renewed every eight seconds.
-const SLOW: Duration = Duration::from_secs(24);
-
-/// One object of each primitive with a release.
-struct Kinds {
-    lock: stanchion::Lock,
-    fair: FairLock,
-    rwlock: RwLock,
-    plain: Semaphore,
-    leased: LeasedSemaphore,
-    multi: MultiLock,
-}
-
-impl Kinds {
-    fn new(client: &Client, prefix: &str) -> Self {
-        let lease = Lease::new(LONG).unwrap();
-        let name = |kind: &str| format!("{prefix}{kind}");
-        let members = ["m1", "m2"].map(|kind| lock(client, &name(kind), LONG));
-        Self {
-            lock: lock(client, &name("lock"), LONG),
-            fair: FairLock::new(client, name("fair")).unwrap().lease(lease),
-            rwlock: RwLock::new(client, name("rwlock")).unwrap().lease(lease),
-            plain: Semaphore::new(client, name("plain")).unwrap(),
-            leased: LeasedSemaphore::new(client, name("leased"))
-                .unwrap()
-                .lease(lease),
-            multi: MultiLock::new(members.iter().map(|lock| lock as &dyn Lockable))
-                .unwrap()
-                .lease(lease),
-        }
-    }
-}
+const SLOW: Duration = secs(24);
 
 /// Holds one of each; `before` stops replication; then everything is released, and `change` promotes a replica without the releases.
 /// Another client must acquire each within [`WITHIN`].
@@ -51,23 +23,11 @@ async fn released_before(
     before: impl FnOnce(),
     change: impl FnOnce(),
 ) {
-    let (ours, theirs) = (Kinds::new(a, prefix), Kinds::new(b, prefix));
-    assert!(ours.plain.init(1).await.unwrap());
-    assert!(ours.leased.init(1).await.unwrap());
-    let lock = ours.lock.acquire().await.unwrap();
-    let fair = ours.fair.acquire().await.unwrap();
-    let write = ours.rwlock.write().await.unwrap();
-    let plain = ours.plain.acquire().await.unwrap();
-    let leased = ours.leased.acquire().await.unwrap();
-    let multi = ours.multi.acquire().await.unwrap();
-    let first = token(&lock);
+    let [ours, theirs] = [a, b].map(|client| Family::new(client, prefix, LONG));
+    let holds = ours.hold_everything().await;
+    let first = token(&holds.lock);
     apart(before);
-    lock.release().await.unwrap();
-    fair.release().await.unwrap();
-    write.release().await.unwrap();
-    plain.release().await.unwrap();
-    leased.release().await.unwrap();
-    multi.release().await.unwrap();
+    holds.release_everything(&ours.latch).await;
     apart(change);
     let again = soon(WITHIN, theirs.lock.acquire()).await.unwrap();
     assert!(token(&again) > first, "P2");
@@ -80,19 +40,17 @@ async fn released_before(
         };
     }
     free!("a fair lock", theirs.fair.acquire());
-    free!("a read-write lock", theirs.rwlock.read());
-    free!("a permit", theirs.plain.acquire());
+    free!("a read-write lock", theirs.written.read());
+    free!("a permit", theirs.semaphore.acquire());
     free!("a leased permit", theirs.leased.acquire());
     free!("a multi-lock", theirs.multi.acquire());
-    assert_eq!(theirs.plain.available().await.unwrap(), 1);
+    assert_eq!(theirs.semaphore.available().await.unwrap(), 1);
     assert_eq!(theirs.leased.available().await.unwrap(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_that_a_failover_by_sentinels_loses_are_sent_again() {
-    let Some(mut set) = SentinelSet::or_skip("releases_that_a_failover_by_sentinels_loses") else {
-        return;
-    };
+    let Some(mut set) = sentinels() else { return };
     let (a, b) = (connect(set.url()).await, connect(set.url()).await);
     let pid = set.server(0).pid();
     let hold = || {
@@ -109,9 +67,7 @@ async fn releases_that_a_failover_by_sentinels_loses_are_sent_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_that_a_failover_of_a_cluster_loses_are_sent_again() {
-    let Some(mut cluster) = Cluster::or_skip("releases_that_a_failover_of_a_cluster_loses") else {
-        return;
-    };
+    let Some(mut cluster) = cluster() else { return };
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
     let old = cluster.master_of_key("{t}");
     let replica = cluster.replica_of(old);
@@ -133,12 +89,10 @@ async fn releases_that_a_failover_of_a_cluster_loses_are_sent_again() {
 /// The waiters of the fair lock that were granted and have released on the old master are still in the queue on the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fair_queue_restored_by_a_failover_delays_no_acquire() {
-    let Some(mut set) = SentinelSet::or_skip("a_fair_queue_restored_by_a_failover") else {
-        return;
-    };
+    let Some(mut set) = sentinels() else { return };
     let (a, b) = (connect(set.url()).await, connect(set.url()).await);
     let fair = |client| {
-        let lease = Lease::new(LONG).unwrap();
+        let lease = lease(LONG);
         FairLock::new(client, "orders").unwrap().lease(lease)
     };
     let held = fair(&a).acquire().await.unwrap();
@@ -188,9 +142,7 @@ fn shard_channels(server: &RedisServer) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscriptions_move_to_the_new_master_after_a_failover() {
-    let Some(cluster) = Cluster::or_skip("subscriptions_move_to_the_new_master") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     // With a long response timeout, the connections for calls to a former master stay open.
     let patient = || config(cluster.url()).response_timeout(LONG);
     let a = Client::connect_with(patient()).await.unwrap();

@@ -1,15 +1,14 @@
 //! A script that removes a key of a slot that is moving away.
 
-use stanchion_testkit::{Cluster, eventually};
+use stanchion_testkit::eventually;
+use stanchion_tests::cluster;
 
 use super::support::*;
 
 /// All keys are on the node that gives the slot away. The release removes one of them, and the node refuses the rest of the script.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_before_the_keys_migrate_is_done_and_wakes_the_next_process() {
-    let Some(cluster) = Cluster::or_skip("a_release_before_the_keys_migrate") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     let name = "orders";
     let slot = cluster.slot(name);
     let from = cluster.master_of(slot);

@@ -1,8 +1,8 @@
 //! The rights in `docs/topologies.md` and `docs/running/rights.md` suffice for all operations.
 
 use stanchion::{Client, ClientConfig, Secret};
-use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
-use stanchion_tests::rights;
+use stanchion_testkit::RedisServer;
+use stanchion_tests::{cluster, rights, sentinels};
 
 use super::family::survives;
 use super::support::*;
@@ -47,9 +47,7 @@ async fn two(config: ClientConfig) -> (Client, Client) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rights_suffice_on_a_cluster() {
-    let Some(cluster) = Cluster::or_skip("the_documented_rights_suffice_on_a_cluster") else {
-        return;
-    };
+    let Some(cluster) = cluster() else { return };
     for node in cluster.nodes() {
         give(node, &line(RIGHTS, 0));
         give(node, &line(TOPOLOGIES, 1));
@@ -74,9 +72,7 @@ async fn the_documented_rights_suffice_on_a_cluster() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rights_suffice_with_sentinels() {
-    let Some(set) = SentinelSet::or_skip("the_documented_rights_suffice_with_sentinels") else {
-        return;
-    };
+    let Some(set) = sentinels() else { return };
     for number in 0..3 {
         give(set.server(number), &line(RIGHTS, 0));
         give(set.sentinel(number), &line(TOPOLOGIES, 0));

@@ -3,40 +3,13 @@
 use stanchion::error::ServerRejection;
 use stanchion::{Client, ConnectError, Secret};
 use stanchion_testkit::{RedisServer, SentinelSet, eventually};
+use stanchion_tests::{assert_is, sentinels};
 
 use super::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_without_lost_writes_keeps_holds_and_waiters() {
-    let Some(set) = SentinelSet::or_skip("a_failover_without_lost_writes") else {
-        return;
-    };
-    let (a, b) = (connect(set.url()).await, connect(set.url()).await);
-    let held = lock(&a, "orders", KEPT).acquire().await.unwrap();
-    let old = set.server(0);
-    assert!(exists(old, "orders"));
-    let waiter = waiting(&lock(&b, "orders", LONG));
-    listening(old, "orders").await;
-
-    let new = apart(|| set.fail_over());
-    assert_ne!(new, 0);
-    let new = set.server(new);
-    renewed(&held).await;
-    listening(new, "orders").await;
-    let (token_before, renewals) = (token(&held), new.commands_processed()["evalsha"]);
-    assert!(renewals > 0, "the new master receives the renewals");
-    held.release().await.unwrap();
-    let guard = granted(waiter).await;
-    assert!(token(&guard) > token_before, "P2");
-    guard.release().await.unwrap();
-    eventually("nothing is left", || leftovers(new.keys()).is_empty()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_loses_the_acquire_is_reported_in_time_and_tokens_grow() {
-    let Some(mut set) = SentinelSet::or_skip("a_failover_that_loses_the_acquire") else {
-        return;
-    };
+    let Some(mut set) = sentinels() else { return };
     let (a, b) = (connect(set.url()).await, connect(set.url()).await);
     let first = lock(&a, "orders", LONG).acquire().await.unwrap();
     let token_first = token(&first);
@@ -67,9 +40,7 @@ async fn a_failover_that_loses_the_acquire_is_reported_in_time_and_tokens_grow()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_leaves_a_replaced_master_that_still_has_its_role() {
-    let Some(set) = SentinelSet::or_skip("a_client_leaves_a_replaced_master") else {
-        return;
-    };
+    let Some(set) = sentinels() else { return };
     // The user name distinguishes the client's connections from others.
     for number in 0..3 {
         let app = ["ACL", "SETUSER", "app", "on", ">pw", "+@all", "~*", "&*"];
@@ -107,9 +78,7 @@ async fn a_client_leaves_a_replaced_master_that_still_has_its_role() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stale_sentinel_does_not_lead_a_client_away_from_the_master() {
-    let Some(mut set) = SentinelSet::or_skip("a_stale_sentinel") else {
-        return;
-    };
+    let Some(mut set) = sentinels() else { return };
     let client = connect(set.url()).await;
     let first = lock(&client, "first", LONG).acquire().await.unwrap();
     // One sentinel does not see the failover. Neither does the old master, which remains a master.
@@ -172,9 +141,7 @@ fn sessions(server: &RedisServer) -> Vec<String> {
 
 #[tokio::test]
 async fn unusable_sentinels_give_distinct_errors_in_time() {
-    let Some(mut set) = SentinelSet::or_skip("unusable_sentinels") else {
-        return;
-    };
+    let Some(mut set) = sentinels() else { return };
     // A port without a listener, and one that never answers.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let unreachable = format!(
@@ -182,10 +149,7 @@ async fn unusable_sentinels_give_distinct_errors_in_time() {
         mute.local_addr().unwrap()
     );
     let error = refused(config(unreachable)).await;
-    assert!(
-        matches!(error, ConnectError::Unreachable { .. }),
-        "{error:?}"
-    );
+    assert_is!(error, ConnectError::Unreachable { .. });
 
     let unknown = set.url().replace(SentinelSet::SERVICE, "nobody");
     let error = refused(config(unknown)).await;
@@ -242,10 +206,7 @@ async fn unusable_sentinels_give_distinct_errors_in_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lazy_client_of_a_sentinel_set_connects_on_first_use() {
-    let Some(set) = SentinelSet::or_skip("a_lazy_client_of_a_sentinel_set_connects_on_first_use")
-    else {
-        return;
-    };
+    let Some(set) = sentinels() else { return };
     let client = Client::connect_lazy(set.url()).await.unwrap();
     let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
     assert!(exists(set.server(0), "orders"));

@@ -6,21 +6,18 @@ use stanchion::{
     AcquireError, Client, ClientConfig, ConnectError, Lease, Lock, LockGuard, LostReason, ServerUrl,
 };
 use stanchion_testkit::{RedisServer, eventually, machine_clock};
+pub(crate) use stanchion_tests::{ms, secs};
 use tokio::task::JoinHandle;
 
 /// A lease that outlives every failover here.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = secs(30);
 
 /// A lease that outlives a failover, and is renewed every four seconds.
-pub(crate) const KEPT: Duration = Duration::from_secs(12);
+pub(crate) const KEPT: Duration = secs(12);
 
 /// A waiter that is granted within this time was woken by a message. Without a message it retries when the lease ends: a lease of [`KEPT`]
 /// that was renewed less than four seconds ago.
-pub(crate) const BY_MESSAGE: Duration = Duration::from_secs(6);
-
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+pub(crate) const BY_MESSAGE: Duration = secs(6);
 
 /// A client that detects faults quickly and polls so rarely that a poll cannot be mistaken for a message.
 pub(crate) fn config(url: impl Into<ServerUrl>) -> ClientConfig {
@@ -49,7 +46,7 @@ pub(crate) type Waiter = JoinHandle<Result<LockGuard, AcquireError>>;
 /// Spawns an acquire.
 pub(crate) fn waiting(lock: &Lock) -> Waiter {
     let lock = lock.clone();
-    tokio::spawn(async move { lock.acquire().await })
+    tokio::spawn(lock.acquire())
 }
 
 /// Returns the result of `work`, which must come within `limit`.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use stanchion::error::ServerRejection;
 use stanchion::{Client, ConnectError};
 use stanchion_testkit::{Certificate, RedisServer};
+use stanchion_tests::assert_is;
 
 use super::support::*;
 
@@ -87,12 +88,9 @@ async fn a_sentinel_is_queried_over_tls() {
                 .tls_ca_file(ca_file(&server)),
         )
         .await;
-        assert!(
-            matches!(
-                error,
-                ConnectError::Tls { .. } | ConnectError::Unreachable { .. }
-            ),
-            "{error:?}"
+        assert_is!(
+            error,
+            ConnectError::Tls { .. } | ConnectError::Unreachable { .. }
         );
     }
 }

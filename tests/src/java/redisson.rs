@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::secs;
 use serde_json::{Map, Value, json};
 
 use super::jvm::{Jvm, Pending, Reply};
 
 /// The longest time for an operation that does not wait, on a loaded machine.
-const PROMPT: Duration = Duration::from_secs(10);
+const PROMPT: Duration = secs(10);
 
 /// A Redisson instance; closed when dropped.
 #[derive(Debug)]
@@ -37,6 +38,10 @@ impl Redisson {
             key,
             id: reply.text().to_owned(),
         }
+    }
+
+    pub fn jvm(&self) -> &Jvm {
+        &self.jvm
     }
 
     /// A Java thread, which is an owner of its own.

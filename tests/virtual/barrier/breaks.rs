@@ -90,13 +90,13 @@ async fn the_death_of_a_party_breaks_the_round_when_its_lease_has_passed() {
         taken(&world, 2 + n).await;
     }
     let began = Instant::now();
-    world.as_engine().faults().freeze(Some("dying"));
+    world.faults().freeze(Some("dying"));
     assert_all_broken(waits, BrokenBy::Died).await;
     assert!(began.elapsed() <= LEASE + ms(20), "{:?}", began.elapsed());
     assert!(began.elapsed() >= LEASE / 2);
     the_next_round_works(&world, 4).await;
     // When the frozen party continues, it learns that its round broke, and has no place.
-    world.as_engine().faults().thaw(Some("dying"));
+    world.faults().thaw(Some("dying"));
     assert_broken(&dying.await.unwrap(), BrokenBy::Died);
     taken(&world, 0).await;
 }
@@ -107,9 +107,9 @@ async fn a_party_that_returns_after_its_lease_breaks_its_round() {
     let world = engine();
     let away = wait_with(&of(&world.named("away").await, 2), breaking());
     settled(&world, 1).await;
-    world.as_engine().faults().freeze(Some("away"));
-    sleep(LEASE + Duration::from_secs(2)).await;
-    world.as_engine().faults().thaw(Some("away"));
+    world.faults().freeze(Some("away"));
+    sleep(LEASE + secs(2)).await;
+    world.faults().thaw(Some("away"));
     assert_broken(&away.await.unwrap(), BrokenBy::Died);
     the_next_round_works(&world, 2).await;
 }
@@ -121,7 +121,7 @@ async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
     let dying = wait(&of(&world.named("dying").await, 3));
     let alive = wait(&barrier(&world, 3).await);
     settled(&world, 2).await;
-    world.as_engine().faults().freeze(Some("dying"));
+    world.faults().freeze(Some("dying"));
     sleep(LEASE + ms(10)).await;
     let third = wait(&barrier(&world, 3).await);
     sleep(ms(500)).await;
@@ -133,7 +133,7 @@ async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
         alive.is_finished()
     );
     taken(&world, 2).await;
-    world.as_engine().faults().thaw(Some("dying"));
+    world.faults().thaw(Some("dying"));
     // The frozen party arrives again and completes the round.
     let (dying, third) = (passed(dying).await, passed(third).await);
     assert!(dying.is_last());
@@ -162,7 +162,7 @@ async fn a_break_with_a_lost_message_is_found_after_later_rounds() {
     let world = engine();
     let frozen = wait(&of(&world.named("frozen").await, 2));
     settled(&world, 1).await;
-    world.as_engine().faults().freeze(Some("frozen"));
+    world.faults().freeze(Some("frozen"));
     let looking = barrier(&world, 2).await;
     assert_eq!(looking.danger().break_all().await.unwrap(), 1);
     the_next_round_works(&world, 2).await;
@@ -171,7 +171,7 @@ async fn a_break_with_a_lost_message_is_found_after_later_rounds() {
     other.abort();
     taken(&world, 0).await;
     the_next_round_works(&world, 2).await;
-    world.as_engine().faults().thaw(Some("frozen"));
+    world.faults().thaw(Some("frozen"));
     assert_broken(&frozen.await.unwrap(), BrokenBy::Forced);
 }
 

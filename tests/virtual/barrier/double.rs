@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stanchion::DoubleBarrier;
 use stanchion::barrier::Inside;
 use stanchion_testkit::{cancel_after, for_each_await_point};
+use stanchion_tests::{assert_is, lease};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -25,10 +26,7 @@ fn enter(barrier: &DoubleBarrier) -> Entering {
 
 async fn members(world: &World, count: usize) {
     let count = count.to_string();
-    eventually_async("the expected number of members", async || {
-        world.admin(&["ZCOUNT", MEMBERS, "0", "+inf"]) == count
-    })
-    .await;
+    world.until(&["ZCOUNT", MEMBERS, "0", "+inf"], count).await;
 }
 
 async fn all_in(entering: Vec<Entering>) -> Vec<Inside> {
@@ -82,8 +80,7 @@ async fn enter_and_leave_wait_for_all_parties() {
 /// No `leave` returns before all have left.
 #[tokio::test(start_paused = true)]
 async fn a_fifth_party_enters_the_next_round() {
-    let world = engine();
-    let clients = world.fleet(5).await;
+    let (_world, clients) = engine().with_fleet(5).await;
     let entering: Vec<_> = clients[..4]
         .iter()
         .map(|it| enter(&double(it, 4)))
@@ -91,12 +88,12 @@ async fn a_fifth_party_enters_the_next_round() {
     let mut all = all_in(entering).await;
     let first = all[0].generation();
     let fifth = enter(&double(&clients[4], 4));
-    sleep(Duration::from_secs(60)).await;
+    sleep(secs(60)).await;
     assert!(!fifth.is_finished());
     assert!(all.iter().all(Inside::is_held));
     let last = all.remove(3);
     let leaving: Vec<_> = all.into_iter().map(|it| tokio::spawn(it.leave())).collect();
-    sleep(Duration::from_secs(60)).await;
+    sleep(secs(60)).await;
     assert!(leaving.iter().all(|it| !it.is_finished()));
     assert!(!fifth.is_finished());
     let began = Instant::now();
@@ -117,8 +114,7 @@ async fn a_fifth_party_enters_the_next_round() {
 /// A round costs n arrivals, n − 1 reads, n departures and two messages.
 #[tokio::test(start_paused = true)]
 async fn a_round_costs_three_scripts_for_each_party() {
-    let world = engine();
-    let clients = world.fleet(4).await;
+    let (world, clients) = engine().with_fleet(4).await;
     let round = async || {
         let entering: Vec<_> = clients.iter().map(|it| enter(&double(it, 4))).collect();
         let leaving = all_in(entering).await;
@@ -157,7 +153,7 @@ async fn leave_waits_for_a_dead_member_until_its_lease_ends() {
     clients.push(world.named("dying").await);
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 3))).collect()).await;
     sleep(ms(3_300)).await;
-    world.as_engine().faults().freeze(Some("dying"));
+    world.faults().freeze(Some("dying"));
     let dead = all.pop().unwrap();
     let began = Instant::now();
     let lost = tokio::spawn({
@@ -175,7 +171,7 @@ async fn leave_waits_for_a_dead_member_until_its_lease_ends() {
     assert!(took <= LEASE && took >= LEASE / 2, "{took:?}");
     assert!(lost.await.unwrap() < Instant::now(), "P5");
     assert!(!dead.is_held());
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     let ended = dead.leave().await;
     assert!(matches!(ended, Err(BarrierError::Release(_))), "{ended:?}");
 }
@@ -189,7 +185,7 @@ async fn the_next_round_needs_all_parties_after_all_members_died() {
     }
     let all = all_in(dying.iter().map(|it| enter(&double(it, 2))).collect()).await;
     let first = all[0].generation();
-    world.as_engine().faults().freeze(Some("dying"));
+    world.faults().freeze(Some("dying"));
     let one = world.client().await;
     let alone = enter(&double(&one, 2));
     sleep(LEASE * 2).await;
@@ -200,7 +196,7 @@ async fn the_next_round_needs_all_parties_after_all_members_died() {
     assert_eq!(next[0].generation(), first + 1);
     assert!(all.iter().all(|it| !it.is_held()));
     // Late requests of the dead members do not affect the round of the others.
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     drop(all);
     world.quiet().await;
     members(&world, 2).await;
@@ -208,8 +204,7 @@ async fn the_next_round_needs_all_parties_after_all_members_died() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leave_that_times_out_has_left() {
-    let world = engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = engine().with_fleet(2).await;
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 2))).collect()).await;
     let before = world.scripts_run();
     let began = Instant::now();
@@ -227,21 +222,19 @@ async fn a_leave_that_times_out_has_left() {
 /// P9, on a server that does not answer. The party leaves in the background.
 #[tokio::test(start_paused = true)]
 async fn a_leave_does_not_outlive_its_deadline() {
-    let world = engine();
-    let client = world.client().await;
+    let (world, client) = engine().with_client().await;
     let alone = double(&client, 1).enter().await.unwrap();
-    world.as_engine().faults().freeze(None);
+    world.faults().freeze(None);
     let began = Instant::now();
     assert!(alone.leave_timeout(ms(300)).await.is_err());
     assert!(began.elapsed() <= ms(350), "{:?}", began.elapsed());
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     members(&world, 0).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_party_has_left() {
-    let world = engine();
-    let clients = world.fleet(3).await;
+    let (_world, clients) = engine().with_fleet(3).await;
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 3))).collect()).await;
     drop(all.pop());
     drop(all.pop().unwrap().leave());
@@ -252,8 +245,7 @@ async fn a_dropped_party_has_left() {
 /// P3.
 #[tokio::test(start_paused = true)]
 async fn an_enter_that_is_dropped_anywhere_leaves_no_member() {
-    let world = slow_engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = slow_engine().with_fleet(2).await;
     let (ours, theirs) = (double(&clients[0], 2), double(&clients[1], 2));
     let polls = for_each_await_point(async |polls| {
         let other = tokio::spawn({
@@ -281,12 +273,11 @@ async fn an_enter_that_is_dropped_anywhere_leaves_no_member() {
 /// P6: the reply to an arrival or a departure is lost.
 #[tokio::test(start_paused = true)]
 async fn lost_replies_change_nothing() {
-    let world = engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = engine().with_fleet(2).await;
     let round = async |lost: usize| {
         let lose = |n| {
             if n == lost {
-                world.as_engine().faults().lose_replies("EVALSHA", 1);
+                world.faults().lose_replies("EVALSHA", 1);
             }
         };
         lose(0);
@@ -316,21 +307,20 @@ async fn lost_replies_change_nothing() {
 /// P4: the message that all are inside, or that all have left, is lost.
 #[tokio::test(start_paused = true)]
 async fn a_lost_message_delays_members_by_at_most_a_poll() {
-    let world = engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = engine().with_fleet(2).await;
     let first = enter(&double(&clients[0], 2));
     members(&world, 1).await;
     world.quiet().await;
-    world.as_engine().faults().lose_messages(2);
+    world.faults().lose_messages(2);
     let began = Instant::now();
     let second = enter(&double(&clients[1], 2));
     let mut all = all_in(vec![first, second]).await;
     assert!(began.elapsed() <= POLL + ms(20), "{:?}", began.elapsed());
-    world.as_engine().faults().clear();
+    world.faults().clear();
     let waiting = tokio::spawn(all.pop().unwrap().leave());
     members(&world, 1).await;
     sleep(ms(500)).await;
-    world.as_engine().faults().lose_messages(2);
+    world.faults().lose_messages(2);
     let began = Instant::now();
     all.pop().unwrap().leave().await.unwrap();
     waiting.await.unwrap().unwrap();
@@ -341,8 +331,7 @@ async fn a_lost_message_delays_members_by_at_most_a_poll() {
 async fn an_enter_times_out_or_succeeds_and_never_both() {
     let (mut inside, mut outside) = (0, 0);
     for offset in 0..30 {
-        let world = slow_engine();
-        let clients = world.fleet(2).await;
+        let (_world, clients) = slow_engine().with_fleet(2).await;
         let (ours, theirs) = (double(&clients[0], 2), double(&clients[1], 2));
         let hasty = tokio::spawn(async move { ours.enter_timeout(ms(100)).await });
         sleep(ms(80 + offset)).await;
@@ -364,18 +353,14 @@ async fn an_enter_times_out_or_succeeds_and_never_both() {
 
 #[tokio::test(start_paused = true)]
 async fn members_lose_a_double_barrier_that_the_server_lost() {
-    let world = engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = engine().with_fleet(2).await;
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 2))).collect()).await;
     let leaving = tokio::spawn(all.pop().unwrap().leave());
     members(&world, 1).await;
-    world.as_engine().faults().flush_all();
+    world.faults().flush_all();
     let began = Instant::now();
     let deleted = leaving.await.unwrap();
-    assert!(
-        matches!(deleted, Err(BarrierError::Acquire(_))),
-        "{deleted:?}"
-    );
+    assert_is!(deleted, Err(BarrierError::Acquire(_)));
     let left = all.pop().unwrap();
     left.lost().await;
     assert!(began.elapsed() <= LEASE, "P5");
@@ -384,8 +369,7 @@ async fn members_lose_a_double_barrier_that_the_server_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cyclic_and_a_double_barrier_of_one_name_are_independent() {
-    let world = engine();
-    let client = world.client().await;
+    let (world, client) = engine().with_client().await;
     let inside = double(&client, 1).enter().await.unwrap();
     let waiting = wait(&of(&client, 2));
     settled(&world, 1).await;
@@ -400,8 +384,7 @@ async fn a_cyclic_and_a_double_barrier_of_one_name_are_independent() {
 async fn a_resend_after_the_loss_of_its_place_enters_no_round_of_others() {
     for way in stanchion_tests::LostReply::WAYS {
         let world = World::engine();
-        let slow =
-            double(&world.named("slow").await, 2).lease(stanchion::Lease::new(ms(500)).unwrap());
+        let slow = double(&world.named("slow").await, 2).lease(lease(ms(500)));
         let (one, other) = (
             double(&world.client().await, 2),
             double(&world.client().await, 2),
@@ -414,11 +397,11 @@ async fn a_resend_after_the_loss_of_its_place_enters_no_round_of_others() {
         world.lose_next_reply(way);
         let unanswered = enter(&slow);
         members(&world, 1).await;
-        world.as_engine().faults().freeze(Some("slow"));
+        world.faults().freeze(Some("slow"));
         sleep(ms(600)).await;
         let inside = both().await;
-        world.as_engine().faults().thaw(Some("slow"));
-        sleep(Duration::from_secs(8)).await;
+        world.faults().thaw(Some("slow"));
+        sleep(secs(8)).await;
         assert!(
             !unanswered.is_finished(),
             "{way:?}: an uncounted third party is inside"
@@ -437,19 +420,18 @@ async fn a_resend_after_the_loss_of_its_place_enters_no_round_of_others() {
 #[tokio::test(start_paused = true)]
 async fn a_task_is_one_member_even_if_its_answer_is_slower_than_its_lease() {
     for by_last in [false, true] {
-        let world = slow_engine();
-        let (slow, other) = (world.client().await, world.client().await);
+        let (world, [slow, other]) = slow_engine().with_clients().await;
         for inside in all_in(vec![enter(&double(&slow, 2)), enter(&double(&other, 2))]).await {
             drop(inside);
         }
         members(&world, 0).await;
         let first = by_last.then(|| enter(&double(&other, 2)));
         world.quiet().await;
-        world.as_engine().faults().hold_requests("EVALSHA", 1);
-        let lease = stanchion::Lease::new(ms(600)).unwrap();
+        world.faults().hold_requests("EVALSHA", 1);
+        let lease = lease(ms(600));
         let late = enter(&double(&slow, 2).lease(lease));
         sleep(ms(650)).await;
-        world.as_engine().faults().deliver();
+        world.faults().deliver();
         sleep(ms(500)).await;
         assert!(!late.is_finished(), "{by_last}");
         // If the late party completed the first round, it has left that round and waits for the next.
@@ -465,8 +447,7 @@ async fn a_task_is_one_member_even_if_its_answer_is_slower_than_its_lease() {
 /// P9: the last party to leave waits for no other.
 #[tokio::test(start_paused = true)]
 async fn the_last_leave_succeeds_with_any_timeout() {
-    let world = slow_engine();
-    let client = world.client().await;
+    let (_world, client) = slow_engine().with_client().await;
     let alone = DoubleBarrier::new(&client, "d", 1).unwrap();
     for timeout in [0, 1, 7, 100] {
         let inside = alone.enter().await.unwrap();

@@ -25,7 +25,7 @@ async fn a_wait_that_is_dropped_anywhere_leaves_no_place() {
                 assert_uncounted(&met);
             }
             taken(&world, 0).await;
-            assert!(began.elapsed() < Duration::from_secs(2), "after {polls}");
+            assert!(began.elapsed() < secs(2), "after {polls}");
             ended.is_some()
         })
         .await;
@@ -63,8 +63,7 @@ async fn a_wait_that_is_dropped_when_the_round_is_complete_is_counted_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_not_polled_delays_no_other_party() {
-    let world = engine();
-    let client = world.client().await;
+    let (world, client) = engine().with_client().await;
     let (three, other) = (of(&client, 3), barrier(&world, 3).await);
     let mut unpolled = Box::pin(three.wait());
     // The wait has a place, and its future is not polled again until the end.

@@ -1,8 +1,8 @@
 //! Lost replies and messages, late requests, and a server that loses its data.
 
+use stanchion::Rejection;
 use stanchion::embedded::Switch;
-use stanchion::{Lease, Rejection};
-use stanchion_tests::LostReply;
+use stanchion_tests::{LostReply, assert_within, lease};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -44,7 +44,7 @@ async fn a_resend_finds_its_answer_after_another_round() {
         let slow = of(&world.named("slow").await, 2);
         let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
         let before = the_next_round_works(&world, 2).await;
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         let mut first = None;
         if by_last {
             first = Some(wait(&one));
@@ -79,11 +79,11 @@ async fn a_request_that_outlived_its_caller_takes_no_place() {
     let world = engine();
     let pair = barrier(&world, 2).await;
     the_next_round_works(&world, 2).await;
-    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    world.faults().hold_requests("EVALSHA", 1);
     let late = pair.wait_timeout(ms(200)).await;
     assert!(late.is_err());
-    sleep(Duration::from_secs(120)).await;
-    world.as_engine().faults().deliver();
+    sleep(secs(120)).await;
+    world.faults().deliver();
     sleep(ms(100)).await;
     taken(&world, 0).await;
 }
@@ -91,11 +91,10 @@ async fn a_request_that_outlived_its_caller_takes_no_place() {
 /// P4: the message is lost for all waiters.
 #[tokio::test(start_paused = true)]
 async fn a_lost_message_delays_waiters_by_at_most_a_poll() {
-    let world = engine();
-    let clients = world.fleet(3).await;
+    let (world, clients) = engine().with_fleet(3).await;
     let waits: Vec<_> = clients.iter().map(|client| wait(&of(client, 4))).collect();
     settled(&world, 3).await;
-    world.as_engine().faults().lose_messages(3);
+    world.faults().lose_messages(3);
     let began = Instant::now();
     let last = barrier(&world, 4).await.wait().await.unwrap();
     for waiting in waits {
@@ -117,17 +116,13 @@ async fn a_lost_subscription_is_noticed() {
         .map(|client| wait(&of(client, 3)))
         .collect();
     settled(&world, 2).await;
-    world.as_engine().faults().kill_subscribers();
+    world.faults().kill_subscribers();
     let began = Instant::now();
     let last = barrier(&world, 3).await.wait().await.unwrap();
     for waiting in waits {
         assert_eq!(passed(waiting).await.generation(), last.generation());
     }
-    assert!(
-        began.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        began.elapsed()
-    );
+    assert_within(began, secs(1), ());
 }
 
 /// Under `Free` the waiters arrive again in a later round. Under `Break` their waits fail. No round is complete with fewer parties.
@@ -142,7 +137,7 @@ async fn data_loss_completes_no_round_with_fewer_parties() {
             .map(|client| wait_with(&of(client, 4), options))
             .collect();
         settled(&world, 3).await;
-        world.as_engine().faults().flush_all();
+        world.faults().flush_all();
         if broken {
             for waiting in waits {
                 let ended = waiting.await.unwrap();
@@ -188,7 +183,7 @@ async fn a_lost_place_is_taken_again_once() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_at_the_end_of_its_round_is_no_loss() {
     let world = engine();
-    world.as_engine().faults().delay(None, ms(20));
+    world.faults().delay(None, ms(20));
     let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
     for offset in 0..60 {
         let first = wait(&one);
@@ -209,14 +204,14 @@ async fn an_expired_party_does_not_pass_a_round_of_others() {
     let before = the_next_round_works(&world, 2).await;
     let lost = wait(&slow);
     settled(&world, 1).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.freeze(Some("slow"));
-    sleep(LEASE + Duration::from_secs(1)).await;
+    sleep(LEASE + secs(1)).await;
     let (first, second) = tokio::join!(one.wait(), other.wait());
     assert_eq!(first.unwrap().generation(), before + 1);
     assert_eq!(second.unwrap().generation(), before + 1);
     faults.thaw(Some("slow"));
-    sleep(Duration::from_secs(1)).await;
+    sleep(secs(1)).await;
     assert!(
         !lost.is_finished(),
         "the expired party passed a round of others"
@@ -236,14 +231,14 @@ async fn a_counted_party_passes_even_if_its_message_is_late() {
     let before = the_next_round_works(&world, 2).await;
     let late = wait(&slow);
     settled(&world, 1).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.freeze(Some("slow"));
     assert!(one.wait().await.unwrap().is_last());
     // The next round begins, and one of its parties dies.
     let dead = wait(&of(&world.named("dead").await, 2));
     taken(&world, 1).await;
     faults.freeze(Some("dead"));
-    sleep(LEASE + Duration::from_secs(2)).await;
+    sleep(LEASE + secs(2)).await;
     faults.thaw(Some("slow"));
     assert_eq!(passed(late).await.generation(), before + 1);
     dead.abort();
@@ -254,7 +249,7 @@ async fn a_counted_party_passes_even_if_its_message_is_late() {
 async fn a_resend_after_the_loss_of_its_place_takes_a_new_place() {
     for way in LostReply::WAYS {
         let world = World::engine();
-        let short = Lease::new(ms(500)).unwrap();
+        let short = lease(ms(500));
         let slow = of(&world.named("slow").await, 2).lease(short);
         let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
         let before = the_next_round_works(&world, 2).await;
@@ -262,13 +257,13 @@ async fn a_resend_after_the_loss_of_its_place_takes_a_new_place() {
         let unanswered = wait(&slow);
         taken(&world, 1).await;
         // The frozen client receives no answer until its place has expired.
-        world.as_engine().faults().freeze(Some("slow"));
+        world.faults().freeze(Some("slow"));
         sleep(ms(600)).await;
         let (first, second) = tokio::join!(one.wait(), other.wait());
         assert_eq!(first.unwrap().generation(), before + 1);
         assert_eq!(second.unwrap().generation(), before + 1);
-        world.as_engine().faults().thaw(Some("slow"));
-        sleep(Duration::from_secs(8)).await;
+        world.faults().thaw(Some("slow"));
+        sleep(secs(8)).await;
         assert!(
             !unanswered.is_finished(),
             "{way:?}: the expired party passed a round of others"
@@ -285,20 +280,17 @@ async fn an_arrival_that_completes_a_round_after_its_first_place_was_lost_counts
         let world = engine();
         let config = world.config("slow").response_timeout(ms(1_000));
         let slow = Client::connect_with(config).await.unwrap();
-        let slow = of(&slow, 2).lease(Lease::new(ms(300)).unwrap());
+        let slow = of(&slow, 2).lease(lease(ms(300)));
         let other = barrier(&world, 2).await;
         let before = the_next_round_works(&world, 2).await;
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         world.lose_next_reply(way);
         let unanswered = wait(&slow);
         taken(&world, 1).await;
         faults.freeze(Some("slow"));
         sleep(ms(400)).await;
         let first = wait(&other);
-        eventually_async("the expired place is marked as lost", async || {
-            world.admin(&["ZCARD", PLACES]) == "2"
-        })
-        .await;
+        world.until(&["ZCARD", PLACES], "2").await;
         settled(&world, 1).await;
         // The resend completes the round, and its reply is lost, too.
         world.lose_next_reply(way);
@@ -315,12 +307,12 @@ async fn an_arrival_that_completes_a_round_after_its_first_place_was_lost_counts
 /// Delivers the held request of `wait` late, so that its answer is slower than its lease. Returns `wait`.
 async fn answered_late(world: &World, wait: Waiting) -> Waiting {
     sleep(ms(650)).await;
-    world.as_engine().faults().deliver();
+    world.faults().deliver();
     wait
 }
 
 fn short(barrier: CyclicBarrier) -> CyclicBarrier {
-    barrier.lease(Lease::new(ms(600)).unwrap())
+    barrier.lease(lease(ms(600)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -328,7 +320,7 @@ async fn a_task_has_one_place_even_if_its_answer_is_slower_than_its_lease() {
     let world = slow_engine();
     let (slow, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
     let before = the_next_round_works(&world, 2).await;
-    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    world.faults().hold_requests("EVALSHA", 1);
     let alone = answered_late(&world, wait(&short(slow))).await;
     sleep(ms(500)).await;
     assert!(!alone.is_finished(), "{:?}", alone.await);
@@ -346,7 +338,7 @@ async fn an_arrival_passes_the_round_it_completed_even_if_its_answer_is_late() {
     the_next_round_works(&world, 2).await;
     let first = wait(&other);
     settled(&world, 1).await;
-    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    world.faults().hold_requests("EVALSHA", 1);
     let late = answered_late(&world, wait(&short(slow))).await;
     let first = passed(first).await;
     let late = tokio::time::timeout(POLL * 2, passed(late)).await.unwrap();
@@ -361,10 +353,10 @@ async fn a_late_duplicate_does_not_change_the_number_of_parties() {
     let world = engine();
     let one = barrier(&world, 2).await;
     the_next_round_works(&world, 2).await;
-    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    world.faults().hold_requests("EVALSHA", 1);
     assert!(one.set_parties(3).await.unwrap());
     assert!(one.set_parties(4).await.unwrap());
-    world.as_engine().faults().deliver();
+    world.faults().deliver();
     sleep(ms(100)).await;
     assert_eq!(one.status().await.unwrap().unwrap().parties, 4);
 }
@@ -379,10 +371,10 @@ async fn a_deadline_at_a_server_that_refuses_names_the_refusal() {
         tokio::spawn(async move { one.wait_timeout(ms(2000)).await })
     };
     taken(&world, 1).await;
-    world.as_engine().faults().loading(Switch::On);
+    world.faults().loading(Switch::On);
     let error = waiting.await.unwrap().unwrap_err();
     assert!(error.to_string().contains("LOADING"), "{error}");
-    world.as_engine().faults().loading(Switch::Off);
+    world.faults().loading(Switch::Off);
     taken(&world, 0).await;
     the_next_round_works(&world, 2).await;
 }

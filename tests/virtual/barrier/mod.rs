@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use stanchion::barrier::{BrokenBy, OnLeave, WaitOptions};
 use stanchion::{AcquireError, BarrierError, Client, CyclicBarrier};
-use stanchion_testkit::eventually_async;
 use stanchion_tests::World;
 use stanchion_tests::barrier::*;
 use tokio::task::JoinHandle;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stanchion::barrier::InvalidBarrier;
 use stanchion::embedded::Engine;
 use stanchion::{AcquireError, BarrierError, Client, DoubleBarrier, QueryError, Rejection};
-use stanchion_testkit::eventually_async;
+use stanchion_tests::together;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
@@ -26,8 +26,7 @@ async fn each_wait_of_a_single_party_completes_a_round() {
 /// No task has two places in a round, and no round has five parties.
 #[tokio::test(start_paused = true)]
 async fn an_extra_task_waits_for_the_next_round() {
-    let world = engine();
-    let client = world.client().await;
+    let (_world, client) = engine().with_client().await;
     let mut tasks = Vec::new();
     for task in 0..5_u64 {
         let barrier = of(&client, 4);
@@ -130,8 +129,7 @@ async fn the_first_round_of_a_process_costs_at_most_two_more_scripts() {
 /// Answers that are kept for resends do not accumulate.
 #[tokio::test(start_paused = true)]
 async fn many_rounds_leave_no_more_answers_than_parties() {
-    let world = engine();
-    let clients = world.fleet(3).await;
+    let (world, clients) = engine().with_fleet(3).await;
     let mut parties = Vec::new();
     for client in &clients {
         let barrier = of(client, 3);
@@ -141,9 +139,7 @@ async fn many_rounds_leave_no_more_answers_than_parties() {
             }
         }));
     }
-    for party in parties {
-        party.await.unwrap();
-    }
+    together(parties).await;
     let once = |key: &String| key.starts_with("stanchion_once:");
     assert_eq!(world.keys().iter().filter(|key| once(key)).count(), 3);
     // All keys have a TTL.
@@ -223,7 +219,7 @@ async fn a_living_waiter_keeps_its_place_for_hours() {
     let world = World::engine().ends_after(HOURS);
     let first = wait(&barrier(&world, 2).await);
     settled(&world, 1).await;
-    sleep(Duration::from_secs(7_300)).await;
+    sleep(secs(7_300)).await;
     let last = barrier(&world, 2).await.wait().await.unwrap();
     assert!(last.is_last());
     assert_eq!(passed(first).await.generation(), last.generation());
@@ -234,7 +230,7 @@ async fn an_expired_barrier_restarts_with_a_larger_round_number() {
     let world = World::engine().ends_after(HOURS);
     let alone = barrier(&world, 1).await;
     let before = alone.wait().await.unwrap().generation();
-    sleep(Duration::from_secs(3_601)).await;
+    sleep(secs(3_601)).await;
     assert!(alone.status().await.unwrap().is_none());
     assert!(alone.wait().await.unwrap().generation() > before);
 }
@@ -274,15 +270,14 @@ async fn a_foreign_key_is_refused_and_stays() {
                 "{foreign:?}: {answer:?}"
             );
         }
-        world.as_engine().faults().flush_all();
+        world.faults().flush_all();
     }
 }
 
 /// By Redisson's rule the two names would have the same keys.
 #[tokio::test(start_paused = true)]
 async fn a_name_in_braces_is_another_barrier() {
-    let world = engine();
-    let client = world.client().await;
+    let (world, client) = engine().with_client().await;
     let braced = CyclicBarrier::new(&client, "{b}", 2).unwrap();
     let plain = wait(&of(&client, 2));
     let other = wait(&braced);
@@ -340,7 +335,7 @@ async fn no_wait_outlives_its_deadline() {
     let began = Instant::now();
     let waiting = wait_with(&pair, WaitOptions::new().timeout(ms(1000)));
     settled(&world, 1).await;
-    world.as_engine().faults().freeze(None);
+    world.faults().freeze(None);
     let late = waiting.await.unwrap();
     assert!(began.elapsed() <= ms(1050), "{:?}", began.elapsed());
     let owed = matches!(
@@ -351,27 +346,23 @@ async fn no_wait_outlives_its_deadline() {
         })
     );
     assert!(owed, "{late:?}");
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     taken(&world, 0).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_waits_and_returns_their_places() {
-    let world = engine();
-    let client = world.client().await;
+    let (world, client) = engine().with_client().await;
     let waiting = wait(&of(&client, 2));
     settled(&world, 1).await;
-    client.shutdown(Duration::from_secs(1)).await;
+    client.shutdown(secs(1)).await;
     let ended = waiting.await.unwrap();
     let closing = matches!(
         ended,
         Err(BarrierError::Acquire(AcquireError::Shutdown { .. }))
     );
     assert!(closing, "{ended:?}");
-    eventually_async("the place is given back", async || {
-        world.admin(&["ZCOUNT", PLACES, "0", "+inf"]) == "0"
-    })
-    .await;
+    world.until(&["ZCOUNT", PLACES, "0", "+inf"], "0").await;
 }
 
 /// P11: the poll interval grows to about 100 ms.
@@ -384,7 +375,7 @@ async fn a_polling_waiter_backs_off_to_ten_polls_a_second() {
     taken(&world, 1).await;
     let polls_sent = || world.as_engine().stats().count("EVALSHA");
     let before = polls_sent();
-    sleep(Duration::from_secs(10)).await;
+    sleep(secs(10)).await;
     let polls_sent = polls_sent() - before;
     assert!(
         (70..180).contains(&polls_sent),

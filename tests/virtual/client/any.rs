@@ -1,13 +1,11 @@
 //! Tests that every kind of lock works behind the trait `Acquire`, that its futures can be spawned, and that unbound guards release.
 
-use std::time::Duration;
-
 use stanchion::{
-    Acquire, AcquireError, AcquireOptions, Client, FairLock, Guard, Lease, LeasedSemaphore, Lock,
+    Acquire, AcquireError, AcquireOptions, Client, FairLock, Guard, LeasedSemaphore, Lock,
     Lockable, MultiLock, RedLock, RwLock,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, lease, secs};
 use tokio::time::timeout;
 
 fn lock(client: &Client, name: &str) -> Lock {
@@ -45,7 +43,7 @@ async fn a_guard_of_any_kind_has_a_name_a_token_and_its_work() {
     let worlds = [World::engine(), World::engine(), World::engine()];
     let (ours, theirs) = (all_kinds(&worlds).await, all_kinds(&worlds).await);
     for ((kind, mine), (_, yours)) in ours.iter().zip(&theirs) {
-        let lease = Lease::new(Duration::from_secs(3)).unwrap();
+        let lease = lease(secs(3));
         let options = AcquireOptions::new().lease(lease);
         let guard = mine.acquire_with(options).await.unwrap();
         let shared = *kind == "read side";
@@ -59,7 +57,7 @@ async fn a_guard_of_any_kind_has_a_name_a_token_and_its_work() {
         let tried = yours.try_acquire().await.unwrap();
         assert_eq!(tried.is_some(), shared, "{kind}");
         assert_eq!(guard.run(async { 7 }).await.unwrap(), 7, "{kind}");
-        let lost = timeout(Duration::from_secs(10), guard.lost()).await;
+        let lost = timeout(secs(10), guard.lost()).await;
         assert!(lost.is_err(), "P10: {kind}: {lost:?}");
         guard.release().await.unwrap();
         let next = yours.try_acquire().await.unwrap();
@@ -86,7 +84,7 @@ async fn an_acquire_outlives_its_handle() {
     }
     spawned!(
         plain().acquire(),
-        plain().acquire_timeout(Duration::from_secs(1)),
+        plain().acquire_timeout(secs(1)),
         plain().try_acquire(),
         FairLock::new(&client, "fair").unwrap().acquire(),
         rwlock.write(),
@@ -117,8 +115,7 @@ async fn bound_to_nothing(lock: &Lock) -> Result<(), AcquireError> {
 
 #[tokio::test(start_paused = true)]
 async fn an_unbound_guard_releases_at_once() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let lock = lock(&client, "job");
     not_bound(&lock).await.unwrap();
     world.at_rest().await;

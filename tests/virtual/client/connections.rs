@@ -9,26 +9,24 @@ use async_trait::async_trait;
 use futures_util::poll;
 use stanchion::client::{ByteStream, Connector};
 use stanchion::embedded::{Data, Engine, Switch};
-use stanchion::{Client, Lease, Lock, QueryError};
+use stanchion::{Client, Lock, QueryError};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_is, assert_within, lease, ms, secs, spawn_ok};
 use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_that_keeps_the_data_keeps_holds_and_waiters() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let (world, [ours, theirs]) = World::engine().with_clients().await;
     let guard = Lock::new(&ours, "job")
         .unwrap()
-        .lease(Lease::new(Duration::from_secs(3)).unwrap())
+        .lease(lease(secs(3)))
         .acquire()
         .await
         .unwrap();
-    let lock = Lock::new(&theirs, "job").unwrap();
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let waiting = spawn_ok(Lock::new(&theirs, "job").unwrap().acquire());
     for _ in 0..5 {
-        world.as_engine().faults().restart(Data::Kept);
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.faults().restart(Data::Kept);
+        tokio::time::sleep(secs(2)).await;
         assert!(guard.is_held() && !waiting.is_finished());
     }
     guard.release().await.unwrap();
@@ -39,18 +37,14 @@ async fn a_restart_that_keeps_the_data_keeps_holds_and_waiters() {
 
 #[tokio::test(start_paused = true)]
 async fn a_console_sends_plain_commands_and_distinguishes_refusals_from_outages() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let [console] = &client.consoles()[..] else {
         panic!("one server")
     };
     let pong = console.command(&["PING"]).await.unwrap();
     assert_eq!(pong.as_text(), Some("PONG"));
     let nonsense = console.command(&["NONSENSE"]).await.unwrap_err();
-    assert!(
-        matches!(nonsense, QueryError::Rejected { .. }),
-        "{nonsense}"
-    );
+    assert_is!(nonsense, QueryError::Rejected { .. });
     let none: [Vec<&str>; 0] = [];
     assert!(console.commands(&none).await.unwrap().is_empty());
     let three = [vec!["PING"], vec!["NONSENSE"], vec!["ECHO", "last"]];
@@ -64,10 +58,10 @@ async fn a_console_sends_plain_commands_and_distinguishes_refusals_from_outages(
     );
     let of_key = client.console_of(b"job").unwrap();
     assert_eq!(of_key.server(), console.server());
-    world.as_engine().faults().refuse_connections(Switch::On);
-    world.as_engine().faults().restart(Data::Kept);
+    world.faults().refuse_connections(Switch::On);
+    world.faults().restart(Data::Kept);
     // Time for the links to notice.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(secs(1)).await;
     let away = console.command(&["PING"]).await.unwrap_err();
     assert!(matches!(away, QueryError::Unavailable { .. }), "{away}");
     let away = console.commands(&three).await.unwrap_err();
@@ -77,20 +71,18 @@ async fn a_console_sends_plain_commands_and_distinguishes_refusals_from_outages(
 #[tokio::test(start_paused = true)]
 async fn a_waiter_survives_an_outage_of_fifty_minutes() {
     let world = World::engine();
-    let config = world
-        .config("client")
-        .outage_tolerance(Duration::from_secs(3600));
+    let config = world.config("client").outage_tolerance(secs(3600));
     let client = Client::connect_with(config).await.unwrap();
     let lock = Lock::new(&client, "job").unwrap();
     let waiting = tokio::spawn({
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.refuse_connections(Switch::On);
         faults.kill_connections();
         async move { lock.acquire().await.unwrap() }
     });
-    tokio::time::sleep(Duration::from_secs(3000)).await;
+    tokio::time::sleep(secs(3000)).await;
     assert!(!client.is_connected() && !waiting.is_finished());
-    world.as_engine().faults().refuse_connections(Switch::Off);
+    world.faults().refuse_connections(Switch::Off);
     waiting.await.unwrap().release().await.unwrap();
     world.at_rest().await;
 }
@@ -101,16 +93,13 @@ async fn a_connection_that_owes_a_reply_is_replaced() {
     let client = world.named("client").await;
     let lock = Lock::new(&client, "job").unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
-    world.as_engine().faults().freeze(Some("client"));
-    let waiting = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap() }
-    });
+    world.faults().freeze(Some("client"));
+    let waiting = spawn_ok(lock.acquire());
     eventually("the frozen connections are given up", || {
         !client.is_connected()
     })
     .await;
-    world.as_engine().faults().thaw(Some("client"));
+    world.faults().thaw(Some("client"));
     waiting.await.unwrap().release().await.unwrap();
     world.at_rest().await;
 }
@@ -119,9 +108,9 @@ async fn a_connection_that_owes_a_reply_is_replaced() {
 async fn an_idle_connection_that_died_silently_is_replaced_before_it_is_needed() {
     let world = World::engine();
     let client = world.named("client").await;
-    world.as_engine().faults().lose_replies_silently("TIME", 3);
+    world.faults().lose_replies_silently("TIME", 3);
     // The replies to the probes of all three links are lost. The application has sent no request.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(secs(10)).await;
     let started = Instant::now();
     Lock::new(&client, "job")
         .unwrap()
@@ -131,11 +120,7 @@ async fn an_idle_connection_that_died_silently_is_replaced_before_it_is_needed()
         .release()
         .await
         .unwrap();
-    assert!(
-        started.elapsed() < Duration::from_millis(100),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_within(started, ms(100), ());
 }
 
 /// Opens streams to the engine that end after `life`, and records when it opened each.
@@ -184,7 +169,7 @@ async fn an_unpolled_request_keeps_its_connection() {
     // As in a `select!` whose other arm is busy: the request is sent, and its future is not polled when the reply arrives.
     assert!(poll!(acquire.as_mut()).is_pending());
     let before = dialled.lock().unwrap().len();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(secs(60)).await;
     assert_eq!(
         dialled.lock().unwrap().len(),
         before,
@@ -201,13 +186,13 @@ async fn an_unpolled_request_does_not_hide_a_dead_connection() {
     let lock = Lock::new(&client, "job").unwrap();
     let mut answered = pin!(lock.acquire());
     assert!(poll!(answered.as_mut()).is_pending());
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    world.as_engine().faults().freeze(Some("client"));
+    tokio::time::sleep(secs(5)).await;
+    world.faults().freeze(Some("client"));
     eventually("the frozen connections are given up", || {
         !client.is_connected()
     })
     .await;
-    world.as_engine().faults().thaw(Some("client"));
+    world.faults().thaw(Some("client"));
     drop(answered.await.unwrap());
     world.at_rest().await;
 }
@@ -215,8 +200,8 @@ async fn an_unpolled_request_does_not_hide_a_dead_connection() {
 #[tokio::test(start_paused = true)]
 async fn reconnects_back_off_when_the_peer_closes_at_once() {
     let world = World::engine();
-    let (_client, dialled) = observed(&world, Duration::from_millis(10), 7).await;
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    let (_client, dialled) = observed(&world, ms(10), 7).await;
+    tokio::time::sleep(secs(120)).await;
     let dialled = dialled.lock().unwrap();
     // Two links. Each connects about ten times while its pauses grow, and then at most once in 2 s.
     assert!(
@@ -229,13 +214,13 @@ async fn reconnects_back_off_when_the_peer_closes_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_long_lived_connection_resets_the_backoff() {
     let world = World::engine();
-    let (_client, dialled) = observed(&world, Duration::from_secs(30), 7).await;
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    let (_client, dialled) = observed(&world, secs(30), 7).await;
+    tokio::time::sleep(secs(600)).await;
     let dialled = dialled.lock().unwrap();
-    let soon = Duration::from_millis(100);
+    let soon = ms(100);
     let late = dialled.windows(2).find(|two| {
         let pause = two[1] - two[0];
-        pause > soon && !(Duration::from_secs(30)..Duration::from_secs(30) + soon).contains(&pause)
+        pause > soon && !(secs(30)..secs(30) + soon).contains(&pause)
     });
     assert!(late.is_none() && dialled.len() >= 38, "{dialled:?}");
 }
@@ -247,13 +232,13 @@ async fn clients_that_lose_one_server_spread_their_reconnects() {
     for seed in 1..=8 {
         clients.push(observed(&world, Duration::MAX, seed).await);
     }
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(secs(5)).await;
     let before: Vec<usize> = clients
         .iter()
         .map(|(_, d)| d.lock().unwrap().len())
         .collect();
-    world.as_engine().faults().kill_connections();
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.faults().kill_connections();
+    tokio::time::sleep(secs(5)).await;
     let mut first: Vec<Instant> = clients
         .iter()
         .zip(before)
@@ -263,5 +248,5 @@ async fn clients_that_lose_one_server_spread_their_reconnects() {
     first.dedup();
     assert!(first.len() >= 6, "eight clients, {} instants", first.len());
     let spread = first[first.len() - 1] - first[0];
-    assert!(spread <= Duration::from_millis(100), "{spread:?}");
+    assert!(spread <= ms(100), "{spread:?}");
 }

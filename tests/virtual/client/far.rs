@@ -1,4 +1,4 @@
-//! Tests that clients of Redisson's get their turns, also if they are far from the server: at least half of their share of the grants, where the
+//! Tests that clients of Redisson's get their turns, near the server and also if they are far from the server: at least half of their share of the grants, where the
 //! share is the number of their waiting processes among all.
 
 use std::sync::Arc;
@@ -6,14 +6,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use stanchion::{Client, LeasedSemaphore, Lock, RwLock, Semaphore};
-use stanchion_tests::World;
 use stanchion_tests::outside::{Grants, Outside};
+use stanchion_tests::{World, ms, secs};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 const HOLD: Duration = ms(5);
 
@@ -64,7 +60,7 @@ impl Fleet {
             ..
         } = self;
         let world = World::engine();
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.delay(None, Duration::from_micros(200));
         let [near, distant]: [Arc<Grants>; 2] = Default::default();
         let clients = world.fleet(self.near).await;
@@ -100,7 +96,7 @@ impl Fleet {
             .map(|owner| kind.work(&world, owner, away, HOLD, &distant));
         let mut outside = std::pin::pin!(join_all(outside));
         let mut run = async |seconds| {
-            let length = Duration::from_secs(seconds);
+            let length = secs(seconds);
             match redisson {
                 true => drop(timeout(length, &mut outside).await),
                 false => sleep(length).await,
@@ -138,7 +134,7 @@ impl Fleet {
 }
 
 async fn far_clients_get_their_share(kind: Outside, permits: u32) {
-    for away in [ms(4), ms(20)] {
+    for away in [Duration::from_micros(200), ms(4), ms(20)] {
         for (near, tasks, far) in [(2, 2, 2), (3, 1, 1), (1, 3, 1), (1, 1, 1)] {
             let fleet = Fleet {
                 kind,

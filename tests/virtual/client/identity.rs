@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stanchion::{AcquireOptions, Client, Lock, LockGuard, LostReason};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_within, ms, secs, spawn_ok};
 use tokio::time::Instant;
 
 fn lock(client: &Client, name: &str) -> Lock {
@@ -19,16 +19,15 @@ async fn is_held(client: &Client, name: &str) -> bool {
 /// A task that waits for a lock. Returns when the client counts it as a waiter.
 async fn waiter(client: &Client, name: &str) -> tokio::task::JoinHandle<LockGuard> {
     let (lock, before) = (lock(client, name), client.waiters());
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let waiting = spawn_ok(lock.acquire());
     eventually("it waits", || client.waiters() > before).await;
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    tokio::time::sleep(ms(20)).await;
     waiting
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_re_enters_through_another_client_of_the_same_server() {
-    let world = World::engine();
-    let (first, second) = (world.client().await, world.client().await);
+    let (_world, [first, second]) = World::engine().with_clients().await;
     let owner = first.owner();
     let options = || AcquireOptions::new().owner(&owner);
     let outer = lock(&first, "job").acquire_with(options()).await.unwrap();
@@ -46,8 +45,7 @@ async fn an_owner_re_enters_through_another_client_of_the_same_server() {
 
 #[tokio::test(start_paused = true)]
 async fn the_server_decides_whether_a_hold_of_another_client_is_re_entered() {
-    let world = World::engine();
-    let (first, second) = (world.client().await, world.client().await);
+    let (world, [first, second]) = World::engine().with_clients().await;
     let owner = first.owner();
     let options = || AcquireOptions::new().owner(&owner);
     let outer = lock(&first, "job").acquire_with(options()).await.unwrap();
@@ -61,25 +59,21 @@ async fn the_server_decides_whether_a_hold_of_another_client_is_re_entered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_not_given_a_hold_of_the_name_in_braces() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let (world, [ours, theirs]) = World::engine().with_clients().await;
     for (free, held) in [("job", "{job}"), ("{job}", "job")] {
         let elsewhere = lock(&theirs, held).acquire().await.unwrap();
         let here = lock(&ours, free).acquire().await.unwrap();
         let waiting = waiter(&ours, held).await;
         // A waiter of the same name in this process would be handed the hold.
         here.release().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(secs(1)).await;
         assert!(!waiting.is_finished(), "{held} is held by another process");
         assert!(!is_held(&ours, free).await);
         let started = Instant::now();
         elsewhere.release().await.unwrap();
         let guard = waiting.await.unwrap();
         assert_eq!(guard.name().as_bytes(), held.as_bytes());
-        assert!(
-            started.elapsed() < Duration::from_millis(20),
-            "P4: by message"
-        );
+        assert_within(started, ms(20), "P4: by message");
         guard.release().await.unwrap();
     }
     world.at_rest().await;
@@ -87,12 +81,11 @@ async fn a_waiter_is_not_given_a_hold_of_the_name_in_braces() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_free_while_the_name_in_braces_is_held() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let held = lock(&client, "job").acquire().await.unwrap();
     let _waiting = waiter(&client, "job").await;
     let other = lock(&client, "{job}");
-    let free = other.acquire_timeout(Duration::from_millis(100));
+    let free = other.acquire_timeout(ms(100));
     let free = free.await.unwrap();
     assert!(free.is_held() && held.is_held());
 }
@@ -101,8 +94,7 @@ async fn a_lock_is_free_while_the_name_in_braces_is_held() {
 #[tokio::test(start_paused = true)]
 async fn every_queue_of_a_channel_is_woken_and_the_last_one_ends_the_subscription() {
     const CHANNEL: &str = "redisson_lock__channel:{job}";
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let (world, [ours, theirs]) = World::engine().with_clients().await;
     let names = ["job", "{job}"];
     for order in [[0, 1], [1, 0]] {
         let mut held = Vec::new();
@@ -115,46 +107,37 @@ async fn every_queue_of_a_channel_is_woken_and_the_last_one_ends_the_subscriptio
         assert_eq!(world.subscribers(CHANNEL), 1);
         for i in order {
             // Longer than the linger time: the subscription stays as long as one of them waits.
-            tokio::time::sleep(Duration::from_secs(4)).await;
+            tokio::time::sleep(secs(4)).await;
             let started = Instant::now();
             held[i].take().unwrap().release().await.unwrap();
             drop(waiting[i].take().unwrap().await.unwrap());
-            assert!(
-                started.elapsed() < Duration::from_millis(20),
-                "{}: by message",
-                names[i]
-            );
+            assert_within(started, ms(20), names[i]);
         }
         assert_eq!(world.subscribers(CHANNEL), 1);
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(secs(4)).await;
         assert_eq!(world.subscribers(CHANNEL), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_waiter_on_a_shared_channel_misses_no_message() {
-    let world = World::engine();
-    let theirs = world.client().await;
+    let (world, theirs) = World::engine().with_client().await;
     let ours = world.named("ours").await;
     let _other = lock(&theirs, "{job}").acquire().await.unwrap();
     let _waits = waiter(&ours, "{job}").await;
     world.subscribed("redisson_lock__channel:{job}").await;
     world.quiet().await;
     let held = lock(&theirs, "job").acquire().await.unwrap();
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     let before = world.scripts_run();
-    faults.delay(Some("ours"), Duration::from_millis(50));
+    faults.delay(Some("ours"), ms(50));
     let wanted = lock(&ours, "job");
     let started = Instant::now();
-    let waiting = tokio::spawn(async move { wanted.acquire().await.unwrap() });
+    let waiting = spawn_ok(wanted.acquire());
     eventually("the request is sent", || world.scripts_run() > before).await;
     // The message overtakes the reply `busy`. The waiter is registered for messages only after that reply.
     faults.delay(Some("ours"), Duration::ZERO);
     held.release().await.unwrap();
     drop(waiting.await.unwrap());
-    assert!(
-        started.elapsed() < Duration::from_millis(200),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_within(started, ms(200), ());
 }

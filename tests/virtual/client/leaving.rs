@@ -1,18 +1,8 @@
 //! Tests of holds that outlive their guards on the server: `leave`, and a ticket that no client adopts.
 
-use std::time::Duration;
-
-use stanchion::{AcquireOptions, FairLock, Lease, LeasedSemaphore, Lock, Renewal, RwLock};
-use stanchion_tests::World;
+use stanchion::{AcquireOptions, FairLock, LeasedSemaphore, Lock, Renewal, RwLock};
+use stanchion_tests::{World, lease, ms, spawn_ok};
 use tokio::time::{Instant, sleep};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn lease(millis: u64) -> Lease {
-    Lease::new(ms(millis)).unwrap()
-}
 
 /// What a caller does with the guard of a grant by message.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +33,7 @@ macro_rules! keeps {
             match $use {
                 Use::Leave => $guard.leave(),
                 Use::RenewAndLeave => {
-                    $guard.renew_for(lease(2000)).await.unwrap();
+                    $guard.renew_for(lease(ms(2000))).await.unwrap();
                     $guard.leave();
                 }
                 Use::Reenter => $reenter,
@@ -71,7 +61,7 @@ async fn a_grant_by_message_that_is_left_at_once_lasts_for_its_first_lease() {
                 world.named("b").await,
                 world.named("c").await,
             ];
-            let options = || AcquireOptions::new().first_lease(lease(FIRST));
+            let options = || AcquireOptions::new().first_lease(lease(ms(FIRST)));
             let [a, b, c] = clients.each_ref().map(|it| Lock::new(it, "lock").unwrap());
             keeps!(
                 usage,
@@ -121,7 +111,7 @@ async fn an_early_renewal_for_a_short_time_does_not_shorten_the_lease() {
     sleep(ms(300)).await;
     held.release().await.unwrap();
     let guard = waiter.await.unwrap().unwrap();
-    guard.renew_for(lease(2000)).await.unwrap();
+    guard.renew_for(lease(ms(2000))).await.unwrap();
     sleep(ms(20_000)).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
@@ -136,11 +126,10 @@ async fn waiters_get_a_name_soon_after_the_lease_of_a_ticket() {
         macro_rules! waits {
             ($kind:ident) => {
                 let held = $kind::new(&a, "job").unwrap().acquire().await.unwrap();
-                let theirs = $kind::new(&b, "job").unwrap();
-                let waiter = tokio::spawn(async move { theirs.acquire().await.unwrap() });
+                let waiter = spawn_ok($kind::new(&b, "job").unwrap().acquire());
                 sleep(ms(1000 + late)).await;
                 let began = Instant::now();
-                let _ticket = held.detach_for(lease(200)).await.unwrap();
+                let _ticket = held.detach_for(lease(ms(200))).await.unwrap();
                 let granted = waiter.await.unwrap();
                 let idle = began.elapsed() - ms(200);
                 assert!(idle < ms(50), "{} ms: {idle:?}", late);

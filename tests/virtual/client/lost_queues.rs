@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use stanchion::Client;
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, Kind, Target, kinds};
+use stanchion_tests::{World, ms, secs};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -30,15 +30,14 @@ async fn turn(target: Target, hold: Duration) -> Instant {
 }
 
 async fn fleet(kind: Kind, size: usize) -> (Case, Vec<Client>) {
-    let world = World::engine();
-    let clients = world.fleet(size).await;
+    let (world, clients) = World::engine().with_fleet(size).await;
     let first = [clients[0].clone(), clients[1].clone()];
     (Case::of(kind, world, first).await, clients)
 }
 
 async fn lose(case: &Case, loss: Loss) {
     if loss == Loss::All {
-        case.world.as_engine().faults().flush_all();
+        case.world.faults().flush_all();
         return case.init().await;
     }
     let of_queue = ["_line", "_wake", "stanchion_fair", "redisson_lock_"];
@@ -54,11 +53,11 @@ async fn all_are_served_after_the_queue_was_lost() {
     for kind in kinds() {
         for (size, loss) in [(48, Loss::All), (16, Loss::Queue)] {
             let (case, clients) = fleet(kind, size + 1).await;
-            let hold = Duration::from_secs(8);
+            let hold = secs(8);
             let rival = (kind.2)(&clients[0], &clients[0]);
             let holder = tokio::spawn(turn(rival, hold));
-            sleep(Duration::from_secs(1)).await;
-            let waits = |client| turn((kind.1)(client, client), Duration::from_millis(20));
+            sleep(secs(1)).await;
+            let waits = |client| turn((kind.1)(client, client), ms(20));
             let waiters: Vec<_> = clients[1..]
                 .iter()
                 .map(|it| tokio::spawn(waits(it)))
@@ -68,7 +67,7 @@ async fn all_are_served_after_the_queue_was_lost() {
             })
             .await;
             case.world.quiet().await;
-            sleep(Duration::from_secs(1)).await;
+            sleep(secs(1)).await;
             lose(&case, loss).await;
             let mut lost = Instant::now();
             if loss == Loss::Queue {
@@ -78,7 +77,7 @@ async fn all_are_served_after_the_queue_was_lost() {
             for (n, waiter) in waiters.into_iter().enumerate() {
                 let waited = waiter.await.unwrap().saturating_duration_since(lost);
                 assert!(
-                    waited <= Duration::from_secs(10),
+                    waited <= secs(10),
                     "{}, {loss:?}, {size} processes: the {n}th waited for {waited:?}",
                     case.label
                 );
@@ -101,17 +100,17 @@ async fn no_process_starves_after_the_queue_was_lost() {
         for (client, count) in clients.into_iter().zip(counts.clone()) {
             tasks.spawn(async move {
                 loop {
-                    turn((kind.1)(&client, &client), Duration::from_millis(3)).await;
+                    turn((kind.1)(&client, &client), ms(3)).await;
                     count.fetch_add(1, Ordering::Relaxed);
-                    sleep(Duration::from_millis(1)).await;
+                    sleep(ms(1)).await;
                 }
             });
         }
-        sleep(Duration::from_secs(1)).await;
+        sleep(secs(1)).await;
         lose(&case, Loss::All).await;
-        sleep(Duration::from_secs(6)).await;
+        sleep(secs(6)).await;
         counts.iter().for_each(|it| it.store(0, Ordering::Relaxed));
-        sleep(Duration::from_secs(4)).await;
+        sleep(secs(4)).await;
         let grants = counts.map(|it| it.load(Ordering::Relaxed));
         tasks.shutdown().await;
         let all: u64 = grants.iter().sum();

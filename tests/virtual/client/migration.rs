@@ -6,14 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, kinds};
+use stanchion_tests::{World, ms};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// The number of migrations, the length of each, and the time after each.
 const MIGRATIONS: u64 = 12;
@@ -30,7 +26,7 @@ async fn holds_survive_moving_slots() {
     for kind in kinds() {
         let world = World::slow_engine().ends_after(ms(600_000));
         let case = Case::new(kind, world).await;
-        let faults = case.world.as_engine().faults();
+        let faults = case.world.faults();
         let (inside, ends): (Arc<AtomicU32>, Arc<AtomicBool>) = Default::default();
         let last = Arc::new(std::sync::Mutex::new((Instant::now(), Duration::ZERO)));
         let mut tasks = JoinSet::new();

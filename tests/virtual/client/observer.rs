@@ -7,7 +7,7 @@ use std::time::Duration;
 use stanchion::client::{Gauges, Observer};
 use stanchion::embedded::Switch;
 use stanchion::{AcquireOptions, Client, CountDownLatch, Lock};
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 
 /// Counts events by their labels.
 #[derive(Default)]
@@ -80,7 +80,7 @@ async fn observed(world: &World, observer: &Arc<Counting>) -> Client {
 }
 
 async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
+    tokio::time::sleep(secs(n)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn each_event_is_reported_once_with_its_labels() {
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
-    let short = lock.acquire_timeout(Duration::from_millis(10)).await;
+    let short = lock.acquire_timeout(ms(10)).await;
     assert!(short.is_err());
     seconds(5).await;
     guard.release().await.unwrap();
@@ -122,7 +122,7 @@ async fn each_event_is_reported_once_with_its_labels() {
     theirs.release().await.unwrap();
     next.await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(counting.of("woken lock true"), 2);
-    let brief = AcquireOptions::new().max_hold(Duration::from_secs(20));
+    let brief = AcquireOptions::new().max_hold(secs(20));
     let guard = lock.acquire_with(brief).await.unwrap();
     guard.lost().await;
     assert_eq!(counting.of("lost lock max_hold"), 1);
@@ -143,10 +143,8 @@ async fn gauges_show_current_holds_waits_and_connections() {
     let (first, second) = (a.acquire().await.unwrap(), b.acquire().await.unwrap());
     let waiting = tokio::spawn(a.acquire());
     seconds(7).await;
-    let at_latch = tokio::spawn({
-        let latch = latch.clone();
-        async move { latch.wait().await }
-    });
+    let waits = latch.clone();
+    let at_latch = tokio::spawn(async move { waits.wait().await });
     seconds(3).await;
     let now = counting.now();
     assert_eq!(now.held, [("lock", 2)]);
@@ -174,7 +172,7 @@ async fn an_outage_reports_failed_renewals_and_reconnects() {
     let client = observed(&world, &counting).await;
     let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
     seconds(9).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.refuse_connections(Switch::On);
     faults.kill_connections();
     seconds(5).await;

@@ -8,7 +8,7 @@ use stanchion::{
     LeasedSemaphore, Lock, MultiLock, OnDeadlock, RedLock, RedLockError, Reentry, Rejection,
     Renewal, RwLock, Semaphore,
 };
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 
 /// The verbs that take options, each with a kind.
 const VERBS: &str = "lock; lock, try; lock, adopt; fair; fair, try; fair, adopt; read; read, try; write; write, try; multi; multi, try; \
@@ -117,7 +117,7 @@ async fn an_option_has_an_effect_or_is_refused() {
     leased.init(9).await.unwrap();
     let owner = clients[0].owner();
     let options = AcquireOptions::new;
-    let second = Duration::from_secs(1);
+    let second = secs(1);
     let tries = "lock, try; lock, adopt; fair, try; fair, adopt; read, try; write, try; multi, try; permits, try; leased, try; \
         campaign, try";
     let no_lease = "permits; permits, try; latch";
@@ -129,7 +129,7 @@ async fn an_option_has_an_effect_or_is_refused() {
         ("owner", options().owner(&owner), no_owner),
         ("reentry", options().reentry(Reentry::Refused), VERBS),
         ("lease", options().lease(second), no_lease),
-        ("lease", options().lease(Duration::from_millis(9)), VERBS),
+        ("lease", options().lease(ms(9)), VERBS),
         ("first_lease", options().first_lease(60 * second), no_lease),
         ("first_lease", options().first_lease(Duration::MAX), VERBS),
         ("renewal", options().renewal(Renewal::Manual), no_lease),
@@ -166,8 +166,7 @@ async fn an_option_has_an_effect_or_is_refused() {
 /// Each run of a job is an owner of its own that never waits.
 #[tokio::test(start_paused = true)]
 async fn a_job_refuses_the_options_of_owners_and_waits() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let options = AcquireOptions::new;
     for (option, options) in [
         ("owner", options().owner(&client.owner())),

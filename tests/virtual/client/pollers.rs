@@ -1,10 +1,10 @@
-//! Tests clients that poll, because they may not subscribe, next to clients that are subscribed.
+//! Tests clients that poll, because they may not subscribe, next to clients that are subscribed. `virtual/fleets` has all kinds.
 
 use std::time::Duration;
 
 use stanchion::client::Wake;
 use stanchion::{Client, Lock};
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -20,7 +20,7 @@ fn taking_turns(client: Client, end: Instant) -> JoinHandle<Share> {
             let guard = lock.acquire().await.unwrap();
             longest = longest.max(began.elapsed());
             grants += 1;
-            sleep(Duration::from_millis(20)).await;
+            sleep(ms(20)).await;
             guard.release().await.unwrap();
         }
         (grants, longest)
@@ -32,7 +32,7 @@ fn taking_turns(client: Client, end: Instant) -> JoinHandle<Share> {
 async fn a_polling_client_gets_its_turns_next_to_the_queue() {
     for pollers in [1, 4] {
         let world = World::engine();
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + secs(30);
         for subscribed in world.fleet(3).await {
             drop(taking_turns(subscribed, end));
         }
@@ -49,7 +49,7 @@ async fn a_polling_client_gets_its_turns_next_to_the_queue() {
             longest = longest.max(poller.await.unwrap().1);
         }
         // One turn of 20 ms for each of the others, and the longest pause between two polls of each polling client.
-        let limit = Duration::from_millis(20 * (2 + pollers) + 128 * pollers + 60);
+        let limit = ms(20 * (2 + pollers) + 128 * pollers + 60);
         assert!(
             longest <= limit,
             "{pollers} polling clients: one waited {longest:?}"

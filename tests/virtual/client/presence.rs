@@ -5,20 +5,12 @@ use std::time::Duration;
 use stanchion::client::Presence;
 use stanchion::survey::SurveyedClient;
 use stanchion::{
-    AcquireOptions, Client, ClientConfig, FairLock, Lease, LeasedSemaphore, Lock, Lockable,
-    MultiLock, Renewal, RwLock, Semaphore,
+    AcquireOptions, Client, ClientConfig, FairLock, LeasedSemaphore, Lock, Lockable, MultiLock,
+    Renewal, RwLock, Semaphore,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::{World, is_record};
+use stanchion_tests::{World, is_record, lease, ms, secs};
 use tokio::time::{Instant, sleep};
-
-const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 async fn with(world: &World, change: impl FnOnce(ClientConfig) -> ClientConfig) -> Client {
     let config = change(world.config("orders-api"));
@@ -58,8 +50,7 @@ fn lock(client: &Client, name: impl AsRef<[u8]>) -> Lock {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_client_and_one_with_short_holds_write_nothing() {
-    let world = World::engine();
-    let (idle, busy) = (world.client().await, world.client().await);
+    let (world, [idle, busy]) = World::engine().with_clients().await;
     let until = Instant::now() + secs(60);
     while Instant::now() < until {
         let held = lock(&busy, "job").acquire().await.unwrap();
@@ -77,8 +68,7 @@ async fn an_idle_client_and_one_with_short_holds_write_nothing() {
 /// The list of clients was deleted or has expired. The next write creates it with a TTL.
 #[tokio::test(start_paused = true)]
 async fn a_list_of_clients_that_is_created_again_has_a_ttl() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let _held = lock(&client, "job").acquire().await.unwrap();
     let is_there = || world.admin(&["EXISTS", "stanchion_clients"]) == "1";
     eventually("it is listed", is_there).await;
@@ -120,8 +110,7 @@ async fn a_hold_is_listed_within_eleven_seconds_and_removed_within_six() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_long_wait_is_listed_at_once_and_later_ones_with_the_next_beat() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (_world, [a, b]) = World::engine().with_clients().await;
     let _held = [
         lock(&a, "one").acquire().await.unwrap(),
         lock(&a, "two").acquire().await.unwrap(),
@@ -160,7 +149,7 @@ async fn a_dead_process_is_not_listed_after_thirty_seconds_and_readers_clean_the
     let _held = lock(&a, "orders").acquire().await.unwrap();
     sleep(secs(12)).await;
     assert!(seen(&b, &a).await.is_some());
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.freeze(Some("dying"));
     faults.kill_label("dying");
     sleep(secs(31)).await;
@@ -270,8 +259,7 @@ async fn names_of_any_bytes_are_listed_unchanged_with_their_prefix() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_is_limited_to_64_kib_and_counts_the_rest() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (world, [a, b]) = World::engine().with_clients().await;
     let mut held = Vec::new();
     for n in 0..10_000 {
         held.push(lock(&a, format!("job-{n}")).acquire().await.unwrap());
@@ -288,8 +276,7 @@ async fn a_record_is_limited_to_64_kib_and_counts_the_rest() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unchanged_record_only_gets_a_longer_ttl() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let _held = lock(&client, "orders").acquire().await.unwrap();
     sleep(secs(11)).await;
     // The first write also extended the TTL of the list.
@@ -309,10 +296,9 @@ async fn an_unchanged_record_only_gets_a_longer_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_writes_of_records_do_not_affect_holds() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let held = lock(&client, "orders").acquire().await.unwrap();
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.fail_next("SET", "NOPERM this user has no permissions", 1);
     sleep(secs(60)).await;
     // The client does not retry before its connections have changed.
@@ -332,8 +318,7 @@ async fn failed_writes_of_records_do_not_affect_holds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_local_survey_sends_no_command() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (world, [a, b]) = World::engine().with_clients().await;
     let locks = [lock(&a, "x"), lock(&a, "y")];
     let both = MultiLock::new(locks.iter().map(|it| it as &dyn Lockable)).unwrap();
     let _both = both.acquire().await.unwrap();
@@ -348,7 +333,7 @@ async fn a_local_survey_sends_no_command() {
     let _again = reading.reenter().await.unwrap();
     let manual = AcquireOptions::new()
         .renewal(Renewal::Manual)
-        .lease(Lease::new(secs(60)).unwrap());
+        .lease(lease(secs(60)));
     let _manual = lock(&a, "manual").acquire_with(manual).await.unwrap();
     let fair = FairLock::new(&b, "fair").unwrap();
     let _fair = fair.acquire().await.unwrap();
@@ -408,8 +393,7 @@ async fn a_local_survey_sends_no_command() {
     reason = "the figures of docs/running/monitoring.md"
 )]
 async fn a_client_with_holds_sends_two_commands_in_ten_seconds() {
-    let world = World::engine();
-    let clients = world.fleet(100).await;
+    let (world, clients) = World::engine().with_fleet(100).await;
     let mut held = Vec::new();
     for (n, client) in clients.iter().enumerate() {
         for m in 0..10 {

@@ -6,15 +6,11 @@ use std::time::Duration;
 
 use stanchion::{Client, CountDownLatch, CyclicBarrier, DoubleBarrier, Election, RwLock};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, kinds};
 use stanchion_tests::permits::Kind;
+use stanchion_tests::{World, ms, spawn_ok};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// The second copy of a grant arrives while the first grant is still held, while it is handed on inside the process, or later.
 const DELAYS: [u64; 5] = [0, 1, 2, 7, 150];
@@ -26,7 +22,7 @@ const RUN: Duration = ms(150);
 
 fn repeating(delay: u64) -> World {
     let world = World::engine();
-    world.as_engine().faults().repeat_messages(Some(ms(delay)));
+    world.faults().repeat_messages(Some(ms(delay)));
     world
 }
 
@@ -102,8 +98,7 @@ async fn a_second_copy_without_a_waiter_frees_nothing() {
         let seats = Kind::Leased.on(&holder);
         seats.init(1).await.unwrap();
         let held = seats.acquire(1).await.unwrap();
-        let seats = Kind::Leased.on(&waiter);
-        let waiting = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+        let waiting = spawn_ok(Kind::Leased.on(&waiter).acquire(1));
         eventually("it waits", || waiter.waiters() == 1).await;
         world.quiet().await;
         held.release().await.unwrap();
@@ -213,8 +208,8 @@ async fn a_second_copy_of_a_hint_changes_nothing() {
         joined(all).await;
         let latch = |client: &Client| CountDownLatch::new(client, "gate").unwrap();
         latch(&clients[0]).arm(2).await.unwrap();
-        let waiting = latch(&clients[1]);
-        let waiting = tokio::spawn(async move { waiting.wait().await });
+        let gate = latch(&clients[1]);
+        let waiting = tokio::spawn(async move { gate.wait().await });
         eventually("it waits", || clients[1].waiters() == 1).await;
         latch(&clients[0]).count_down().await.unwrap();
         sleep(ms(delay + 100)).await;

@@ -4,13 +4,9 @@
 use std::time::Duration;
 
 use stanchion::{Lock, LostReason, RwLock, Semaphore};
-use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, Target, kinds};
+use stanchion_tests::{World, ms, spawn_ok};
 use tokio::time::{sleep, timeout};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Longer than a reconnect and a few requests, much shorter than a third of a lease.
 const SOON: Duration = ms(2000);
@@ -20,7 +16,7 @@ async fn releases_that_an_older_snapshot_lacks_are_sent_again() {
     for kind in kinds() {
         let case = Case::new(kind, World::engine().ends_after(ms(120_000))).await;
         let held = case.ours().acquire().await.unwrap();
-        let faults = case.world.as_engine().faults();
+        let faults = case.world.faults();
         let saved = faults.save();
         held.release().await.unwrap();
         // Longer than a failover takes to be noticed.
@@ -39,7 +35,7 @@ async fn a_plain_permit_is_free_again_although_its_release_was_long_ago() {
     let seats = Semaphore::new(&world.client().await, "seats").unwrap();
     assert!(seats.init(1).await.unwrap());
     let permit = seats.acquire().await.unwrap();
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     let saved = faults.save();
     permit.release().await.unwrap();
     sleep(ms(3_000_000)).await;
@@ -52,7 +48,7 @@ async fn a_plain_permit_is_free_again_although_its_release_was_long_ago() {
 async fn a_hold_that_the_snapshot_lacks_is_lost_at_the_reconnect() {
     let world = World::engine().ends_after(ms(120_000));
     let lock = Lock::new(&world.client().await, "job").unwrap();
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     let saved = faults.save();
     let held = lock.acquire().await.unwrap();
     faults.restart_from(&saved);
@@ -64,7 +60,7 @@ async fn a_hold_in_the_snapshot_survives() {
     let world = World::engine().ends_after(ms(120_000));
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let held = lock.acquire().await.unwrap();
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     let saved = faults.save();
     faults.restart_from(&saved);
     assert!(timeout(ms(60_000), held.lost()).await.is_err());
@@ -92,7 +88,7 @@ async fn a_hand_off_that_the_snapshot_lacks_leaves_no_second_holder() {
             }
             let theirs = tokio::spawn(acquires((kind.1)(&case.clients[1], &case.clients[1])));
             sleep(ms(300)).await;
-            let faults = case.world.as_engine().faults();
+            let faults = case.world.faults();
             let saved = faults.save();
             for task in waiting {
                 held.release().await.unwrap();
@@ -113,9 +109,9 @@ async fn a_downgrade_that_the_snapshot_lacks_leaves_no_second_holder() {
     let ours = RwLock::new(&world.named("a").await, "rwlock").unwrap();
     let theirs = RwLock::new(&world.named("b").await, "rwlock").unwrap();
     let held = ours.write().await.unwrap();
-    let waiter = tokio::spawn(async move { theirs.write().await.unwrap() });
+    let waiter = spawn_ok(theirs.write());
     sleep(ms(300)).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     let saved = faults.save();
     let reads = held.downgrade().await.unwrap();
     faults.restart_from(&saved);
@@ -132,13 +128,13 @@ async fn a_detach_that_the_snapshot_lacks_leaves_no_second_holder() {
     let theirs = Lock::new(&world.named("b").await, "job").unwrap();
     let third = Lock::new(&world.named("c").await, "job").unwrap();
     let held = ours.acquire().await.unwrap();
-    let waiter = tokio::spawn(async move { theirs.acquire().await.unwrap() });
+    let waiter = spawn_ok(theirs.acquire());
     sleep(ms(300)).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     let saved = faults.save();
     let ticket = held.detach().await.unwrap();
     let adopted = third.adopt(&ticket).await.unwrap();
-    world.as_engine().faults().freeze(Some("c"));
+    world.faults().freeze(Some("c"));
     faults.restart_from(&saved);
     sleep(SOON).await;
     assert!(adopted.is_held() && !waiter.is_finished(), "P1: two hold");

@@ -3,13 +3,13 @@
 use std::mem::forget;
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Lease, Lock, Renewal};
+use stanchion::{AcquireOptions, Lock, Renewal};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::kinds::{Case, kinds, served};
+use stanchion_tests::{World, lease, ms, secs};
 use tokio::time::{Instant, sleep};
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = ms(300);
 
 #[derive(Clone, Copy, Debug)]
 enum Short {
@@ -32,7 +32,7 @@ async fn a_hold_that_was_waited_for_ends_with_its_lease() {
             let case = Case::new(kind, World::engine()).await;
             let third = case.world.named("third").await;
             let held = case.theirs().acquire().await.unwrap();
-            let lease = Lease::new(SHORT).unwrap();
+            let lease = lease(SHORT);
             let options = AcquireOptions::new();
             let options = match short {
                 Short::Stopped => options.lease(lease),
@@ -47,20 +47,20 @@ async fn a_hold_that_was_waited_for_ends_with_its_lease() {
                 forget(guard.unwrap());
                 true
             });
-            sleep(Duration::from_secs(1)).await;
+            sleep(secs(1)).await;
             let next = served((kind.2)(&third, &third));
-            sleep(Duration::from_secs(1)).await;
+            sleep(secs(1)).await;
             held.release().await.unwrap();
             if !second.await.unwrap() {
                 break;
             }
             let granted = Instant::now();
             if let Short::Stopped = short {
-                case.world.as_engine().faults().freeze(Some("ours"));
+                case.world.faults().freeze(Some("ours"));
             }
             next.await.unwrap();
             let waited = granted.elapsed();
-            let limit = SHORT + Duration::from_millis(250);
+            let limit = SHORT + ms(250);
             assert!(waited <= limit, "{}, {short:?}: {waited:?}", case.label);
         }
     }
@@ -69,8 +69,7 @@ async fn a_hold_that_was_waited_for_ends_with_its_lease() {
 /// The grant by message of a process with a usual lease is as long as before.
 #[tokio::test(start_paused = true)]
 async fn a_usual_lease_is_not_shortened() {
-    let world = World::engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = World::engine().with_fleet(2).await;
     let [ours, theirs] = [0, 1].map(|n| Lock::new(&clients[n], "job").unwrap());
     let guard = ours.acquire().await.unwrap();
     let waiter = tokio::spawn(theirs.acquire());
@@ -78,6 +77,6 @@ async fn a_usual_lease_is_not_shortened() {
     world.quiet().await;
     guard.release().await.unwrap();
     let guard = waiter.await.unwrap().unwrap();
-    sleep(Duration::from_secs(4)).await;
+    sleep(secs(4)).await;
     assert!(guard.is_held());
 }

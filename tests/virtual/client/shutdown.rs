@@ -8,19 +8,15 @@ use stanchion::limiter::Usage;
 use stanchion::semaphore::PermitId;
 use stanchion::{
     AcquireError, AcquireOptions, Client, CountDownLatch, CyclicBarrier, DoubleBarrier, Election,
-    FairLock, Job, Lease, LeasedSemaphore, Lock, Lockable, LostReason, MultiLock, QueryError,
-    Quota, RateLimiter, RwLock, Semaphore, ShutdownReport, TokenBucket,
+    FairLock, Job, LeasedSemaphore, Lock, Lockable, LostReason, MultiLock, QueryError, Quota,
+    RateLimiter, RwLock, Semaphore, ShutdownReport, TokenBucket,
 };
-use stanchion_testkit::{cancel_after, eventually};
-use stanchion_tests::World;
+use stanchion_testkit::cancel_after;
+use stanchion_tests::{World, assert_is, lease, ms, secs};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = secs(10);
 
 fn closing(client: &Client, grace: Duration) -> JoinHandle<ShutdownReport> {
     let client = client.clone();
@@ -33,7 +29,7 @@ async fn silent(world: &World) -> (Client, Lock) {
     let lock = Lock::new(&client, "job").unwrap();
     // Caches the scripts, so that a request is one round trip.
     lock.acquire().await.unwrap().release().await.unwrap();
-    world.as_engine().faults().freeze(Some("ours"));
+    world.faults().freeze(Some("ours"));
     (client, lock)
 }
 
@@ -53,7 +49,7 @@ async fn shutdown_waits_for_an_acquire_in_flight_and_leaves_nothing() {
         let closing = closing(&client, GRACE);
         tokio::time::sleep(ms(300)).await;
         assert!(!closing.is_finished(), "shutdown waits within its grace");
-        world.as_engine().faults().thaw(None);
+        world.faults().thaw(None);
         let report = closing.await.unwrap();
         assert!(report.is_clean(), "{report:?}");
         assert_eq!(world.keys(), [] as [&str; 0], "P3");
@@ -66,7 +62,7 @@ async fn shutdown_waits_for_an_acquire_in_flight_and_leaves_nothing() {
 async fn an_acquire_without_a_reply_makes_the_report_unclean() {
     let world = World::engine();
     let (client, lock) = silent(&world).await;
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let acquiring = tokio::spawn(lock.acquire());
     tokio::time::sleep(ms(20)).await;
     let report = closing(&client, GRACE).await.unwrap();
     assert_eq!(
@@ -80,8 +76,7 @@ async fn an_acquire_without_a_reply_makes_the_report_unclean() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unpolled_acquire_makes_the_report_unclean() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let mut acquiring = Box::pin(lock.acquire());
     assert!(cancel_after(acquiring.as_mut(), 1).await.is_none());
@@ -105,14 +100,14 @@ async fn shutdown_waits_for_a_release_in_flight() {
         single.acquire().await.unwrap(),
         both.acquire().await.unwrap(),
     );
-    world.as_engine().faults().freeze(Some("ours"));
+    world.faults().freeze(Some("ours"));
     let releasing = tokio::spawn(guard.release());
     let all = tokio::spawn(guards.release());
     tokio::time::sleep(ms(20)).await;
     let closing = closing(&client, GRACE);
     tokio::time::sleep(ms(300)).await;
     assert!(!closing.is_finished(), "shutdown waits within its grace");
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     let report = closing.await.unwrap();
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(world.keys(), [] as [&str; 0]);
@@ -122,8 +117,7 @@ async fn shutdown_waits_for_a_release_in_flight() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_releases_a_hold_that_was_handed_to_an_unpolled_waiter() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
     let mut waiting = Box::pin(lock.acquire());
@@ -148,16 +142,12 @@ async fn shutdown_releases_a_hold_that_was_handed_to_an_unpolled_waiter() {
 /// P8: without time to remove it, the client's record stays on the server for a while.
 #[tokio::test(start_paused = true)]
 async fn a_remaining_client_record_makes_the_report_unclean() {
-    for grace in [Duration::ZERO, Duration::from_secs(1)] {
-        let world = World::engine();
-        let (holder, waiter) = (world.client().await, world.client().await);
+    for grace in [Duration::ZERO, secs(1)] {
+        let (world, [holder, waiter]) = World::engine().with_clients().await;
         let guard = Lock::new(&holder, "job").unwrap().acquire().await.unwrap();
         let waiting = tokio::spawn(Lock::new(&waiter, "job").unwrap().acquire());
         let record = format!("stanchion_client:{{{}}}", waiter.id());
-        eventually("the record exists", || {
-            world.admin(&["EXISTS", &record]) == "1"
-        })
-        .await;
+        world.until(&["EXISTS", &record], "1").await;
         guard.release().await.unwrap();
         waiting.await.unwrap().unwrap().release().await.unwrap();
         world.quiet().await;
@@ -172,18 +162,17 @@ async fn a_remaining_client_record_makes_the_report_unclean() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_reports_a_lost_hold_that_is_still_on_the_server() {
     for (lives, later) in [(true, 0), (false, 0), (true, 30_000)] {
-        let world = World::engine();
-        let client = world.client().await;
+        let (world, client) = World::engine().with_client().await;
         let options = AcquireOptions::new()
-            .max_hold(Duration::from_millis(500))
-            .rest_after_crash(Duration::from_secs(3));
-        let lease = Lease::new(Duration::from_secs(2)).unwrap();
+            .max_hold(ms(500))
+            .rest_after_crash(secs(3));
+        let lease = lease(secs(2));
         let lock = Lock::new(&client, "job").unwrap().lease(lease);
         let guard = lock.acquire_with(options).await.unwrap();
         assert_eq!(guard.lost().await, LostReason::MaxHold);
         let guard = lives.then_some(guard);
-        tokio::time::sleep(Duration::from_millis(later)).await;
-        let report = client.shutdown(Duration::from_secs(1)).await;
+        tokio::time::sleep(ms(later)).await;
+        let report = client.shutdown(secs(1)).await;
         let left = world.admin(&["EXISTS", "job"]) == "1";
         assert_eq!(left, lives && later == 0);
         assert_eq!(report.is_clean(), !left, "{report:?}");
@@ -204,8 +193,7 @@ async fn shutdown_reports_a_lost_hold_that_is_still_on_the_server() {
 /// Every public method that returns [`QueryError`].
 #[tokio::test(start_paused = true)]
 async fn every_query_after_the_shutdown_returns_shutdown_at_once() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let fair = FairLock::new(&client, "fair").unwrap();
     let shared = RwLock::new(&client, "shared").unwrap();
@@ -315,8 +303,7 @@ async fn shutdown_ends_a_query_in_flight() {
 
 #[tokio::test(start_paused = true)]
 async fn the_work_of_a_run_gets_the_grace_and_its_hold_is_released() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let job = Job::new(&client, "job").unwrap();
     let working = tokio::spawn(job.run(|_| async { tokio::time::sleep(ms(1_000)).await }));
     let locks = ["a", "b"].map(|name| Lock::new(&client, name).unwrap());
@@ -350,8 +337,7 @@ async fn the_work_of_a_run_gets_the_grace_and_its_hold_is_released() {
 
 #[tokio::test(start_paused = true)]
 async fn the_work_of_a_run_is_dropped_at_the_end_of_the_grace() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let job = Job::new(&client, "job").unwrap();
     let working = tokio::spawn(job.run(|_| async { std::future::pending::<()>().await }));
     // A guard without work does not make the shutdown wait, and does not extend it.
@@ -366,23 +352,19 @@ async fn the_work_of_a_run_is_dropped_at_the_end_of_the_grace() {
         began.elapsed()
     );
     let outcome = working.await.unwrap().unwrap();
-    assert!(
-        matches!(
-            outcome,
-            Outcome::Lost {
-                reason: LostReason::Shutdown,
-                done: None
-            }
-        ),
-        "{outcome:?}"
+    assert_is!(
+        outcome,
+        Outcome::Lost {
+            reason: LostReason::Shutdown,
+            done: None
+        }
     );
     assert!(!bare.is_held());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_without_work_does_not_delay_a_shutdown() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
     // Work that has ended, and work that was dropped.
     guard.run(async {}).await.unwrap();

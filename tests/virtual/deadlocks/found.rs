@@ -1,18 +1,12 @@
 //! `Client::deadlocks` finds and confirms deadlocks across names and processes, and reports none where there is none.
 
-use std::time::Duration;
-
 use stanchion::rwlock::Preference;
 use stanchion::survey::{Actor, Certainty, Deadlock, InTheWay};
 use stanchion::{AcquireOptions, Client, FairLock, Lock, LockGuard, Owner, RwLock, Semaphore};
-use stanchion_tests::{JAVA, World};
+use stanchion_tests::{JAVA, World, ms, secs};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-
-const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 /// Spawns a task that holds one lock and waits for another.
 fn holds_and_waits(
@@ -50,8 +44,7 @@ fn names(deadlock: &Deadlock) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn two_owners_that_wait_for_each_other_are_found_within_25_seconds() {
-    let world = World::engine();
-    let (a, b) = (world.named("orders").await, world.named("ledger").await);
+    let (world, [a, b]) = World::engine().with_named(["orders", "ledger"]).await;
     let observer = world.client().await;
     let started = Instant::now();
     let _a = holds_and_waits(&a, "x", "y", of(&a.owner()));
@@ -111,8 +104,7 @@ async fn a_cycle_of_three_tasks_is_suspected_without_the_waiter_behind_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deadlock_with_a_timeout_reports_when_it_ends() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (_world, [a, b]) = World::engine().with_clients().await;
     let _a = holds_and_waits(&a, "x", "y", of(&a.owner()).timeout(secs(120)));
     let _b = holds_and_waits(&b, "y", "x", of(&b.owner()));
     sleep(secs(12)).await;
@@ -123,8 +115,7 @@ async fn a_deadlock_with_a_timeout_reports_when_it_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_chain_and_an_ended_deadlock_are_not_reported() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (_world, [a, b]) = World::engine().with_clients().await;
     let _a = holds_and_waits(&a, "x", "y", of(&a.owner()));
     let held = Lock::new(&b, "y").unwrap().acquire().await.unwrap();
     sleep(secs(12)).await;
@@ -134,8 +125,7 @@ async fn a_chain_and_an_ended_deadlock_are_not_reported() {
     // A real deadlock, which ends before `deadlocks` has confirmed it.
     let owner = b.owner();
     let holding = holds_and_waits(&b, "z", "x", of(&owner));
-    let third = Lock::new(&a, "z").unwrap();
-    let waiting = tokio::spawn(async move { third.acquire().await });
+    let waiting = tokio::spawn(Lock::new(&a, "z").unwrap().acquire());
     sleep(secs(12)).await;
     let looking = tokio::spawn({
         let b = b.clone();
@@ -149,8 +139,7 @@ async fn a_chain_and_an_ended_deadlock_are_not_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_moved_to_another_task_is_only_suspected() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (_world, [a, b]) = World::engine().with_clients().await;
     let (give, take) = oneshot::channel::<LockGuard>();
     let (x, y) = (Lock::new(&a, "x").unwrap(), Lock::new(&a, "y").unwrap());
     // The first task gives its guard to the second task and then waits. The second task could release the guard at any time.
@@ -174,8 +163,7 @@ async fn a_guard_that_moved_to_another_task_is_only_suspected() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_and_a_writer_form_a_deadlock_and_readers_alone_do_not() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (_world, [a, b]) = World::engine().with_clients().await;
     let reader = |client: &Client| RwLock::new(client, "prices").unwrap();
     // `a` reads `prices` and waits for `x`. `b` holds `x` and waits to write `prices`.
     let (prices, x) = (reader(&a), Lock::new(&a, "x").unwrap());
@@ -199,8 +187,7 @@ async fn a_reader_and_a_writer_form_a_deadlock_and_readers_alone_do_not() {
     };
     assert_eq!(deadlock.certainty, Certainty::Certain);
     assert_eq!(names(deadlock), ["prices", "x"]);
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (_world, [a, b]) = World::engine().with_clients().await;
     let _reads = (
         reader(&a).read().await.unwrap(),
         reader(&b).read().await.unwrap(),
@@ -212,8 +199,7 @@ async fn a_reader_and_a_writer_form_a_deadlock_and_readers_alone_do_not() {
 #[tokio::test(start_paused = true)]
 async fn a_holder_of_a_permit_that_can_proceed_prevents_a_deadlock() {
     for (permits, stuck) in [(3, false), (2, true)] {
-        let world = World::engine();
-        let clients = world.fleet(4).await;
+        let (_world, clients) = World::engine().with_fleet(4).await;
         let pool = |client: &Client| Semaphore::new(client, "pool").unwrap();
         let gate = |client: &Client| Lock::new(client, "gate").unwrap();
         pool(&clients[0]).init(permits).await.unwrap();
@@ -248,8 +234,7 @@ async fn a_holder_of_a_permit_that_can_proceed_prevents_a_deadlock() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_record_of_a_dead_process_confirms_no_deadlock() {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
+    let (world, [a, b]) = World::engine().with_named(["a", "b"]).await;
     let observer = world.named("observer").await;
     let _a = holds_and_waits(&a, "x", "y", of(&a.owner()));
     let _b = holds_and_waits(&b, "y", "x", of(&b.owner()));
@@ -259,9 +244,9 @@ async fn the_last_record_of_a_dead_process_confirms_no_deadlock() {
         let observer = observer.clone();
         async move { found(&observer).await }
     });
-    sleep(Duration::from_millis(100)).await;
+    sleep(ms(100)).await;
     // The record of `b` lasts for 30 s after its last update.
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.freeze(Some("b"));
     faults.kill_label("b");
     sleep(secs(11)).await;
@@ -272,8 +257,7 @@ async fn the_last_record_of_a_dead_process_confirms_no_deadlock() {
 #[tokio::test(start_paused = true)]
 async fn a_scope_is_one_actor_and_includes_a_spawned_task_only_if_passed_on() {
     for passed_on in [true, false] {
-        let world = World::engine();
-        let (a, b) = (world.named("a").await, world.named("b").await);
+        let (_world, [a, b]) = World::engine().with_named(["a", "b"]).await;
         let mut tasks = Vec::new();
         for (client, holds, waits) in [(&a, "x", "y"), (&b, "y", "x")] {
             let lock = |name| Lock::new(client, name).unwrap();
@@ -305,8 +289,7 @@ async fn a_scope_is_one_actor_and_includes_a_spawned_task_only_if_passed_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_ahead_in_a_fair_queue_is_a_blocker() {
-    let world = World::engine();
-    let clients = world.fleet(3).await;
+    let (_world, clients) = World::engine().with_fleet(3).await;
     let fair = |client: &Client| FairLock::new(client, "tickets").unwrap();
     // Client 0 holds `tickets` and waits for `gate`. Client 1 holds nothing and queues for `tickets`. Client 2 holds `gate` and queues
     // behind client 1.
@@ -347,8 +330,7 @@ async fn a_waiter_ahead_in_a_fair_queue_is_a_blocker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_writer_that_blocks_readers_is_a_blocker() {
-    let world = World::engine();
-    let clients = world.fleet(3).await;
+    let (_world, clients) = World::engine().with_fleet(3).await;
     let prices = |client: &Client| {
         let prices = RwLock::new(client, "prices").unwrap();
         prices.preference(Preference::Writer)
@@ -388,8 +370,7 @@ async fn a_waiting_writer_that_blocks_readers_is_a_blocker() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_can_proceed_does_not_resolve_the_deadlock_of_a_writer() {
     for stuck in [true, false] {
-        let world = World::engine();
-        let clients = world.fleet(3).await;
+        let (_world, clients) = World::engine().with_fleet(3).await;
         let prices = |client: &Client| RwLock::new(client, "prices").unwrap();
         let (reads, gate) = (prices(&clients[0]), Lock::new(&clients[0], "gate").unwrap());
         let owner = clients[0].owner();
@@ -417,8 +398,7 @@ async fn a_reader_that_can_proceed_does_not_resolve_the_deadlock_of_a_writer() {
 
 #[tokio::test(start_paused = true)]
 async fn redisson_threads_are_found_through_the_state_of_the_locks() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let fair = |name: &str| FairLock::new(&client, name).unwrap();
     // Redisson holds `x` and queues for `y`. This client holds `y` and waits for `x`.
     let _ = world.admin(&["HSET", "x", JAVA, "1"]);

@@ -8,13 +8,9 @@ use stanchion::{
     AcquireError, AcquireOptions, Client, FairLock, Lock, Lockable, MultiLock, OnDeadlock, RedLock,
     RedLockError, Rejection, RwLock, Semaphore,
 };
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_is, ms, secs};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-
-const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 fn failing() -> AcquireOptions {
     AcquireOptions::new().on_deadlock(OnDeadlock::Fail)
@@ -55,8 +51,7 @@ async fn ends(tasks: Vec<JoinHandle<Ended>>, limit: Duration) -> Vec<AcquireErro
 
 #[tokio::test(start_paused = true)]
 async fn one_of_two_waiters_fails_and_the_other_acquires() {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
+    let (world, [a, b]) = World::engine().with_named(["a", "b"]).await;
     let older = entangled(&a, "x", "y", secs(1), failing());
     let began = Instant::now();
     let younger = entangled(&b, "y", "x", secs(2), failing());
@@ -109,7 +104,7 @@ async fn exactly_one_of_n_waiters_fails_in_100_runs() {
         let name = |at: usize| format!("n{}", at % size);
         let tasks = (0..size).map(|at| {
             // Some waits begin in the same millisecond, others seconds apart.
-            let pause = Duration::from_millis(1000 + [0, 1, 700, 9000][rng.usize(0..4)]);
+            let pause = ms(1000 + [0, 1, 700, 9000][rng.usize(0..4)]);
             entangled(&clients[at], &name(at), &name(at + 1), pause, failing())
         });
         let failed = ends(tasks.collect(), secs(90)).await;
@@ -124,16 +119,12 @@ async fn exactly_one_of_n_waiters_fails_in_100_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn only_a_waiter_with_the_option_fails_and_only_in_a_deadlock() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (_world, [a, b]) = World::engine().with_clients().await;
     // Only the older waiter has the option.
     let older = entangled(&a, "x", "y", secs(1), failing());
     let younger = entangled(&b, "y", "x", secs(4), AcquireOptions::new());
     let failed = timeout(secs(60), older).await.unwrap().unwrap();
-    assert!(
-        matches!(failed, Err(AcquireError::Deadlock { .. })),
-        "{failed:?}"
-    );
+    assert_is!(failed, Err(AcquireError::Deadlock { .. }));
     timeout(secs(5), younger).await.unwrap().unwrap().unwrap();
     // A chain without a cycle, for two minutes.
     let held = lock(&b, "z").acquire().await.unwrap();
@@ -146,8 +137,7 @@ async fn only_a_waiter_with_the_option_fails_and_only_in_a_deadlock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_not_polled_is_skipped() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (_world, [a, b]) = World::engine().with_clients().await;
     let older = entangled(&a, "x", "y", secs(1), failing());
     let (y, x) = (lock(&b, "y"), lock(&b, "x"));
     let actor = b.actor("stalled");
@@ -157,10 +147,7 @@ async fn a_waiter_that_is_not_polled_is_skipped() {
     let mut younger = Box::pin(actor.scope(x.acquire_with(failing())));
     assert!(timeout(secs(2), &mut younger).await.is_err());
     let failed = timeout(secs(120), older).await.unwrap().unwrap();
-    assert!(
-        matches!(failed, Err(AcquireError::Deadlock { .. })),
-        "{failed:?}"
-    );
+    assert_is!(failed, Err(AcquireError::Deadlock { .. }));
     // The decision that this waiter should fail is out of date by now.
     drop(timeout(secs(5), younger).await.unwrap().unwrap());
     drop(held);
@@ -168,8 +155,7 @@ async fn a_waiter_that_is_not_polled_is_skipped() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outdated_decision_to_fail_is_ignored() {
-    let world = World::engine();
-    let clients = world.fleet(3).await;
+    let (_world, clients) = World::engine().with_fleet(3).await;
     let older = entangled(&clients[0], "x", "y", secs(1), failing());
     let (y, x) = (lock(&clients[1], "y"), lock(&clients[1], "x"));
     let actor = clients[1].actor("stalled");
@@ -181,10 +167,7 @@ async fn an_outdated_decision_to_fail_is_ignored() {
     let mut younger = Box::pin(actor.scope(x.acquire_with(failing())));
     assert!(timeout(secs(2), &mut younger).await.is_err());
     let failed = timeout(secs(120), older).await.unwrap().unwrap();
-    assert!(
-        matches!(failed, Err(AcquireError::Deadlock { .. })),
-        "{failed:?}"
-    );
+    assert_is!(failed, Err(AcquireError::Deadlock { .. }));
     let between = timeout(secs(5), between).await.unwrap().unwrap().unwrap();
     assert!(timeout(secs(30), &mut younger).await.is_err());
     between.release().await.unwrap();
@@ -194,8 +177,7 @@ async fn an_outdated_decision_to_fail_is_ignored() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_failure_resolves_nothing_keeps_waiting() {
-    let world = World::engine();
-    let clients = world.fleet(3).await;
+    let (_world, clients) = World::engine().with_fleet(3).await;
     let fair = |client: &Client| FairLock::new(client, "tickets").unwrap();
     let (tickets, gate) = (fair(&clients[0]), lock(&clients[0], "gate"));
     let _first = tokio::spawn(clients[0].actor("first").scope(async move {
@@ -223,11 +205,10 @@ async fn a_waiter_whose_failure_resolves_nothing_keeps_waiting() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_wait_leaves_nothing_at_any_moment() {
     for moment in [0, 1, 900, 4_999, 5_001, 10_000, 16_400, 16_600, 18_000] {
-        let world = World::engine();
-        let (a, b) = (world.client().await, world.client().await);
+        let (world, [a, b]) = World::engine().with_clients().await;
         let older = entangled(&a, "x", "y", secs(1), AcquireOptions::new());
         let younger = entangled(&b, "y", "x", secs(1), failing());
-        sleep(secs(1) + Duration::from_millis(moment)).await;
+        sleep(secs(1) + ms(moment)).await;
         younger.abort();
         timeout(secs(5), older).await.unwrap().unwrap().unwrap();
         world.at_rest().await;
@@ -237,8 +218,7 @@ async fn a_dropped_wait_leaves_nothing_at_any_moment() {
 #[tokio::test(start_paused = true)]
 async fn fair_locks_rwlocks_and_multi_locks_support_on_deadlock_fail() {
     for kind in 0..4 {
-        let world = World::engine();
-        let (a, b) = (world.client().await, world.client().await);
+        let (world, [a, b]) = World::engine().with_clients().await;
         let first = a.actor("first").scope({
             let (gate, fair) = (lock(&a, "gate"), FairLock::new(&a, "n").unwrap());
             let rw = RwLock::new(&a, "n").unwrap();
@@ -283,8 +263,7 @@ async fn fair_locks_rwlocks_and_multi_locks_support_on_deadlock_fail() {
 
 #[tokio::test(start_paused = true)]
 async fn an_option_without_effect_is_rejected() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let rule = |ended: Result<_, AcquireError>| match ended {
         Err(AcquireError::Rejected {
             rejection: Rejection::InvalidOption { rule },
@@ -323,14 +302,13 @@ async fn an_option_without_effect_is_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_without_the_right_to_read_records_keeps_waiting() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (world, [a, b]) = World::engine().with_clients().await;
     let refusal = "NOPERM No permissions to access a key";
-    world.as_engine().faults().fail_next("GET", refusal, 1000);
+    world.faults().fail_next("GET", refusal, 1000);
     let older = entangled(&a, "x", "y", secs(1), failing());
     let younger = entangled(&b, "y", "x", secs(2), failing());
     sleep(secs(200)).await;
     assert!(!older.is_finished() && !younger.is_finished());
-    world.as_engine().faults().clear();
+    world.faults().clear();
     assert_eq!(ends(vec![older, younger], secs(60)).await.len(), 1);
 }

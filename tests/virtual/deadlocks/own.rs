@@ -1,10 +1,9 @@
 //! A task that waits for a lock that it holds itself logs a warning.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use stanchion::{AcquireOptions, Client, FairLock, Lock, RwLock, Semaphore};
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -57,7 +56,7 @@ impl Warnings {
 }
 
 async fn assert_waits<T>(work: impl Future<Output = T>) {
-    let waited = tokio::time::timeout(Duration::from_secs(13), work).await;
+    let waited = tokio::time::timeout(secs(13), work).await;
     assert!(waited.is_err(), "the call must not end");
 }
 
@@ -71,7 +70,7 @@ async fn a_wait_for_an_own_lock_is_warned_of_once_per_name() {
         let lock = |name| Lock::new(&client, name).unwrap();
         let held = lock("orders").acquire().await.unwrap();
         // The first wait warns at once. The second, below, does not.
-        let at_once = Duration::from_millis(50);
+        let at_once = ms(50);
         assert!(lock("orders").acquire_timeout(at_once).await.is_err());
         let [warning] = &warnings.taken()[..] else {
             panic!("expected one warning");

@@ -1,43 +1,38 @@
 //! Candidates and leaders whose clients shut down, only poll, or lose the server, and the cost of candidates.
 
-use std::time::Duration;
-
-use stanchion::client::Wake;
-use stanchion::{AcquireError, Client, Guard, Outage};
+use stanchion::{AcquireError, Guard, Outage};
 use stanchion_testkit::cancel_after;
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 use tokio::time::Instant;
 
 use stanchion_tests::election::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_removes_the_candidate_and_ends_a_term_with_its_lease() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&theirs).campaign("theirs").await.unwrap();
     let waiting = campaign(&ours, "ours");
     candidates(&world, &theirs, 1).await;
-    assert!(ours.shutdown(Duration::from_secs(1)).await.is_clean());
+    assert!(ours.shutdown(secs(1)).await.is_clean());
     assert!(matches!(
         waiting.await.unwrap(),
         Err(AcquireError::Shutdown { .. })
     ));
     // P3: the shutdown removes the candidate. Its entry does not have to expire.
     assert!(election(&theirs).candidates().await.unwrap().is_empty());
-    let report = theirs.shutdown(Duration::from_secs(1)).await;
+    let report = theirs.shutdown(secs(1)).await;
     assert_eq!(report.abandoned.len(), 1, "{report:?}");
     assert!(!term.is_held());
     let after = world.named("after").await;
     let started = Instant::now();
     drop(election(&after).campaign("after").await.unwrap());
-    assert!(started.elapsed() <= LEASE + Duration::from_millis(50));
+    assert!(started.elapsed() <= LEASE + ms(50));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_only_polls_is_elected() {
     let world = World::engine();
-    let config = world.config("polls").wake(Wake::Poll);
-    let polls = Client::connect_with(config).await.unwrap();
+    let polls = world.polling().await;
     let theirs = world.named("theirs").await;
     let term = election(&theirs).campaign("theirs").await.unwrap();
     let waiting = campaign(&polls, "polls");
@@ -46,14 +41,13 @@ async fn a_candidate_that_only_polls_is_elected() {
     let started = Instant::now();
     term.step_down().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
-    assert!(started.elapsed() <= Duration::from_millis(200));
+    assert!(started.elapsed() <= ms(200));
 }
 
 /// The campaign is polled a few times and kept. Its entry expires.
 #[tokio::test(start_paused = true)]
 async fn a_campaign_that_is_not_polled_delays_others_by_a_second() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let looking = world.named("looking").await;
     let term = election(&looking).campaign("v").await.unwrap();
     let mut kept = Box::pin(election(&ours).campaign_with("kept", priority(9)));
@@ -69,7 +63,7 @@ async fn a_campaign_that_is_not_polled_delays_others_by_a_second() {
     term.step_down().await.unwrap();
     let term = waiting.await.unwrap().unwrap();
     let took = started.elapsed();
-    assert!(took <= Duration::from_millis(1050), "{took:?}");
+    assert!(took <= ms(1050), "{took:?}");
     tokio::time::sleep(POLL * 4).await;
     assert!(election(&looking).candidates().await.unwrap().is_empty());
     // The campaign continues when it is polled again.
@@ -81,8 +75,7 @@ async fn a_campaign_that_is_not_polled_delays_others_by_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_term_converts_into_a_guard() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&ours).campaign("v").await.unwrap();
     let token = term.fencing_token();
     let guard = Guard::from(term);
@@ -98,18 +91,17 @@ async fn a_term_converts_into_a_guard() {
 /// etcd#11007 and others: a campaign must end when its server is unreachable, and its error must state what may be true.
 #[tokio::test(start_paused = true)]
 async fn a_campaign_in_an_outage_ends_after_the_tolerance() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&theirs).campaign("v").await.unwrap();
     let waiting = campaign(&ours, "w");
     candidates(&world, &theirs, 1).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.refuse_connections(stanchion::embedded::Switch::On);
     faults.kill_connections();
     let started = Instant::now();
     let failed = waiting.await.unwrap().unwrap_err();
     let took = started.elapsed();
-    assert!(took <= Duration::from_secs(40), "{took:?}");
+    assert!(took <= secs(40), "{took:?}");
     assert!(
         matches!(
             &failed,
@@ -129,8 +121,7 @@ async fn a_campaign_in_an_outage_ends_after_the_tolerance() {
 #[tokio::test(start_paused = true)]
 async fn candidates_cost_a_script_each_poll_and_one_when_a_term_ends() {
     for (high, at_the_end) in [(0, 11), (5, 21)] {
-        let world = World::engine();
-        let fleet = world.fleet(10).await;
+        let (world, fleet) = World::engine().with_fleet(10).await;
         let leading = world.named("leading").await;
         // Loads the scripts into the server.
         let known = election(&leading).campaign("v").await.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use stanchion::election::{CampaignOptions, Stop, Term, TermEnd, WorkError};
 use stanchion::{AcquireError, LostReason};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_is, ms, secs};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -23,8 +23,7 @@ async fn until_stopped(_term: Term, stop: Stop) -> Outcome {
 /// kubernetes#139991: the lock is released before the work has ended.
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_kept_until_slow_work_has_ended() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let (quit, quitting) = oneshot::channel::<()>();
     let ended = Arc::new(AtomicU32::new(0));
     let at_end = Arc::clone(&ended);
@@ -46,10 +45,7 @@ async fn the_lease_is_kept_until_slow_work_has_ended() {
             .grace(slow * 2)
             .into_future(),
     );
-    eventually("the client is elected", || {
-        world.admin(&["EXISTS", "indexer"]) == "1"
-    })
-    .await;
+    world.until(&["EXISTS", "indexer"], "1").await;
     let waiting = campaign(&theirs, "theirs");
     candidates(&world, &theirs, 1).await;
     quit.send(()).unwrap();
@@ -61,10 +57,7 @@ async fn the_lease_is_kept_until_slow_work_has_ended() {
         1,
         "released before the work had ended"
     );
-    assert!(
-        took >= slow && took < slow + Duration::from_millis(50),
-        "{took:?}"
-    );
+    assert!(took >= slow && took < slow + ms(50), "{took:?}");
     let end = leading.await.unwrap().unwrap();
     assert_eq!((end.terms, end.last), (1, TermEnd::Ended));
     drop(term);
@@ -72,8 +65,7 @@ async fn the_lease_is_kept_until_slow_work_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_does_not_stop_is_dropped_after_the_grace() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let leading = election(&client).lead("v", |_, _| async {
         std::future::pending::<()>().await;
         Ok(())
@@ -82,18 +74,14 @@ async fn work_that_does_not_stop_is_dropped_after_the_grace() {
     let end = leading.until(sleep(LEASE)).grace(LEASE * 2).await.unwrap();
     assert_eq!(end.last, TermEnd::Dropped);
     let took = started.elapsed();
-    assert!(
-        took >= LEASE * 3 && took < LEASE * 3 + Duration::from_millis(50),
-        "{took:?}"
-    );
+    assert!(took >= LEASE * 3 && took < LEASE * 3 + ms(50), "{took:?}");
     assert_eq!(world.admin(&["EXISTS", "indexer"]), "0");
 }
 
 /// In Curator's LeaderSelector an exception of the listener is swallowed, and the leadership simply ends.
 #[tokio::test(start_paused = true)]
 async fn work_that_fails_or_panics_steps_down_and_runs_again_after_a_pause() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let (runs, times) = (Arc::new(AtomicU32::new(0)), Instant::now());
     let end = election(&client)
         .lead("v", {
@@ -111,14 +99,14 @@ async fn work_that_fails_or_panics_steps_down_and_runs_again_after_a_pause() {
                 }
             }
         })
-        .until(sleep(Duration::from_secs(5)))
+        .until(sleep(secs(5)))
         .grace(Duration::ZERO)
         .await
         .unwrap();
     assert_eq!((end.terms, end.failed, end.panicked), (5, 1, 2));
     assert_eq!(end.last, TermEnd::Dropped);
     assert_eq!(runs.load(Ordering::SeqCst), 5);
-    assert!(times.elapsed() < Duration::from_secs(6));
+    assert!(times.elapsed() < secs(6));
     let end = election(&client)
         .lead("v", |_, _| async { Err("no".into()) })
         .once()
@@ -140,11 +128,10 @@ async fn work_that_fails_or_panics_steps_down_and_runs_again_after_a_pause() {
 /// A leader whose work fails at once must not block others or load the server.
 #[tokio::test(start_paused = true)]
 async fn the_pauses_after_failures_grow() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let end = election(&client)
         .lead("v", |_, _| async { Err("no".into()) })
-        .until(sleep(Duration::from_secs(600)))
+        .until(sleep(secs(600)))
         .await
         .unwrap();
     // Pauses of at most 1, 2, 4, 8 and 16 s, then 30 s each, and at least half of that.
@@ -154,8 +141,7 @@ async fn the_pauses_after_failures_grow() {
 /// Curator's phantom leaders: the work of a lost term must not continue.
 #[tokio::test(start_paused = true)]
 async fn a_loss_drops_the_work_and_a_new_term_follows() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (_world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let (tokens, seen) = tokio::sync::mpsc::unbounded_channel();
     let leading = tokio::spawn(
         election(&ours)
@@ -163,12 +149,12 @@ async fn a_loss_drops_the_work_and_a_new_term_follows() {
                 tokens.send((term.fencing_token(), term.clone())).unwrap();
                 until_stopped(term, stop)
             })
-            .until(sleep(Duration::from_secs(300)))
+            .until(sleep(secs(300)))
             .into_future(),
     );
     let mut seen = seen;
     let (first, view) = seen.recv().await.unwrap();
-    sleep(Duration::from_secs(2)).await;
+    sleep(secs(2)).await;
     assert!(election(&theirs).danger().depose().await.unwrap());
     let (second, again) = seen.recv().await.unwrap();
     assert!(second > first && !view.is_held() && again.is_held());
@@ -181,8 +167,7 @@ async fn a_loss_drops_the_work_and_a_new_term_follows() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_stops_the_work_before_the_lease_ends() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let drained = Arc::new(AtomicU32::new(0));
     let at_end = Arc::clone(&drained);
     let leading = tokio::spawn(
@@ -196,42 +181,38 @@ async fn a_drain_stops_the_work_before_the_lease_ends() {
                     Ok(())
                 }
             })
-            .drain(Duration::from_secs(5))
+            .drain(secs(5))
             .once()
             .into_future(),
     );
     sleep(LEASE * 10).await;
     assert_eq!(drained.load(Ordering::SeqCst), 0, "while renewals succeed");
-    world.as_engine().faults().freeze(None);
+    world.faults().freeze(None);
     let started = Instant::now();
     eventually("the stop is requested", || {
         drained.load(Ordering::SeqCst) == 1
     })
     .await;
     let took = started.elapsed();
-    assert!(
-        took <= LEASE - Duration::from_secs(5) && took > Duration::from_secs(4),
-        "{took:?}"
-    );
+    assert!(took <= LEASE - secs(5) && took > secs(4), "{took:?}");
     let _ = leading.await.unwrap().unwrap();
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
 }
 
 /// client-go#1155: the election ends after one lost term.
 #[tokio::test(start_paused = true)]
 async fn lead_campaigns_again_after_the_longest_term() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let end = election(&client)
         .lead("v", until_stopped)
-        .options(CampaignOptions::new().max_term(Duration::from_secs(20)))
-        .until(sleep(Duration::from_secs(200)))
+        .options(CampaignOptions::new().max_term(secs(20)))
+        .until(sleep(secs(200)))
         .await
         .unwrap();
     assert!(end.terms >= 4, "{end:?}");
     let end = election(&client)
         .lead("v", until_stopped)
-        .options(CampaignOptions::new().max_term(Duration::from_secs(20)))
+        .options(CampaignOptions::new().max_term(secs(20)))
         .once()
         .await;
     assert_eq!(end.unwrap().last, TermEnd::Lost(LostReason::MaxHold));
@@ -240,8 +221,7 @@ async fn lead_campaigns_again_after_the_longest_term() {
 /// client-go#1187: a candidate that never led reports the end of a leadership.
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_never_led_reports_never_elected() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&theirs).campaign("theirs").await.unwrap();
     let waited = election(&ours)
         .lead("ours", until_stopped)
@@ -249,71 +229,54 @@ async fn a_candidate_that_never_led_reports_never_elected() {
         .await;
     let end = waited.unwrap();
     assert_eq!((end.terms, end.last), (0, TermEnd::NeverElected));
-    let soon = CampaignOptions::new().timeout(Duration::from_secs(1));
+    let soon = CampaignOptions::new().timeout(secs(1));
     let gave_up = election(&ours)
         .lead("ours", until_stopped)
         .options(soon)
         .await;
-    assert!(
-        matches!(gave_up, Err(AcquireError::TimedOut { .. })),
-        "{gave_up:?}"
-    );
+    assert_is!(gave_up, Err(AcquireError::TimedOut { .. }));
     candidates(&world, &theirs, 0).await;
     assert!(term.is_held());
-    let closed = ours.shutdown(Duration::from_secs(1)).await;
+    let closed = ours.shutdown(secs(1)).await;
     assert!(closed.is_clean());
     let shut = election(&ours).lead("ours", until_stopped).await;
-    assert!(
-        matches!(shut, Err(AcquireError::Shutdown { .. })),
-        "{shut:?}"
-    );
+    assert_is!(shut, Err(AcquireError::Shutdown { .. }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_lead_steps_down_in_the_background() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let leading = tokio::spawn(election(&ours).lead("ours", until_stopped).into_future());
-    eventually("the client is elected", || {
-        world.admin(&["EXISTS", "indexer"]) == "1"
-    })
-    .await;
+    world.until(&["EXISTS", "indexer"], "1").await;
     let waiting = campaign(&theirs, "theirs");
     candidates(&world, &theirs, 1).await;
     let started = Instant::now();
     leading.abort();
     drop(waiting.await.unwrap().unwrap());
-    assert!(started.elapsed() < Duration::from_millis(50));
+    assert!(started.elapsed() < ms(50));
 }
 
 /// Three minutes without a server, then one minute of full memory.
 #[tokio::test(start_paused = true)]
 async fn lead_continues_after_an_outage() {
     use stanchion::embedded::Switch;
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let leading = tokio::spawn(
         election(&client)
             .lead("v", until_stopped)
-            .until(sleep(Duration::from_secs(400)))
+            .until(sleep(secs(400)))
             .into_future(),
     );
-    eventually("the client is elected", || {
-        world.admin(&["EXISTS", "indexer"]) == "1"
-    })
-    .await;
-    let faults = world.as_engine().faults();
+    world.until(&["EXISTS", "indexer"], "1").await;
+    let faults = world.faults();
     faults.refuse_connections(Switch::On);
     faults.kill_connections();
-    sleep(Duration::from_secs(180)).await;
+    sleep(secs(180)).await;
     faults.refuse_connections(Switch::Off);
     faults.out_of_memory(Switch::On);
-    sleep(Duration::from_secs(60)).await;
+    sleep(secs(60)).await;
     faults.out_of_memory(Switch::Off);
-    eventually("the client is elected again", || {
-        world.admin(&["EXISTS", "indexer"]) == "1"
-    })
-    .await;
+    world.until(&["EXISTS", "indexer"], "1").await;
     let end = leading.await.unwrap().unwrap();
     assert_eq!((end.terms, end.last), (2, TermEnd::Ended));
 }
@@ -321,8 +284,7 @@ async fn lead_continues_after_an_outage() {
 /// The compiler infers the error of work that only loops, and of work that uses `?`.
 #[tokio::test(start_paused = true)]
 async fn work_needs_no_annotation_of_its_error() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let looping = election(&client)
         .lead("v", |term, _| async move {
             loop {

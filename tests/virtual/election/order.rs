@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use stanchion::election::{CampaignOptions, Challenge};
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_within, ms, secs};
 use tokio::time::{Instant, sleep};
 
 use stanchion_tests::election::*;
@@ -28,10 +28,7 @@ async fn a_named_candidate_wins_among_twenty() {
         term.hand_over(&heir).await.unwrap();
         term = winner(&mut campaigns).await;
         assert_eq!(term.id(), heir);
-        assert!(
-            started.elapsed() < Duration::from_millis(500),
-            "round {round}"
-        );
+        assert_within(started, ms(500), round);
         world.quiet().await;
         assert!(campaigns.iter().all(|it| !it.is_finished()));
         if campaigns.len() < 3 {
@@ -42,8 +39,7 @@ async fn a_named_candidate_wins_among_twenty() {
 
 #[tokio::test(start_paused = true)]
 async fn a_named_candidate_that_is_dead_costs_a_head_start() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let dead = world.named("dead").await;
     let term = election(&ours).campaign("ours").await.unwrap();
     let lost = campaign(&dead, "dead");
@@ -51,22 +47,16 @@ async fn a_named_candidate_that_is_dead_costs_a_head_start() {
     let heir = election(&ours).candidates().await.unwrap().remove(0).id;
     let waiting = campaign(&theirs, "theirs");
     candidates(&world, &ours, 2).await;
-    world.as_engine().faults().freeze(Some("dead"));
+    world.faults().freeze(Some("dead"));
     let started = Instant::now();
     term.hand_over(&heir).await.unwrap();
     let term = waiting.await.unwrap().unwrap();
     let took = started.elapsed();
-    assert!(
-        took >= HEAD_START && took < HEAD_START + Duration::from_millis(50),
-        "{took:?}"
-    );
+    assert!(took >= HEAD_START && took < HEAD_START + ms(50), "{took:?}");
     assert!(!lost.is_finished());
     // A named candidate that gives up costs nothing.
-    world.as_engine().faults().thaw(Some("dead"));
-    world
-        .as_engine()
-        .faults()
-        .delay(Some("dead"), Duration::from_millis(100));
+    world.faults().thaw(Some("dead"));
+    world.faults().delay(Some("dead"), ms(100));
     candidates(&world, &ours, 1).await;
     let heir = election(&ours).candidates().await.unwrap().remove(0).id;
     let waiting = campaign(&ours, "ours");
@@ -81,8 +71,7 @@ async fn a_named_candidate_that_is_dead_costs_a_head_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_is_notified_of_a_higher_priority_and_stays() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&ours).campaign("ours").await.unwrap();
     let challenged = tokio::spawn(term.challenged());
     world.quiet().await;
@@ -102,7 +91,7 @@ async fn a_leader_is_notified_of_a_higher_priority_and_stays() {
     let higher = campaign_with(&theirs, "higher", priority(10));
     let challenge: Challenge = challenged.await.unwrap();
     assert_eq!(challenge.priority, 10);
-    assert!(started.elapsed() < Duration::from_millis(50));
+    assert!(started.elapsed() < ms(50));
     sleep(LEASE * 4).await;
     assert!(
         term.is_held() && !higher.is_finished(),
@@ -113,27 +102,25 @@ async fn a_leader_is_notified_of_a_higher_priority_and_stays() {
     let started = Instant::now();
     term.step_down().await.unwrap();
     drop(higher.await.unwrap().unwrap());
-    assert!(started.elapsed() < Duration::from_millis(50));
+    assert!(started.elapsed() < ms(50));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_challenge_is_repeated_with_the_next_poll() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&ours).campaign("ours").await.unwrap();
     // The higher candidate is registered before the leader waits for a challenge.
     let higher = campaign_with(&theirs, "higher", priority(1));
     candidates(&world, &ours, 1).await;
     let started = Instant::now();
     term.challenged().await;
-    assert!(started.elapsed() <= POLL + Duration::from_millis(20));
+    assert!(started.elapsed() <= POLL + ms(20));
     assert!(!higher.is_finished());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_highest_priority_leads_next_a_hundred_times() {
-    let world = World::engine();
-    let fleet = world.fleet(3).await;
+    let (world, fleet) = World::engine().with_fleet(3).await;
     let looking = world.named("looking").await;
     let ranks = [0, 5, 10];
     for round in 0..100 {
@@ -149,22 +136,21 @@ async fn the_highest_priority_leads_next_a_hundred_times() {
         let started = Instant::now();
         term.step_down().await.unwrap();
         let term = winner(&mut waiting).await;
-        assert!(started.elapsed() < Duration::from_millis(100));
+        assert!(started.elapsed() < ms(100));
         let leader = election(&looking).leader().await.unwrap();
         assert_eq!(leader.as_ref().unwrap().priority, 10);
         assert_eq!(value(leader), "10", "round {round}");
         waiting.into_iter().for_each(|it| it.abort());
         candidates(&world, &looking, 0).await;
         term.step_down().await.unwrap();
-        sleep(Duration::from_secs(2)).await;
+        sleep(secs(2)).await;
     }
 }
 
 /// A dead candidate costs one head start, not one for each attempt of the others.
 #[tokio::test(start_paused = true)]
 async fn a_dead_candidate_of_high_priority_costs_one_head_start() {
-    let world = World::engine();
-    let fleet = world.fleet(3).await;
+    let (world, fleet) = World::engine().with_fleet(3).await;
     let looking = world.named("looking").await;
     let term = election(&looking).campaign("v").await.unwrap();
     let mut waiting = Vec::new();
@@ -172,13 +158,13 @@ async fn a_dead_candidate_of_high_priority_costs_one_head_start() {
         waiting.push(campaign_with(client, &rank.to_string(), priority(rank)));
     }
     candidates(&world, &looking, 3).await;
-    world.as_engine().faults().freeze(Some("p2"));
+    world.faults().freeze(Some("p2"));
     let started = Instant::now();
     term.step_down().await.unwrap();
     let term = winner(&mut waiting).await;
     let took = started.elapsed();
     assert!(
-        took >= HEAD_START && took < HEAD_START + Duration::from_millis(100),
+        took >= HEAD_START && took < HEAD_START + ms(100),
         "{took:?}"
     );
     assert_eq!(value(election(&looking).leader().await.unwrap()), "5");
@@ -192,8 +178,7 @@ async fn a_dead_candidate_of_high_priority_costs_one_head_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_negative_priority_comes_after_the_default() {
-    let world = World::engine();
-    let (low, plain) = (world.named("low").await, world.named("plain").await);
+    let (world, [low, plain]) = World::engine().with_named(["low", "plain"]).await;
     let looking = world.named("looking").await;
     let term = election(&looking).campaign("v").await.unwrap();
     let last = campaign_with(&low, "low", priority(i32::MIN));
@@ -210,8 +195,7 @@ async fn a_negative_priority_comes_after_the_default() {
 /// A leader that stepped down does not return by its priority before its rest is over.
 #[tokio::test(start_paused = true)]
 async fn a_rest_takes_precedence_over_a_priority() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let third = world.named("third").await;
     let term = campaign_with(&ours, "high", priority(10))
         .await
@@ -229,7 +213,7 @@ async fn a_rest_takes_precedence_over_a_priority() {
         "the next highest priority wins"
     );
     // After its rest, the first candidate has the highest priority again.
-    sleep(Duration::from_secs(2)).await;
+    sleep(secs(2)).await;
     term.step_down().await.unwrap();
     drop(again.await.unwrap().unwrap());
     drop(plain.await.unwrap().unwrap());
@@ -249,7 +233,7 @@ async fn leaders_that_step_down_quickly_let_all_others_lead() {
             loop {
                 let term = election(&client).campaign("v").await.unwrap();
                 led.send(n).unwrap();
-                sleep(Duration::from_millis(100)).await;
+                sleep(ms(100)).await;
                 term.step_down().await.unwrap();
             }
         }));
@@ -266,13 +250,12 @@ async fn leaders_that_step_down_quickly_let_all_others_lead() {
     }
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     assert!(terms.iter().all(|&terms| terms >= 40), "{terms:?}");
-    assert!(started.elapsed() < Duration::from_secs(30));
+    assert!(started.elapsed() < secs(30));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resting_candidate_wins_at_once_if_all_rest() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     for client in [&ours, &theirs] {
         let term = election(client).campaign("v").await.unwrap();
         term.step_down().await.unwrap();
@@ -280,12 +263,12 @@ async fn a_resting_candidate_wins_at_once_if_all_rest() {
     let started = Instant::now();
     let mut both = vec![campaign(&ours, "ours"), campaign(&theirs, "theirs")];
     let term = winner(&mut both).await;
-    assert!(started.elapsed() < Duration::from_millis(50));
+    assert!(started.elapsed() < ms(50));
     // A candidate with a longer rest rests for that time.
     term.step_down().await.unwrap();
     winner(&mut both).await.step_down().await.unwrap();
     world.at_rest().await;
-    let restful = CampaignOptions::new().cooldown(Duration::from_secs(60));
+    let restful = CampaignOptions::new().cooldown(secs(60));
     let campaigns = election(&ours).campaign_with("ours", restful);
     campaigns.await.unwrap().step_down().await.unwrap();
     for _ in 0..3 {
@@ -300,7 +283,7 @@ async fn a_resting_candidate_wins_at_once_if_all_rest() {
         soon(third).await.step_down().await.unwrap();
         waiting.abort();
         candidates(&world, &theirs, 0).await;
-        sleep(Duration::from_secs(2)).await;
+        sleep(secs(2)).await;
     }
 }
 
@@ -312,11 +295,10 @@ async fn soon(campaign: Campaign) -> stanchion::Leadership {
 /// P4: while there are candidates, a vacancy lasts for a few round trips, however the term ends.
 #[tokio::test(start_paused = true)]
 async fn no_vacancy_lasts_without_faults() {
-    const ROUND_TRIP: Duration = Duration::from_millis(5);
-    const SPAN: Duration = Duration::from_secs(4000);
-    let world = World::engine();
-    let fleet = world.fleet(5).await;
-    world.as_engine().faults().delay(None, ROUND_TRIP);
+    const ROUND_TRIP: Duration = ms(5);
+    const SPAN: Duration = secs(4000);
+    let (world, fleet) = World::engine().with_fleet(5).await;
+    world.faults().delay(None, ROUND_TRIP);
     let until = Instant::now() + SPAN;
     let vacant = Arc::new(Mutex::new((None::<Instant>, Duration::ZERO, 0)));
     let mut running = Vec::new();
@@ -334,7 +316,7 @@ async fn no_vacancy_lasts_without_faults() {
                     *count += 1;
                 }
                 // At least 100 ms, so that the others are candidates again.
-                sleep(Duration::from_millis(rng.u64(100..20_000))).await;
+                sleep(ms(rng.u64(100..20_000))).await;
                 let there = election.candidates().await.unwrap();
                 let heir = there.get(rng.usize(0..there.len().max(1)));
                 vacant.lock().unwrap().0 = Some(Instant::now());

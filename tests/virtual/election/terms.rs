@@ -2,14 +2,12 @@
 //!
 //! Long: one test for each case.
 
-use std::time::Duration;
-
 use stanchion::election::CampaignOptions;
 use stanchion::{
     AcquireError, AcquireOptions, Election, Fencing, Lock, LostReason, Rejection, RenewError,
 };
 use stanchion_testkit::{cancel_after, eventually_async, for_each_await_point};
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, World, assert_is, assert_within, ms, secs};
 use tokio::time::Instant;
 
 use stanchion_tests::election::*;
@@ -17,8 +15,7 @@ use stanchion_tests::election::*;
 /// With client-go's ReleaseOnCancel and LeaderSelector's autoRequeue, the leader that steps down can win again at once.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_steps_down_wins_again_only_if_alone() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let first = election(&ours).campaign("ours").await.unwrap();
     let mut other = campaign(&theirs, "theirs");
     candidates(&world, &ours, 1).await;
@@ -27,11 +24,7 @@ async fn a_leader_that_steps_down_wins_again_only_if_alone() {
     // This request is sent before the other candidate receives the message.
     let again = campaign(&ours, "ours");
     let term = (&mut other).await.unwrap().unwrap();
-    assert!(
-        started.elapsed() < Duration::from_millis(20),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_within(started, ms(20), ());
     assert!(!again.is_finished());
     // Without other candidates it wins at once.
     again.abort();
@@ -39,17 +32,17 @@ async fn a_leader_that_steps_down_wins_again_only_if_alone() {
     term.step_down().await.unwrap();
     let started = Instant::now();
     let term = election(&theirs).campaign("theirs").await.unwrap();
-    assert!(started.elapsed() < Duration::from_millis(20));
+    assert!(started.elapsed() < ms(20));
     // After its rest it also wins against a dead candidate, whose entry lasts for 15 s.
     let dead = campaign(&ours, "ours");
     candidates(&world, &theirs, 1).await;
-    world.as_engine().faults().freeze(Some("ours"));
+    world.faults().freeze(Some("ours"));
     term.step_down().await.unwrap();
     let started = Instant::now();
     let term = election(&theirs).campaign("theirs").await.unwrap();
     let waited = started.elapsed();
     assert!(
-        waited > HEAD_START && waited < HEAD_START * 2 + Duration::from_millis(20),
+        waited > HEAD_START && waited < HEAD_START * 2 + ms(20),
         "{waited:?}"
     );
     dead.abort();
@@ -58,22 +51,18 @@ async fn a_leader_that_steps_down_wins_again_only_if_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_candidate_leads_when_the_lease_of_a_crashed_leader_ends() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&theirs).campaign("theirs").await.unwrap();
     let waiting = campaign(&ours, "ours");
     candidates(&world, &ours, 1).await;
     // The crash is at the time of a renewal.
     tokio::time::sleep(LEASE * 10).await;
-    world.as_engine().faults().freeze(Some("theirs"));
+    world.faults().freeze(Some("theirs"));
     let started = Instant::now();
     let next = waiting.await.unwrap().unwrap();
     let took = started.elapsed();
-    assert!(
-        took >= LEASE * 2 / 3 - Duration::from_millis(100),
-        "{took:?}"
-    );
-    assert!(took <= LEASE + Duration::from_millis(100), "{took:?}");
+    assert!(took >= LEASE * 2 / 3 - ms(100), "{took:?}");
+    assert!(took <= LEASE + ms(100), "{took:?}");
     // P5: the former leader knows of its loss.
     assert!(!term.is_held());
     drop(next);
@@ -83,8 +72,7 @@ async fn a_candidate_leads_when_the_lease_of_a_crashed_leader_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
     for leads in [false, true] {
-        let world = World::slow_engine();
-        let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+        let (world, [ours, theirs]) = World::slow_engine().with_named(["ours", "theirs"]).await;
         let polls = for_each_await_point(async |polls| {
             let held = match leads {
                 true => Some(election(&theirs).campaign("theirs").await.unwrap()),
@@ -92,7 +80,7 @@ async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
             };
             let releasing = tokio::spawn(async move {
                 // The office becomes free while the cancelled campaign waits.
-                tokio::time::sleep(Duration::from_millis(40)).await;
+                tokio::time::sleep(ms(40)).await;
                 drop(held);
             });
             let doomed = cancel_after(election(&ours).campaign("ours"), polls).await;
@@ -108,10 +96,7 @@ async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
             // The next campaign does not wait for a lease.
             let started = Instant::now();
             let next = election(&theirs).campaign("theirs").await.unwrap();
-            assert!(
-                started.elapsed() < Duration::from_secs(1),
-                "after {polls} polls"
-            );
+            assert_within(started, secs(1), polls);
             next.step_down().await.unwrap();
             // The rest expires.
             world.at_rest().await;
@@ -125,12 +110,11 @@ async fn a_campaign_dropped_anywhere_leaves_no_candidate_and_no_term() {
 /// The first campaign of a process is dropped. The second must not miss the message.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_candidate_dropped_anywhere_passes_its_wake_on() {
-    let world = World::slow_engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::slow_engine().with_named(["ours", "theirs"]).await;
     let polls = for_each_await_point(async |polls| {
         let held = election(&theirs).campaign("theirs").await.unwrap();
         let releasing = tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(40)).await;
+            tokio::time::sleep(ms(40)).await;
             held.step_down().await.unwrap();
         });
         let doomed = election(&ours).campaign("doomed");
@@ -139,10 +123,7 @@ async fn a_waiting_candidate_dropped_anywhere_passes_its_wake_on() {
         let started = Instant::now();
         let term = election(&ours).campaign("ours").await.unwrap();
         // The first campaign may have led and stepped down. Then there is no other candidate.
-        assert!(
-            started.elapsed() < Duration::from_secs(1),
-            "after {polls} polls"
-        );
+        assert_within(started, secs(1), polls);
         term.step_down().await.unwrap();
         releasing.await.unwrap();
         let covered = doomed.await.unwrap();
@@ -156,8 +137,7 @@ async fn a_waiting_candidate_dropped_anywhere_passes_its_wake_on() {
 #[tokio::test(start_paused = true)]
 async fn a_campaign_whose_reply_was_lost_leads_once() {
     for way in LostReply::WAYS {
-        let world = World::engine();
-        let client = world.client().await;
+        let (world, client) = World::engine().with_client().await;
         let known = election(&client).campaign("v").await.unwrap();
         known.step_down().await.unwrap();
         world.lose_next_reply(way);
@@ -176,8 +156,7 @@ async fn a_campaign_whose_reply_was_lost_leads_once() {
 #[tokio::test(start_paused = true)]
 async fn a_late_request_makes_no_leader_and_no_candidate() {
     for leads in [false, true] {
-        let world = World::engine();
-        let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+        let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
         let known = election(&ours).campaign("known").await.unwrap();
         known.step_down().await.unwrap();
         world.at_rest().await;
@@ -185,9 +164,9 @@ async fn a_late_request_makes_no_leader_and_no_candidate() {
             true => Some(election(&theirs).campaign("theirs").await.unwrap()),
             false => None,
         };
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.hold_requests("EVALSHA", 1);
-        let soon = Duration::from_secs(1);
+        let soon = secs(1);
         let late = election(&ours).campaign_timeout("late", soon).await;
         assert!(late.is_err());
         // The cleanup after the time-out has run by then.
@@ -206,8 +185,7 @@ async fn a_late_request_makes_no_leader_and_no_candidate() {
 #[tokio::test(start_paused = true)]
 async fn any_reply_may_be_lost_once() {
     for way in LostReply::WAYS {
-        let world = World::engine();
-        let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+        let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
         let term = election(&theirs).campaign("theirs").await.unwrap();
         world.lose_next_reply(way);
         let waiting = campaign(&ours, "ours");
@@ -226,33 +204,28 @@ async fn any_reply_may_be_lost_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_message_costs_at_most_a_poll() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&theirs).campaign("theirs").await.unwrap();
     let waiting = campaign(&ours, "ours");
     candidates(&world, &ours, 1).await;
-    world.as_engine().faults().lose_messages(2);
+    world.faults().lose_messages(2);
     let started = Instant::now();
     term.step_down().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
     let took = started.elapsed();
     assert!(took <= POLL, "{took:?}");
-    assert!(
-        took > Duration::from_millis(100),
-        "the message was not lost"
-    );
+    assert!(took > ms(100), "the message was not lost");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flush_is_reported_to_the_leader_and_tokens_keep_growing() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let term = election(&client).campaign("v").await.unwrap();
     let before = term.fencing_token();
-    world.as_engine().faults().flush_all();
+    world.faults().flush_all();
     let started = Instant::now();
     assert_eq!(term.lost().await, LostReason::Gone);
-    assert!(started.elapsed() <= LEASE / 3 + Duration::from_millis(10));
+    assert!(started.elapsed() <= LEASE / 3 + ms(10));
     let next = election(&client).campaign("v").await.unwrap();
     assert!(next.fencing_token() > before);
 }
@@ -260,9 +233,8 @@ async fn a_flush_is_reported_to_the_leader_and_tokens_keep_growing() {
 /// client-go#1155: the election ends after one lost term.
 #[tokio::test(start_paused = true)]
 async fn a_longest_term_ends_and_another_candidate_leads() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
-    let longest = CampaignOptions::new().max_term(Duration::from_secs(20));
+    let (_world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
+    let longest = CampaignOptions::new().max_term(secs(20));
     let term = election(&ours)
         .campaign_with("ours", longest)
         .await
@@ -273,18 +245,14 @@ async fn a_longest_term_ends_and_another_candidate_leads() {
     assert!(!term.is_held());
     let next = waiting.await.unwrap().unwrap();
     let took = started.elapsed();
-    assert!(
-        took >= Duration::from_secs(20) && took < Duration::from_secs(36),
-        "{took:?}"
-    );
+    assert!(took >= secs(20) && took < secs(36), "{took:?}");
     drop((term, next));
 }
 
 /// redlease uses the name of a service as the id of a participant, which makes two leaders.
 #[tokio::test(start_paused = true)]
 async fn two_elections_of_one_client_exclude_each_other() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let (one, two) = (election(&client), election(&client));
     let term = one.campaign("v").await.unwrap();
     assert!(two.try_campaign("v").await.unwrap().is_none());
@@ -297,8 +265,7 @@ async fn two_elections_of_one_client_exclude_each_other() {
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_leads_is_refused_another_term() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let owner = client.owner();
     let options = || AcquireOptions::new().owner(&owner);
     let term = election(&client)
@@ -306,28 +273,24 @@ async fn an_owner_that_leads_is_refused_another_term() {
         .await
         .unwrap();
     let again = election(&client).campaign_with("v", options()).await;
-    assert!(
-        matches!(
-            again,
-            Err(AcquireError::Rejected {
-                rejection: Rejection::AlreadyHeld { .. },
-                ..
-            })
-        ),
-        "{again:?}"
+    assert_is!(
+        again,
+        Err(AcquireError::Rejected {
+            rejection: Rejection::AlreadyHeld { .. },
+            ..
+        })
     );
     assert!(term.is_held());
 }
 
 #[tokio::test(start_paused = true)]
 async fn invalid_arguments_are_rejected_before_a_request_is_sent() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let before = world.scripts_run();
     let long = vec![b'x'; 4097];
     let refused = election(&client).try_campaign(&long).await.unwrap_err();
     assert!(refused.to_string().contains("4097 bytes"), "{refused}");
-    let longer = CampaignOptions::new().cooldown(Duration::from_secs(3601));
+    let longer = CampaignOptions::new().cooldown(secs(3601));
     let refused = election(&client)
         .campaign_with("a", longer)
         .await
@@ -354,8 +317,7 @@ async fn a_foreign_key_rejects_a_campaign_and_stays() {
         "heir",
     ];
     for kind in kinds {
-        let world = World::engine();
-        let client = world.client().await;
+        let (world, client) = World::engine().with_client().await;
         let key = format!("stanchion_{kind}:{{indexer}}");
         let _ = world.admin(&["RPUSH", &key, "foreign"]);
         let refused = election(&client).try_campaign("v").await;
@@ -380,8 +342,7 @@ async fn a_foreign_key_rejects_a_campaign_and_stays() {
         term.step_down().await.unwrap();
         assert_eq!(world.admin(&["EXISTS", "indexer"]), "0", "{kind}");
     }
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let _ = world.admin(&["SET", "indexer", "mine"]);
     assert!(election(&client).try_campaign("v").await.is_err());
     assert!(election(&client).leader().await.is_err());
@@ -391,11 +352,10 @@ async fn a_foreign_key_rejects_a_campaign_and_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_server_lets_leaders_stay_and_step_down() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let term = election(&client).campaign("v").await.unwrap();
     let full = stanchion::embedded::Switch::On;
-    world.as_engine().faults().out_of_memory(full);
+    world.faults().out_of_memory(full);
     tokio::time::sleep(LEASE * 3).await;
     assert!(term.is_held(), "P10");
     term.step_down().await.unwrap();
@@ -416,8 +376,7 @@ async fn a_full_server_lets_leaders_stay_and_step_down() {
 /// A lock and an election of one name are the same lock, so a Java process can take part with `RLock`.
 #[tokio::test(start_paused = true)]
 async fn a_holder_of_the_plain_lock_is_a_leader_without_a_value() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let lock = Lock::new(&client, "indexer").unwrap();
     let guard = lock.acquire().await.unwrap();
     let waiting = campaign(&client, "v");
@@ -432,7 +391,7 @@ async fn a_holder_of_the_plain_lock_is_a_leader_without_a_value() {
     let started = Instant::now();
     guard.release().await.unwrap();
     let term = waiting.await.unwrap().unwrap();
-    assert!(started.elapsed() < Duration::from_millis(20), "by message");
+    assert!(started.elapsed() < ms(20), "by message");
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert!(lock.status().await.unwrap().is_held());
     drop(term);
@@ -440,8 +399,7 @@ async fn a_holder_of_the_plain_lock_is_a_leader_without_a_value() {
 
 #[tokio::test(start_paused = true)]
 async fn names_in_braces_are_separate_elections_and_any_bytes_work() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let mut terms = Vec::new();
     for name in [
         &b"x"[..],
@@ -473,8 +431,7 @@ async fn names_in_braces_are_separate_elections_and_any_bytes_work() {
 
 #[tokio::test(start_paused = true)]
 async fn without_fencing_a_term_has_no_token() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let without = election(&client).fencing(Fencing::Off);
     let term = without.campaign("v").await.unwrap();
     assert_eq!(term.fencing_token(), None);
@@ -485,14 +442,13 @@ async fn without_fencing_a_term_has_no_token() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deposed_leader_is_notified() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (_world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&ours).campaign("v").await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(secs(2)).await;
     assert!(election(&theirs).danger().depose().await.unwrap());
     let started = Instant::now();
     assert_eq!(term.lost().await, LostReason::Gone);
-    assert!(started.elapsed() < Duration::from_millis(50));
+    assert!(started.elapsed() < ms(50));
     assert!(!election(&theirs).danger().depose().await.unwrap());
     assert!(term.step_down().await.is_err());
     drop(election(&theirs).campaign("v").await.unwrap());
@@ -501,8 +457,7 @@ async fn a_deposed_leader_is_notified() {
 /// Expired entries of a thousand candidates are removed while the leader stays.
 #[tokio::test(start_paused = true)]
 async fn dead_candidates_do_not_pile_up() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let term = election(&ours).campaign("v").await.unwrap();
     let (mut entries, mut seen) = (vec!["HSET".to_owned()], vec!["ZADD".to_owned()]);
     let mut rank = seen.clone();
@@ -540,17 +495,13 @@ async fn dead_candidates_do_not_pile_up() {
     let started = Instant::now();
     term.step_down().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
-    assert!(
-        started.elapsed() < Duration::from_millis(20),
-        "dead candidates cause no delay"
-    );
+    assert_within(started, ms(20), "dead candidates cause no delay");
 }
 
 /// P5: a leader is subscribed to notices from its election on.
 #[tokio::test(start_paused = true)]
 async fn a_leader_deposed_right_after_its_election_is_notified_at_once() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     for waits in [false, true] {
         let before = match waits {
             true => Some(election(&theirs).campaign("theirs").await.unwrap()),
@@ -562,14 +513,10 @@ async fn a_leader_deposed_right_after_its_election_is_notified_at_once() {
             before.step_down().await.unwrap();
         }
         let term = campaign.await.unwrap().unwrap();
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(ms(10)).await;
         let started = Instant::now();
         assert!(election(&theirs).danger().depose().await.unwrap());
         assert_eq!(term.lost().await, LostReason::Gone);
-        assert!(
-            started.elapsed() < Duration::from_millis(50),
-            "{:?}",
-            started.elapsed()
-        );
+        assert_within(started, ms(50), ());
     }
 }

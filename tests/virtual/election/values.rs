@@ -1,17 +1,14 @@
 //! The value that a leader publishes.
 
-use std::time::Duration;
-
 use stanchion::{LostReason, RenewError};
 use stanchion_testkit::{cancel_after, for_each_await_point};
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, World, secs};
 
 use stanchion_tests::election::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_former_leader_proclaims_nothing() {
-    let world = World::engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = World::engine().with_named(["ours", "theirs"]).await;
     let former = election(&ours).campaign("ours").await.unwrap();
     let _ = world.admin(&["DEL", "indexer"]);
     let refused = former.proclaim("again").await.unwrap_err();
@@ -31,7 +28,7 @@ async fn the_later_of_two_proclamations_wins_in_any_order_of_arrival() {
     let world = World::engine();
     let client = world.named("ours").await;
     let term = election(&client).campaign("first").await.unwrap();
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     // The request with `second` is held back.
     term.proclaim("known").await.unwrap();
     faults.hold_requests("EVALSHA", 1);
@@ -39,7 +36,7 @@ async fn the_later_of_two_proclamations_wins_in_any_order_of_arrival() {
     assert!(cancel_after(&mut early, 3).await.is_none());
     term.proclaim("third").await.unwrap();
     faults.deliver();
-    let _ = tokio::time::timeout(Duration::from_secs(20), early).await;
+    let _ = tokio::time::timeout(secs(20), early).await;
     world.quiet().await;
     assert_eq!(value(election(&client).leader().await.unwrap()), "third");
 }
@@ -47,8 +44,7 @@ async fn the_later_of_two_proclamations_wins_in_any_order_of_arrival() {
 #[tokio::test(start_paused = true)]
 async fn a_proclamation_whose_reply_was_lost_is_done_once() {
     for way in LostReply::WAYS {
-        let world = World::engine();
-        let client = world.client().await;
+        let (world, client) = World::engine().with_client().await;
         let term = election(&client).campaign("first").await.unwrap();
         term.proclaim("known").await.unwrap();
         let mut messages = world.listen("stanchion_election:{indexer}").await;
@@ -68,8 +64,7 @@ async fn a_proclamation_whose_reply_was_lost_is_done_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proclamation_dropped_anywhere_has_no_side_effects() {
-    let world = World::slow_engine();
-    let client = world.client().await;
+    let (world, client) = World::slow_engine().with_client().await;
     let term = election(&client).campaign("first").await.unwrap();
     for_each_await_point(async |polls| {
         let done = cancel_after(term.proclaim("maybe"), polls).await.is_some();
@@ -84,8 +79,7 @@ async fn a_proclamation_dropped_anywhere_has_no_side_effects() {
 
 #[tokio::test(start_paused = true)]
 async fn the_value_lasts_as_long_as_the_term() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let term = election(&client).campaign("v").await.unwrap();
     tokio::time::sleep(LEASE * 20).await;
     let leader = election(&client).leader().await.unwrap().unwrap();

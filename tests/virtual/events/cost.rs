@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion::Client;
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 use tokio::time::{sleep, timeout};
 
 use stanchion_tests::events::*;
@@ -16,8 +16,7 @@ fn commands(world: &World) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_without_listeners_sends_no_event_commands() {
-    let world = engine();
-    let ours = world.client().await;
+    let (world, ours) = engine().with_client().await;
     sleep(LONG).await;
     let before = commands(&world);
     let events = lock(&ours).events();
@@ -28,7 +27,7 @@ async fn a_client_without_listeners_sends_no_event_commands() {
     // A zero timeout polls the stream once.
     assert!(timeout(Duration::ZERO, events.next()).await.is_err());
     drop(events);
-    sleep(Duration::from_secs(1)).await;
+    sleep(secs(1)).await;
     let before = commands(&world);
     sleep(LONG).await;
     assert_eq!(
@@ -43,8 +42,7 @@ async fn a_client_without_listeners_sends_no_event_commands() {
 /// Checks the costs that `docs/events.md` states.
 #[tokio::test(start_paused = true)]
 async fn a_change_costs_two_commands_for_any_number_of_listeners() {
-    let world = engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = engine().with_named(["ours", "theirs"]).await;
     // Loads the scripts into the server, so that no later call is sent twice.
     drop(lock(&theirs).acquire().await.unwrap().release().await);
     let mut all: Vec<_> = (0..50).map(|_| lock(&ours).events()).collect();
@@ -66,7 +64,7 @@ async fn a_change_costs_two_commands_for_any_number_of_listeners() {
         assert_eq!(word(&next(events).await), "taken");
     }
     // The rate limit of 100 reads per second does not delay the first read after a quiet period.
-    assert!(started.elapsed() <= Duration::from_millis(2));
+    assert!(started.elapsed() <= ms(2));
     // One EXISTS and two scripts: the acquire and the read of the state.
     let after = counts(stats());
     assert_eq!((after.0 - before.0, after.1 - before.1), (1, 2));
@@ -88,8 +86,7 @@ async fn a_change_costs_two_commands_for_any_number_of_listeners() {
 
 #[tokio::test(start_paused = true)]
 async fn polling_stops_with_the_last_listener_and_restarts_with_the_next() {
-    let world = engine();
-    let ours = world.client().await;
+    let (world, ours) = engine().with_client().await;
     let scripts = async || {
         let before = world.scripts_run();
         sleep(10 * POLL).await;
@@ -112,11 +109,10 @@ async fn polling_stops_with_the_last_listener_and_restarts_with_the_next() {
 /// The second listener triggers a read of its own and does not wait for the next poll.
 #[tokio::test(start_paused = true)]
 async fn a_second_listener_receives_the_state_at_once() {
-    let world = engine();
-    let ours = world.client().await;
+    let (_world, ours) = engine().with_client().await;
     let mut one = lock(&ours).events();
     now(&mut one).await;
-    sleep(Duration::from_secs(1)).await;
+    sleep(secs(1)).await;
     let started = tokio::time::Instant::now();
     let mut two = lock(&ours).events();
     now(&mut two).await;
@@ -126,26 +122,22 @@ async fn a_second_listener_receives_the_state_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_lock_is_read_at_most_a_hundred_times_a_second() {
-    let world = engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = engine().with_named(["ours", "theirs"]).await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
     let busy = tokio::spawn(async move {
         for _ in 0..2000 {
             let guard = lock(&theirs).acquire().await.unwrap();
-            sleep(Duration::from_millis(3)).await;
+            sleep(ms(3)).await;
             guard.release().await.unwrap();
-            sleep(Duration::from_millis(4)).await;
+            sleep(ms(4)).await;
         }
     });
     let before = world.as_engine().stats().count("EXISTS");
     let started = tokio::time::Instant::now();
     let mut received = 0;
     while !busy.is_finished() {
-        if timeout(Duration::from_millis(20), events.next())
-            .await
-            .is_ok()
-        {
+        if timeout(ms(20), events.next()).await.is_ok() {
             received += 1;
         }
     }
@@ -158,8 +150,7 @@ async fn a_busy_lock_is_read_at_most_a_hundred_times_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_listener_receives_only_the_difference() {
-    let world = engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (_world, [ours, theirs]) = engine().with_named(["ours", "theirs"]).await;
     let mut slow = lock(&ours).events();
     let mut other = lock(&ours).events();
     now(&mut slow).await;
@@ -176,7 +167,7 @@ async fn a_slow_listener_receives_only_the_difference() {
     first.release().await.unwrap();
     for _ in 0..500 {
         let guard = lock(&theirs).acquire().await.unwrap();
-        sleep(Duration::from_millis(20)).await;
+        sleep(ms(20)).await;
         guard.release().await.unwrap();
     }
     let last = lock(&theirs).acquire().await.unwrap();
@@ -189,8 +180,7 @@ async fn a_slow_listener_receives_only_the_difference() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_listener_receives_the_expiry_of_a_lease() {
-    let world = engine();
-    let ours = world.client().await;
+    let (world, ours) = engine().with_client().await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
     drop(world.admin(&["HSET", "orders", stanchion_tests::JAVA, "1"]));

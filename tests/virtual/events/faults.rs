@@ -1,13 +1,12 @@
 //! Event streams during outages, refusals, lost connections and shutdowns, in virtual time.
 
-use std::time::Duration;
-
 use stanchion::client::Wake;
 use stanchion::embedded::{Data, Switch};
 use stanchion::{Client, Event, QueryError};
 use tokio::time::{Instant, sleep, timeout};
 
 use stanchion_tests::events::*;
+use stanchion_tests::{ms, secs};
 
 #[tokio::test(start_paused = true)]
 async fn polls_find_changes_when_tracking_is_refused() {
@@ -15,7 +14,7 @@ async fn polls_find_changes_when_tracking_is_refused() {
     let theirs = world.named("theirs").await;
     let ours = world.named("ours").await;
     let refusal = "NOPERM this user has no permissions to run the 'client|tracking' command";
-    world.as_engine().faults().fail_next("CLIENT", refusal, 1);
+    world.faults().fail_next("CLIENT", refusal, 1);
     let mut events = lock(&ours).events();
     now(&mut events).await;
     let started = Instant::now();
@@ -30,7 +29,7 @@ async fn polls_find_changes_when_tracking_is_refused() {
         "no EXISTS after the refusal"
     );
     // The listener finds the expiry of a lease without a message.
-    world.as_engine().faults().freeze(Some("theirs"));
+    world.faults().freeze(Some("theirs"));
     assert_eq!(words(&mut events, "free").await, ["expired", "free"]);
     drop(guard);
 }
@@ -51,11 +50,10 @@ async fn a_client_with_wake_poll_uses_no_tracking() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_reported_and_then_the_new_state() {
-    let world = engine();
-    let ours = world.client().await;
+    let (world, ours) = engine().with_client().await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.refuse_connections(Switch::On);
     faults.kill_connections();
     let seen = next(&mut events).await;
@@ -74,8 +72,7 @@ async fn an_outage_is_reported_and_then_the_new_state() {
 /// While the connection for messages is down, the server reports no writes to this client.
 #[tokio::test(start_paused = true)]
 async fn a_new_connection_for_messages_is_reported_as_a_gap() {
-    let world = engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (world, [ours, theirs]) = engine().with_named(["ours", "theirs"]).await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
     let list = world.admin(&["CLIENT", "LIST"]);
@@ -97,8 +94,7 @@ async fn a_new_connection_for_messages_is_reported_as_a_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn a_flush_is_reported_as_a_release() {
-    let world = engine();
-    let ours = world.client().await;
+    let (world, ours) = engine().with_client().await;
     let guard = lock(&ours).acquire().await.unwrap();
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -111,8 +107,7 @@ async fn a_flush_is_reported_as_a_release() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_of_another_type_ends_the_stream() {
-    let world = engine();
-    let ours = world.client().await;
+    let (world, ours) = engine().with_client().await;
     drop(world.admin(&["SET", "orders", "x"]));
     let mut events = lock(&ours).events();
     let seen = next(&mut events).await;
@@ -127,14 +122,13 @@ async fn a_key_of_another_type_ends_the_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_the_stream() {
-    let world = engine();
-    let ours = world.client().await;
+    let (_world, ours) = engine().with_client().await;
     let (mut events, mut unpolled) = (lock(&ours).events(), lock(&ours).events());
     now(&mut events).await;
     let waiting = tokio::spawn(async move { events.next().await });
     tokio::task::yield_now().await;
     let started = Instant::now();
-    let report = ours.shutdown(Duration::from_secs(5)).await;
+    let report = ours.shutdown(secs(5)).await;
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(waiting.await.unwrap(), None);
     assert!(started.elapsed() <= SOON, "{:?}", started.elapsed());
@@ -144,12 +138,11 @@ async fn a_shutdown_ends_the_stream() {
 /// The pauses drop the calls at every await point of a listener. The next call must return the event.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_loses_no_event() {
-    let world = slow_engine();
-    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let (_world, [ours, theirs]) = slow_engine().with_named(["ours", "theirs"]).await;
     let mut events = lock(&ours).events();
     let mut received = Vec::new();
     let mut receive = async |pause: u64, received: &mut Vec<String>| {
-        let pause = Duration::from_millis(pause);
+        let pause = ms(pause);
         if let Ok(event) = timeout(pause, events.next()).await {
             received.push(word(&event.unwrap()));
         }

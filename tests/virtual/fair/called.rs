@@ -1,13 +1,13 @@
 //! Tests P7 for a queue of more processes than one call reaches.
 
 use super::*;
+use stanchion_tests::{ms, secs, together};
 
 /// The processes that a call does not reach keep their places.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_not_taken_keeps_the_order_of_a_long_queue() {
     for stopped in [false, true] {
-        let world = World::engine();
-        let clients = world.fleet(100).await;
+        let (world, clients) = World::engine().with_fleet(100).await;
         let lock = |n: usize| FairLock::new(&clients[n], "job").unwrap();
         let guard = lock(0).acquire().await.unwrap();
         let order: Arc<Mutex<Vec<usize>>> = Arc::default();
@@ -17,26 +17,24 @@ async fn a_grant_that_is_not_taken_keeps_the_order_of_a_long_queue() {
             waiters.push(tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
                 order.lock().unwrap().push(n);
-                sleep(Duration::from_millis(1)).await;
+                sleep(ms(1)).await;
                 // The hold of a process that was stopped may have ended.
                 let _ = guard.release().await;
             }));
-            sleep(Duration::from_millis(3)).await;
+            sleep(ms(3)).await;
         }
         // All are subscribed, and have sent no request for a second.
-        sleep(Duration::from_millis(1500)).await;
-        let faults = world.as_engine().faults();
+        sleep(ms(1500)).await;
+        let faults = world.faults();
         if stopped {
             faults.freeze(Some("p1"));
         } else {
             faults.lose_messages(1);
         }
         guard.release().await.unwrap();
-        sleep(Duration::from_secs(8)).await;
+        sleep(secs(8)).await;
         faults.thaw(None);
-        for waiter in waiters {
-            waiter.await.unwrap();
-        }
+        together(waiters).await;
         let mut order = order.lock().unwrap().clone();
         assert_eq!(order.len(), 99, "{order:?}");
         if stopped {

@@ -1,11 +1,12 @@
 //! Tests of the requests that waiting costs, and of processes that die, stop or are cut off while they wait.
 
 use super::*;
+use stanchion_tests::{lease, ms, secs, together};
 
 /// Cuts a process off, and lets the server notice. For the others it is dead.
 fn kill(world: &World, name: &str) {
-    world.as_engine().faults().freeze(Some(name));
-    world.as_engine().faults().kill_label(name);
+    world.faults().freeze(Some(name));
+    world.faults().kill_label(name);
 }
 
 /// Clients with one waiter each, in this order.
@@ -32,7 +33,7 @@ async fn waiting_processes_rarely_send_requests() {
         (1, 100, 130),
     ] {
         let (world, ours, _theirs) = warm().await;
-        let lease = Lease::new(Duration::from_secs(600)).unwrap();
+        let lease = lease(secs(600));
         let held = fair(&ours).lease(lease).acquire().await.unwrap();
         let (mut clients, mut queue) = (Vec::new(), Vec::new());
         for i in 0..count {
@@ -47,7 +48,7 @@ async fn waiting_processes_rarely_send_requests() {
         }
         sleep(ms(100)).await;
         let before = world.scripts_run();
-        sleep(Duration::from_secs(100)).await;
+        sleep(secs(100)).await;
         let sent = world.scripts_run() - before;
         assert!(
             sent <= most,
@@ -79,7 +80,7 @@ async fn a_process_that_was_cut_off_takes_its_places_again() {
     guard.release().await.unwrap();
     let guard = granted(waiters.remove(3)).await;
     assert_eq!(entries(&world), order[5..]);
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     eventually("it is back", || queued(&world) == 5).await;
     assert_eq!(entries(&world), [&order[1..4], &order[5..]].concat(), "P7");
     guard.release().await.unwrap();
@@ -106,11 +107,11 @@ async fn killed_processes_in_front_cost_nothing() {
         let guard = granted(next).await;
         assert!(started.elapsed() <= ms(10), "{:?}", started.elapsed());
         guard.release().await.unwrap();
-        world.as_engine().faults().thaw(None);
+        world.faults().thaw(None);
         all_served(dead).await;
         world.at_rest().await;
         let before = world.scripts_run();
-        sleep(Duration::from_secs(60)).await;
+        sleep(secs(60)).await;
         assert_eq!(world.scripts_run(), before, "the work is finished");
     }
 }
@@ -126,7 +127,7 @@ async fn stopped_processes_in_front_cost_one_grant_by_message() {
             let next = waiting(&world, &fair(&theirs)).await;
             let later = waiting(&world, &fair(&theirs)).await;
             for name in &["a", "b", "c"][..count] {
-                world.as_engine().faults().freeze(Some(name));
+                world.faults().freeze(Some(name));
             }
             let started = Instant::now();
             held.release().await.unwrap();
@@ -141,7 +142,7 @@ async fn stopped_processes_in_front_cost_one_grant_by_message() {
             let released = Instant::now();
             granted(later).await.release().await.unwrap();
             assert!(released.elapsed() <= ms(10), "once");
-            world.as_engine().faults().thaw(None);
+            world.faults().thaw(None);
             all_served(stopped).await;
             world.at_rest().await;
         }
@@ -161,10 +162,7 @@ async fn a_release_whose_process_dies_leaves_no_dead_waiters_in_front() {
         kill(&world, name);
     }
     // The script removes some of the dead waiters. Its process does not live to finish.
-    world
-        .as_engine()
-        .faults()
-        .lose_replies_silently("EVALSHA", 1);
+    world.faults().lose_replies_silently("EVALSHA", 1);
     let releasing = tokio::spawn(held.release());
     sleep(ms(1)).await;
     kill(&world, "releaser");
@@ -172,7 +170,7 @@ async fn a_release_whose_process_dies_leaves_no_dead_waiters_in_front() {
     let guard = granted(next).await;
     assert!(started.elapsed() <= ms(200), "{:?}", started.elapsed());
     guard.release().await.unwrap();
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     drop(releasing.await);
     all_served(dead).await;
     world.at_rest().await;
@@ -182,7 +180,7 @@ async fn a_release_whose_process_dies_leaves_no_dead_waiters_in_front() {
 async fn a_waiter_is_granted_before_its_process_has_subscribed() {
     let (world, ours, theirs) = warm().await;
     let new = client(&world, "new").await;
-    world.as_engine().faults().delay(Some("new"), ms(100));
+    world.faults().delay(Some("new"), ms(100));
     let held = fair(&ours).acquire().await.unwrap();
     let first = waiting(&world, &fair(&new)).await;
     let second = waiting(&world, &fair(&theirs)).await;
@@ -220,9 +218,7 @@ async fn many_processes_that_start_together_take_turns_at_two_commands_a_grant()
                 }));
             }
         }
-        for task in running {
-            task.await.unwrap();
-        }
+        together(running).await;
         let (sent, grants) = (world.scripts_run() - before, processes * tasks * rounds);
         // At the start each process loads the scripts, and sends one more request after its subscription.
         assert!(

@@ -1,7 +1,7 @@
 //! Tests that the fair lock's waiters find their grants after lost replies and lost messages, and what a grant by message and a long wait
 //! renew. `virtual/lost_replies` and `virtual/lost_messages` have the cases of all kinds.
 
-use stanchion_tests::LostReply;
+use stanchion_tests::{LostReply, assert_within, lease, ms, secs, spawn_ok};
 
 use super::*;
 
@@ -18,8 +18,7 @@ async fn a_grant_in_a_lost_reply_is_found_at_once() {
         // The release has been resent by now, and the next poll is not due soon.
         let released = Instant::now();
         let guard = granted(first).await;
-        let waited = released.elapsed();
-        assert!(waited < ms(20), "{way:?}: {waited:?}");
+        assert_within(released, ms(20), way);
         guard.release().await.unwrap();
         granted(second).await.release().await.unwrap();
         world.at_rest().await;
@@ -35,12 +34,12 @@ async fn a_grant_inside_a_client_needs_no_message() {
     let last = waiting(&world, &fair(&ours)).await;
     let far = waiting(&world, &fair(&theirs)).await;
     sleep(ms(10)).await;
-    world.as_engine().faults().lose_messages(usize::MAX);
+    world.faults().lose_messages(usize::MAX);
     let before = world.scripts_run();
     held.release().await.unwrap();
     let guard = granted(next).await;
     assert_eq!(world.scripts_run() - before, 1, "only the release was sent");
-    world.as_engine().faults().lose_messages(0);
+    world.faults().lose_messages(0);
     // A reply to a departure grants, too: `leaves` gets the grant, has left, and passes it on to `last`.
     leaves.abort();
     guard.release().await.unwrap();
@@ -48,7 +47,7 @@ async fn a_grant_inside_a_client_needs_no_message() {
     let guard = granted(last).await;
     assert_eq!(started.elapsed(), Duration::ZERO);
     // The grant to the other client is a message, and it is lost.
-    world.as_engine().faults().lose_messages(1);
+    world.faults().lose_messages(1);
     guard.release().await.unwrap();
     granted(far).await.release().await.unwrap();
     assert!(started.elapsed() > ms(100));
@@ -62,7 +61,7 @@ async fn a_grant_arrives_in_one_round_trip() {
     let held = fair(&ours).acquire().await.unwrap();
     let next = waiting(&world, &fair(&theirs)).await;
     sleep(ms(10)).await;
-    world.as_engine().faults().delay(None, ms(10));
+    world.faults().delay(None, ms(10));
     let (started, before) = (Instant::now(), world.scripts_run());
     let releasing = tokio::spawn(held.release());
     let guard = granted(next).await;
@@ -89,7 +88,7 @@ async fn a_lost_grant_is_found_when_it_ends() {
         granted(first).await.release().await.unwrap();
         let guard = granted(between).await;
         let third = waiting(&world, &fair(&theirs)).await;
-        world.as_engine().faults().lose_messages(1);
+        world.faults().lose_messages(1);
         let started = Instant::now();
         guard.release().await.unwrap();
         let guard = granted(second).await;
@@ -108,12 +107,9 @@ async fn a_lost_grant_is_found_when_it_ends() {
 async fn a_process_that_cannot_subscribe_finds_its_grants() {
     let (world, ours, theirs) = warm().await;
     // The subscriptions of the warm-up end after their linger time.
-    sleep(Duration::from_secs(10)).await;
+    sleep(secs(10)).await;
     let denied = "NOPERM this user has no permissions to access one of the channels";
-    world
-        .as_engine()
-        .faults()
-        .fail_next("SUBSCRIBE", denied, 1000);
+    world.faults().fail_next("SUBSCRIBE", denied, 1000);
     let held = fair(&ours).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..4 {
@@ -136,8 +132,7 @@ async fn a_process_that_cannot_subscribe_finds_its_grants() {
 #[tokio::test(start_paused = true)]
 async fn a_polling_client_finds_its_grants() {
     let (world, ours, _theirs) = warm().await;
-    let config = world.config("polling").wake(Wake::Poll);
-    let polling = Client::connect_with(config).await.unwrap();
+    let polling = world.polling().await;
     let held = fair(&ours).acquire().await.unwrap();
     let first = waiting(&world, &fair(&polling)).await;
     let second = waiting(&world, &fair(&polling)).await;
@@ -163,15 +158,15 @@ async fn a_manual_hold_that_was_granted_by_message_has_its_whole_lease() {
     let held = fair(&ours).acquire().await.unwrap();
     let lock = fair(&theirs);
     let options = AcquireOptions::new()
-        .lease(Lease::new(Duration::from_secs(10)).unwrap())
+        .lease(lease(secs(10)))
         .renewal(Renewal::Manual);
-    let next = tokio::spawn(async move { lock.acquire_with(options).await.unwrap() });
+    let next = spawn_ok(lock.acquire_with(options));
     eventually("it waits", || queued(&world) == 1).await;
     held.release().await.unwrap();
     let guard = granted(next).await;
-    sleep(Duration::from_secs(9)).await;
+    sleep(secs(9)).await;
     assert!(guard.is_held(), "renewed once, from the grant to the lease");
-    sleep(Duration::from_secs(2)).await;
+    sleep(secs(2)).await;
     assert!(!guard.is_held(), "and never again");
     drop(guard);
     world.at_rest().await;
@@ -186,7 +181,7 @@ async fn a_long_wait_renews_its_timeout() {
         waiting(&world, &fair(&theirs)).await,
     ];
     // Redisson removes a waiter after its timeout, which is 10 minutes away at first.
-    sleep(Duration::from_secs(1000)).await;
+    sleep(secs(1000)).await;
     let script = "local t = redis.call('TIME') return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] - t[1] * 1000";
     let left: i64 = world
         .admin(&["EVAL", script, "1", TIMEOUTS])

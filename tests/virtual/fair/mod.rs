@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stanchion::client::Wake;
 use stanchion::embedded::{Data, Reply, Switch};
 use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, ReleaseError, Renewal,
+    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, ReleaseError, Renewal,
 };
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
-use stanchion_tests::World;
 use stanchion_tests::fair::{QUEUE, TIMEOUTS, WAITERS, queued, waiting};
+use stanchion_tests::{World, ms, secs};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -23,15 +22,11 @@ mod lost;
 mod silence;
 mod together;
 
-const BEAT: Duration = Duration::from_millis(500);
+const BEAT: Duration = ms(500);
 /// The interval at which a queue polls as a whole.
-const POLL: Duration = Duration::from_secs(5);
+const POLL: Duration = secs(5);
 /// The time for which a grant by message lasts.
-const GRANTED: Duration = Duration::from_millis(1500);
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
+const GRANTED: Duration = ms(1500);
 fn fair(client: &Client) -> FairLock {
     FairLock::new(client, "job").unwrap()
 }
@@ -42,7 +37,7 @@ async fn client(world: &World, name: &str) -> Client {
 
 /// Returns the guard of a waiter. Fails if the waiter does not get it within 60 s.
 async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
-    tokio::time::timeout(Duration::from_secs(60), waiter)
+    tokio::time::timeout(secs(60), waiter)
         .await
         .unwrap()
         .unwrap()
@@ -54,12 +49,9 @@ async fn all_served(waiters: Vec<JoinHandle<FairLockGuard>>) {
         .into_iter()
         .map(async |waiter| granted(waiter).await.release().await.unwrap());
     // In virtual time only a waiter that gets no grant reaches this limit.
-    tokio::time::timeout(
-        Duration::from_secs(120),
-        futures_util::future::join_all(serving),
-    )
-    .await
-    .unwrap();
+    tokio::time::timeout(secs(120), futures_util::future::join_all(serving))
+        .await
+        .unwrap();
 }
 
 /// A world in which both clients have subscribed and the server knows all scripts.
@@ -84,7 +76,7 @@ async fn warm() -> (World, Client, Client) {
 /// As [`warm`], but replies take 5 ms, so that requests are in flight when their futures are dropped.
 async fn slow() -> (World, Client, Client) {
     let (world, ours, theirs) = warm().await;
-    world.as_engine().faults().delay(None, ms(5));
+    world.faults().delay(None, ms(5));
     (world, ours, theirs)
 }
 

@@ -1,6 +1,7 @@
 //! Tests of silent processes in the fair queue: dead ones and disconnected ones, one or hundreds, also with restarts and clock steps.
 
 use super::*;
+use stanchion_tests::{lease, ms, secs, spawn_ok};
 
 /// A client with its own seed, so that its reconnect pauses differ from those of others.
 async fn seeded(world: &World, name: &str, seed: u64) -> Client {
@@ -38,16 +39,13 @@ async fn all_processes_that_fall_silent_delay_the_others_once() {
             let next = waiting(&world, &fair(&theirs)).await;
             sleep(ms(333)).await;
             for i in 0..dead {
-                world
-                    .as_engine()
-                    .faults()
-                    .freeze(Some(&format!("silent{i}")));
+                world.faults().freeze(Some(&format!("silent{i}")));
             }
             sleep(ms(after)).await;
             let case = format!("{dead} silent for {after} ms");
             let guard = succeeded(held, next, 50, &case).await;
             // The silent processes come back at the tail of the queue, and are served.
-            world.as_engine().faults().thaw(None);
+            world.faults().thaw(None);
             guard.release().await.unwrap();
             let (_clients, waiters): (Vec<_>, Vec<_>) = silent.into_iter().unzip();
             all_served(waiters.into_iter().flatten().collect()).await;
@@ -65,11 +63,11 @@ async fn a_process_that_is_silent_for_less_than_the_grace_keeps_its_queue_entrie
             let (_silent, waiters) = queued_client(&world, "silent", 3).await;
             let last = waiting(&world, &fair(&theirs)).await;
             sleep(BEAT * 2 + ms(before)).await;
-            world.as_engine().faults().freeze(Some("silent"));
+            world.faults().freeze(Some("silent"));
             sleep(ms(20)).await;
             held.release().await.unwrap();
             sleep(ms(silence)).await;
-            world.as_engine().faults().thaw(None);
+            world.faults().thaw(None);
             for waiter in waiters {
                 let guard = granted(waiter).await;
                 assert!(!last.is_finished(), "silent for {silence} ms");
@@ -93,7 +91,7 @@ async fn a_server_that_stopped_for_a_while_evicts_no_waiter() {
         }
         sleep(BEAT).await;
         let order = world.as_engine().execute(&["LRANGE", QUEUE, "0", "-1"]);
-        world.as_engine().faults().step_clock(jump);
+        world.faults().step_clock(jump);
         sleep(ms(20)).await;
         assert_eq!(
             world.as_engine().execute(&["LRANGE", QUEUE, "0", "-1"]),
@@ -118,15 +116,15 @@ async fn a_releasing_client_removes_silent_waiters_when_no_other_client_waits() 
     let far = "local t = redis.call('TIME') redis.call('ZADD', KEYS[1], t[1] * 1000 + 300000, 'java:1') redis.call('RPUSH', KEYS[2], 'java:1') return 1";
     let _ = world.admin(&["EVAL", far, "2", TIMEOUTS, QUEUE]);
     sleep(BEAT).await;
-    world.as_engine().faults().freeze(Some("silent"));
-    sleep(Duration::from_secs(3)).await;
+    world.faults().freeze(Some("silent"));
+    sleep(secs(3)).await;
     held.release().await.unwrap();
     // No client could notice the silence before the release.
     sleep(FairLock::GRACE + ms(50)).await;
     assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), "java:1");
     // The releasing client sends no more: it does not watch Redisson's waiters.
     let before = world.scripts_run();
-    sleep(Duration::from_secs(60)).await;
+    sleep(secs(60)).await;
     assert_eq!(world.scripts_run(), before);
     for waiter in waiters {
         waiter.abort();
@@ -148,10 +146,10 @@ async fn hundreds_of_processes_that_fall_silent_together_delay_the_others_once()
     }
     let next = waiting(&world, &fair(&theirs)).await;
     sleep(BEAT).await;
-    world.as_engine().faults().freeze(Some("silent"));
+    world.faults().freeze(Some("silent"));
     let guard = succeeded(held, next, 100, "hundreds").await;
     guard.release().await.unwrap();
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     let (_clients, waiters): (Vec<_>, Vec<_>) = silent.into_iter().unzip();
     all_served(waiters).await;
     world.at_rest().await;
@@ -187,7 +185,7 @@ async fn queue_of_eight(
     world: &World,
 ) -> (Vec<Client>, FairLockGuard, Vec<JoinHandle<FairLockGuard>>) {
     let mut clients = vec![seeded(world, "holder", 99).await];
-    let lease = Lease::new(Duration::from_secs(120)).unwrap();
+    let lease = lease(secs(120));
     let held = fair(&clients[0]).lease(lease).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for i in 0..8 {
@@ -219,13 +217,13 @@ async fn a_restart_that_keeps_the_data_keeps_the_order() {
         let world = World::engine();
         let (_clients, held, waiters) = queue_of_eight(&world).await;
         let order = entries(&world);
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.refuse_connections(Switch::On);
         faults.restart(Data::Kept);
         sleep(ms(away)).await;
         faults.refuse_connections(Switch::Off);
         // Time for each client to reconnect after its pause.
-        sleep(Duration::from_secs(6)).await;
+        sleep(secs(6)).await;
         assert_eq!(entries(&world), order, "P7: away for {away} ms");
         served_in_order(&world, held, waiters).await;
     }
@@ -236,7 +234,7 @@ async fn a_lock_freed_while_waiters_reconnect_goes_to_one_that_is_back() {
     for away in [700, 2_200, 4_000] {
         let world = World::engine();
         let (_clients, held, waiters) = queue_of_eight(&world).await;
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.refuse_connections(Switch::On);
         faults.restart(Data::Kept);
         sleep(ms(away)).await;
@@ -255,7 +253,7 @@ async fn waiters_keep_their_order_after_an_outage_of_all_of_them() {
     let world = World::engine();
     let (_clients, held, waiters) = queue_of_eight(&world).await;
     let order = entries(&world);
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     for i in 0..8 {
         faults.freeze(Some(&format!("waiter{i}")));
     }
@@ -276,10 +274,10 @@ async fn a_flapping_process_does_not_keep_dead_waiters_queued() {
     let next = waiting(&world, &fair(&theirs)).await;
     let (_flapping, back) = queued_client(&world, "flapping", 1).await;
     sleep(BEAT).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.freeze(Some("silent"));
     let flapping = tokio::spawn({
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         async move {
             loop {
                 faults.freeze(Some("flapping"));
@@ -312,8 +310,8 @@ async fn a_clock_stepped_back_evicts_dead_waiters_only() {
     let first = waiting(&world, &fair(&theirs)).await;
     let second = waiting(&world, &fair(&ours)).await;
     sleep(BEAT).await;
-    world.as_engine().faults().freeze(Some("silent"));
-    world.as_engine().faults().step_clock(-60_000);
+    world.faults().freeze(Some("silent"));
+    world.faults().step_clock(-60_000);
     let started = Instant::now();
     held.release().await.unwrap();
     let guard = granted(first).await;
@@ -325,7 +323,7 @@ async fn a_clock_stepped_back_evicts_dead_waiters_only() {
     assert!(!second.is_finished());
     guard.release().await.unwrap();
     granted(second).await.release().await.unwrap();
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     all_served(dead).await;
     world.at_rest().await;
 }
@@ -340,8 +338,7 @@ async fn a_waiter_without_a_process_does_not_block_the_queue() {
         redis.call('RPUSH', KEYS[1], ARGV[1]) redis.call('ZADD', KEYS[2], now + 600000, ARGV[1]) \
         redis.call('ZADD', KEYS[3], now * 1000, ARGV[1]) return 1";
     let _ = world.admin(&["EVAL", script, "3", QUEUE, TIMEOUTS, WAITERS, elsewhere]);
-    let lock = fair(&theirs);
-    let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let next = spawn_ok(fair(&theirs).acquire());
     eventually("the next waiter removes it", || {
         !entries(&world).contains(&elsewhere.to_owned()) && queued(&world) == 1
     })

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use futures_util::poll;
 use stanchion::Fencing;
-use stanchion_tests::LostReply;
+use stanchion_tests::{LostReply, assert_is, assert_within, ms, secs, spawn_ok, together};
 
 use super::*;
 
@@ -47,9 +47,7 @@ async fn tasks_that_take_turns_cost_one_command_for_each_grant() {
                 })
             })
             .collect();
-        for task in running {
-            task.await.unwrap();
-        }
+        together(running).await;
         let (cost, grants) = (world.scripts_run() - before, turns * tasks);
         // The first acquire and the last release of each task are scripts of their own. The rest of the allowance is for polls.
         assert!(cost <= grants + 2 * tasks + 16, "{cost} for {grants}");
@@ -89,7 +87,7 @@ async fn the_only_waiter_is_granted_the_lock_in_the_reply() {
     let guard = next.await.unwrap();
     assert_eq!(world.scripts_run() - before, 1);
     // A lease of its own, not the short one of a grant by message.
-    assert!(guard.remaining() > Duration::from_secs(29));
+    assert!(guard.remaining() > secs(29));
     assert!(guard.fencing_token() > last, "P2");
     guard.release().await.unwrap();
     world.at_rest().await;
@@ -190,7 +188,7 @@ async fn a_client_that_shuts_down_acquires_for_no_waiter() {
     let (world, ours, theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
     let next = about_to_request(fair(&ours)).await;
-    let mut closing = Box::pin(ours.shutdown(Duration::from_secs(1)));
+    let mut closing = Box::pin(ours.shutdown(secs(1)));
     assert!(poll!(&mut closing).is_pending());
     held.release().await.unwrap();
     assert_eq!(world.admin(&["EXISTS", "job"]), "0");
@@ -226,10 +224,7 @@ async fn a_waiter_that_cannot_be_queued_gets_the_error() {
     let _ = world.admin(&["SET", QUEUE, "x"]);
     held.release().await.unwrap();
     let refused = next.await;
-    assert!(
-        matches!(&refused, Err(AcquireError::Rejected { .. })),
-        "{refused:?}"
-    );
+    assert_is!(refused, Err(AcquireError::Rejected { .. }));
     let _ = world.admin(&["DEL", QUEUE]);
     granted(first).await.release().await.unwrap();
     world.at_rest().await;
@@ -241,14 +236,12 @@ async fn an_unpolled_waiter_delays_the_next_by_one_lease() {
     let (world, ours, _theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
     let left = about_to_request(fair(&ours)).await;
-    let lock = fair(&ours);
-    let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let next = spawn_ok(fair(&ours).acquire());
     eventually("the next one has queued both", || queued(&world) == 2).await;
     held.release().await.unwrap();
     let started = Instant::now();
     let guard = granted(next).await;
-    let waited = started.elapsed();
-    assert!(waited < Duration::from_secs(31), "{waited:?}");
+    assert_within(started, secs(31), ());
     guard.release().await.unwrap();
     drop(left);
     world.at_rest().await;
@@ -259,7 +252,7 @@ async fn held_back() -> World {
     let (world, ours, _theirs) = ready().await;
     let held = fair(&ours).acquire().await.unwrap();
     let next = about_to_request(fair(&ours)).await;
-    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    world.faults().hold_requests("EVALSHA", 1);
     // The release goes first. Both requests are resent on a new connection.
     let releasing = tokio::spawn(held.release());
     let guard = tokio::spawn(next).await.unwrap().unwrap();
@@ -273,8 +266,8 @@ async fn held_back() -> World {
 #[tokio::test(start_paused = true)]
 async fn a_script_that_runs_late_takes_nothing() {
     let world = held_back().await;
-    sleep(Duration::from_secs(60)).await;
-    world.as_engine().faults().deliver();
+    sleep(secs(60)).await;
+    world.faults().deliver();
     sleep(ms(100)).await;
     assert_eq!(world.admin(&["EXISTS", "job", QUEUE]), "0");
     world.at_rest().await;
@@ -284,12 +277,9 @@ async fn a_script_that_runs_late_takes_nothing() {
 async fn the_sweep_undoes_an_unanswered_script_that_runs_later() {
     let world = held_back().await;
     // The script may run for up to twice the response timeout. The last sweep comes after that.
-    world.as_engine().faults().deliver();
-    eventually("the script has run in time", || {
-        world.admin(&["EXISTS", "job"]) == "1"
-    })
-    .await;
-    sleep(Duration::from_secs(10)).await;
+    world.faults().deliver();
+    world.until(&["EXISTS", "job"], "1").await;
+    sleep(secs(10)).await;
     assert_eq!(world.admin(&["EXISTS", "job", QUEUE]), "0", "P3");
     world.at_rest().await;
 }

@@ -10,8 +10,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_claim_with_a_lost_reply_runs_the_tick_once() {
     for way in LostReply::WAYS {
-        let world = World::engine();
-        let client = world.client().await;
+        let (world, client) = World::engine().with_client().await;
         let (job, tick) = (nightly(&client), this_minute(&world));
         assert_eq!(job.run(|_| async {}).await.unwrap(), Outcome::Done(()));
         world.lose_next_reply(way);
@@ -36,11 +35,10 @@ async fn a_claim_with_a_lost_reply_runs_the_tick_once() {
 async fn an_end_with_a_lost_reply_takes_effect_once() {
     for way in LostReply::WAYS {
         for least in [0, 60] {
-            let world = World::engine();
-            let client = world.client().await;
+            let (world, client) = World::engine().with_client().await;
             let job = nightly(&client);
             assert_eq!(job.run(|_| async {}).await.unwrap(), Outcome::Done(()));
-            let job = job.at_least(seconds(least));
+            let job = job.at_least(secs(least));
             let out = job
                 .run(|_| async { world.lose_next_reply(way) })
                 .await

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use stanchion::Tick;
 use stanchion::jobs::{Begun, Outcome};
-use stanchion_tests::World;
+use stanchion_tests::{World, together};
 
 use super::*;
 
@@ -17,7 +17,7 @@ async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
     const MACHINES: u64 = 16;
     const MINUTES: u64 = 60;
     let world = World::engine();
-    let period = seconds(60);
+    let period = secs(60);
     let runs: Arc<Vec<AtomicU32>> = Arc::new((0..MINUTES).map(|_| AtomicU32::new(0)).collect());
     let first = after(this_minute(&world), period);
     let started = server_time(&world);
@@ -26,10 +26,10 @@ async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
     for (n, client) in world.fleet(16).await.into_iter().enumerate() {
         let n = n as u64;
         // -30 s to +30 s, and 0 to 750 ms late.
-        let (ahead, late) = (seconds(60) * u32::try_from(n).unwrap() / 15, ms(n * 50));
+        let (ahead, late) = (secs(60) * u32::try_from(n).unwrap() / 15, ms(n * 50));
         let runs = Arc::clone(&runs);
         fleet.push(tokio::spawn(async move {
-            let clock = || started + began.elapsed() + ahead - seconds(30);
+            let clock = || started + began.elapsed() + ahead - secs(30);
             for minute in 0..MINUTES {
                 let due: SystemTime = first.time() + period * u32::try_from(minute).unwrap() + late;
                 let pause = due.duration_since(clock()).unwrap_or_default();
@@ -49,9 +49,7 @@ async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
             }
         }));
     }
-    for machine in fleet {
-        machine.await.unwrap();
-    }
+    together(fleet).await;
     let runs: Vec<u32> = runs.iter().map(|n| n.load(Ordering::Relaxed)).collect();
     assert_eq!(
         runs,
@@ -63,9 +61,8 @@ async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
 /// Virtual time differs from the machine's clock by years. `Job::tick` must follow virtual time.
 #[tokio::test(start_paused = true)]
 async fn a_job_computes_ticks_in_virtual_time() {
-    let world = World::engine();
-    let (one, other) = (world.client().await, world.client().await);
-    let quarter = seconds(15 * 60);
+    let (world, [one, other]) = World::engine().with_clients().await;
+    let quarter = secs(15 * 60);
     let mut last = None;
     for _ in 0..3 {
         let tick = nightly(&one).tick(quarter).unwrap();

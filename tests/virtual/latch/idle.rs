@@ -5,17 +5,16 @@ use std::time::Duration;
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, ClientConfig, CountDownLatch, IdleExpiry, QueryError};
 use stanchion_tests::idle::latch::*;
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, World, assert_is, ms, secs};
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn a_latch_with_a_waiter_does_not_expire() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let second = Duration::from_secs(1);
+    let (_world, [ours, theirs]) = World::engine().with_clients().await;
+    let second = secs(1);
     assert!(ephemeral(&ours, second).arm(1).await.unwrap());
     let waiter = waiting(&theirs);
-    sleep(Duration::from_secs(3600)).await;
+    sleep(secs(3600)).await;
     assert!(!waiter.is_finished());
     assert_eq!(ephemeral(&ours, second).count_down().await.unwrap(), 0);
     waiter.await.unwrap().unwrap();
@@ -24,16 +23,13 @@ async fn a_latch_with_a_waiter_does_not_expire() {
 /// The poll interval is an hour: a request of the waiter extends the TTL for longer.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_with_a_long_poll_interval_keeps_the_latch() {
-    let world = World::engine();
-    let ours = world.client().await;
-    let config: ClientConfig = world
-        .config("rare")
-        .poll_interval(Duration::from_secs(3600));
+    let (world, ours) = World::engine().with_client().await;
+    let config: ClientConfig = world.config("rare").poll_interval(secs(3600));
     let rare = Client::connect_with(config).await.unwrap();
-    let second = Duration::from_secs(1);
+    let second = secs(1);
     assert!(ephemeral(&ours, second).arm(1).await.unwrap());
     let waiter = waiting(&rare);
-    sleep(Duration::from_secs(5 * 3600)).await;
+    sleep(secs(5 * 3600)).await;
     assert!(!waiter.is_finished());
     assert_eq!(plain(&ours).count().await.unwrap(), 1);
     plain(&ours).count_down().await.unwrap();
@@ -43,10 +39,9 @@ async fn a_waiter_with_a_long_poll_interval_keeps_the_latch() {
 /// Exact to the millisecond, and no key is left a minute later.
 #[tokio::test(start_paused = true)]
 async fn a_latch_expires_exactly_after_its_idle_time() {
-    let world = World::engine();
-    let ours = world.client().await;
-    let hour = Duration::from_secs(3600);
-    let tick = Duration::from_millis(1);
+    let (world, ours) = World::engine().with_client().await;
+    let hour = secs(3600);
+    let tick = ms(1);
     assert!(ephemeral(&ours, hour).arm(3).await.unwrap());
     for left in [2, 1] {
         sleep(hour - tick).await;
@@ -56,20 +51,19 @@ async fn a_latch_expires_exactly_after_its_idle_time() {
     assert_eq!(plain(&ours).count().await.unwrap(), 1);
     sleep(2 * tick).await;
     assert_eq!(plain(&ours).count().await.unwrap(), 0);
-    sleep(Duration::from_secs(61)).await;
+    sleep(secs(61)).await;
     world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_unopened_latches_leave_nothing() {
-    let world = World::engine();
-    let ours = world.client().await;
-    let day = IdleExpiry::after(Duration::from_secs(86_400)).unwrap();
+    let (world, ours) = World::engine().with_client().await;
+    let day = IdleExpiry::after(secs(86_400)).unwrap();
     for n in 0..1000 {
         let latch = CountDownLatch::new(&ours, format!("import\n:{n}")).unwrap();
         assert!(latch.ephemeral(day).arm(3).await.unwrap());
     }
-    sleep(Duration::from_secs(86_400 + 61)).await;
+    sleep(secs(86_400 + 61)).await;
     world.at_rest().await;
 }
 
@@ -77,9 +71,8 @@ async fn a_thousand_unopened_latches_leave_nothing() {
 #[tokio::test(start_paused = true)]
 async fn an_arm_whose_reply_is_lost_counts_once() {
     for way in LostReply::WAYS {
-        let world = World::engine();
-        let ours = world.client().await;
-        let hour = Duration::from_secs(3600);
+        let (world, ours) = World::engine().with_client().await;
+        let hour = secs(3600);
         // Loads the script, so that the next reply is that of the script.
         assert!(ephemeral(&ours, hour).arm(1).await.unwrap());
         plain(&ours).count_down().await.unwrap();
@@ -93,25 +86,18 @@ async fn an_arm_whose_reply_is_lost_counts_once() {
 /// R8: a call that is refused at maxmemory writes nothing, and a latch in use keeps working.
 #[tokio::test(start_paused = true)]
 async fn without_memory_an_arm_is_refused_and_a_latch_in_use_is_kept() {
-    let world = World::engine();
-    let ours = world.client().await;
-    let faults = world.as_engine().faults();
+    let (world, ours) = World::engine().with_client().await;
+    let faults = world.faults();
     faults.out_of_memory(Switch::On);
     let refused = ephemeral(&ours, LONG).arm(2).await;
-    assert!(
-        matches!(refused, Err(QueryError::Rejected { .. })),
-        "{refused:?}"
-    );
+    assert_is!(refused, Err(QueryError::Rejected { .. }));
     assert!(world.keys().is_empty(), "{:?}", world.keys());
     faults.out_of_memory(Switch::Off);
     assert!(ephemeral(&ours, LONG).arm(2).await.unwrap());
     age(&world, 10_000);
     faults.out_of_memory(Switch::On);
     let waited = plain(&ours).wait_timeout(Duration::ZERO).await;
-    assert!(
-        matches!(waited, Err(AcquireError::TimedOut { .. })),
-        "{waited:?}"
-    );
+    assert_is!(waited, Err(AcquireError::TimedOut { .. }));
     ends_in(&world, "job", 1_000_000);
     assert_eq!(plain(&ours).count_down().await.unwrap(), 1);
     assert_eq!(plain(&ours).count_down().await.unwrap(), 0);

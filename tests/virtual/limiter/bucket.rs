@@ -5,10 +5,10 @@ use std::time::Duration;
 use stanchion::limiter::{Attempt, Grant, Limit, Limited, Waiting};
 use stanchion::{AcquireError, Client, LimitError, Quota, RateLimiter, Rejection, TokenBucket};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, World, ms, secs};
 use tokio::time::Instant;
 
-use stanchion_tests::limiter::{Record, clock, ms, quota};
+use stanchion_tests::limiter::{Record, clock, quota};
 
 const KEY: &str = "stanchion_bucket:{user}";
 
@@ -67,8 +67,7 @@ async fn a_bucket_grants_its_burst_then_the_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_get_the_rate_at_one_command_per_grant() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let user = bucket(&client, "10/s", 5);
     let record = Record::default();
     let started = Instant::now();
@@ -131,8 +130,7 @@ async fn all_limits_grant_or_nothing_is_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_limit_applies_from_the_next_request() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let _ = granted(&bucket(&client, "1/m", 10), 10).await;
     limited(bucket(&client, "1/m", 10).try_acquire().await.unwrap());
     // The used permits stay used: the bucket is full again in 10 min, and both new limits allow less.
@@ -174,8 +172,7 @@ async fn a_lost_reply_takes_permits_once() {
 /// P3.
 #[tokio::test(start_paused = true)]
 async fn a_booked_acquire_dropped_at_any_await_point_is_undone() {
-    let world = World::slow_engine();
-    let client = world.client().await;
+    let (world, client) = World::slow_engine().with_client().await;
     let user = bucket(&client, "1/s", 1);
     let polls = for_each_await_point(async |polls| {
         tokio::time::sleep(ms(3_000)).await;
@@ -210,7 +207,7 @@ async fn a_server_clock_step_back_does_not_stop_grants() {
         let world = World::engine();
         let user = bucket(&world.client().await, "2/s", 2);
         let _ = granted(&user, 2).await;
-        world.as_engine().faults().step_clock(step);
+        world.faults().step_clock(step);
         let (started, record) = (Instant::now(), Record::default());
         // The refusal must not stop the bucket's clock.
         limited(user.try_acquire().await.unwrap());
@@ -239,9 +236,9 @@ async fn bookings_beyond_a_long_horizon_are_kept() {
             .into_iter()
             .zip([3, 1, 1, 1, 1, 1, 1, 3, 1, 1, 1])
         {
-            let user = bucket(&client, "1/10s", 3).horizon(Duration::from_secs(horizon));
+            let user = bucket(&client, "1/10s", 3).horizon(secs(horizon));
             waits.push(tokio::spawn(async move {
-                let timeout = Duration::from_secs(300);
+                let timeout = secs(300);
                 let grant = user.acquire_many_timeout(permits, timeout).await;
                 drop(client);
                 grant.map(|_| (started.elapsed(), permits))
@@ -268,8 +265,7 @@ async fn bookings_beyond_a_long_horizon_are_kept() {
 /// P6: the caller uses the permits after the late reply, so they count from then on.
 #[tokio::test(start_paused = true)]
 async fn a_grant_with_a_late_reply_counts_from_the_reply() {
-    let world = World::engine();
-    let (late, other) = (world.named("late").await, world.named("other").await);
+    let (world, [late, other]) = World::engine().with_named(["late", "other"]).await;
     let (one, two) = (bucket(&late, "100/s", 100), bucket(&other, "100/s", 100));
     granted(&one, 1).await.refund().await.unwrap();
     tokio::time::sleep(ms(5_000)).await;
@@ -289,8 +285,7 @@ async fn a_grant_with_a_late_reply_counts_from_the_reply() {
 /// During a deployment that adds a limit, processes of the old release know only the first one.
 #[tokio::test(start_paused = true)]
 async fn a_handle_with_fewer_limits_keeps_the_usage_of_the_others() {
-    let world = World::engine();
-    let (old, new) = (world.named("old").await, world.named("new").await);
+    let (world, [old, new]) = World::engine().with_named(["old", "new"]).await;
     let old = bucket(&old, "10/s", 10);
     let new = bucket(&new, "10/s", 10).and(limit("20/m", 20));
     let mut grants = 0;
@@ -308,15 +303,14 @@ async fn a_handle_with_fewer_limits_keeps_the_usage_of_the_others() {
     }
     assert!((29..=30).contains(&grants), "{grants} in 30 s");
     // The usage of the second limit expires when its permits are free again.
-    tokio::time::sleep(Duration::from_secs(62)).await;
+    tokio::time::sleep(secs(62)).await;
     assert_eq!(world.keys(), [""; 0]);
 }
 
 /// Stored times have 47 bits, so a sum of times is rounded.
 #[tokio::test(start_paused = true)]
 async fn a_full_bucket_grants_its_burst() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     for (text, burst) in [
         ("3/s", 2),
         ("7/s", 5),
@@ -375,8 +369,7 @@ async fn a_foreign_key_is_rejected() {
 /// Setters cannot fail, so each request checks their values.
 #[tokio::test(start_paused = true)]
 async fn values_out_of_bounds_are_refused_with_the_value_and_the_rule() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let before = world.scripts_run();
     let far = bucket(&client, "1/s", 1).horizon(ms(60_001));
     let rule = "invalid option: horizon 1m 1ms: at most 60s";

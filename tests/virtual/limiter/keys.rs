@@ -16,8 +16,7 @@ fn ttls(world: &World) -> [String; 3] {
 
 #[tokio::test(start_paused = true)]
 async fn all_keys_have_the_same_ttl_or_none() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let api = limiter(&client, "10/s");
     let grant = granted(&api, 3).await;
     assert_eq!(ttls(&world), ["3600000"; 3], "an hour by default");
@@ -54,15 +53,9 @@ async fn all_keys_have_the_same_ttl_or_none() {
 /// A time that the server refuses is rejected before anything is sent. A script that receives such a time uses the longest one.
 #[tokio::test(start_paused = true)]
 async fn a_keep_alive_time_has_a_bound() {
-    let world = World::engine();
-    let client = world.client().await;
-    let years = |n: u64| Duration::from_secs(n * 365 * 86_400);
-    for time in [
-        Duration::MAX,
-        Duration::from_millis(u64::MAX),
-        years(11),
-        ms(2999),
-    ] {
+    let (world, client) = World::engine().with_client().await;
+    let years = |n: u64| secs(n * 365 * 86_400);
+    for time in [Duration::MAX, ms(u64::MAX), years(11), ms(2999)] {
         let odd = limiter(&client, "10/s").keep_alive(time);
         let error = odd.try_acquire().await.unwrap_err().to_string();
         let rule = "three intervals of the quota to 10 years";
@@ -208,7 +201,7 @@ async fn a_server_without_memory_rejects_requests_and_accepts_refunds() {
     let world = World::engine();
     let api = limiter(&world.client().await, "10/m");
     let grant = granted(&api, 4).await;
-    world.as_engine().faults().out_of_memory(Switch::On);
+    world.faults().out_of_memory(Switch::On);
     let error = api.try_acquire().await.unwrap_err();
     let full = matches!(
         &error,
@@ -229,8 +222,7 @@ fn untouched_with_value(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn names_of_any_bytes_have_separate_keys() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     for name in [
         &b"a b\nc"[..],
         b"\xff\xfe",

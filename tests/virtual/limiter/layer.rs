@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use stanchion::limiter::{LayerError, LimitLayer, LimitService, Waiting};
 use stanchion::{AcquireError, InvalidName, RateLimiter};
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_is};
 use tower_layer::Layer as _;
 use tower_service::Service;
 
@@ -44,15 +44,14 @@ where
 /// A layer that fails open lets requests through in an outage, and they take no permits. Any other layer refuses them.
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_fails_open_passes_requests_in_an_outage() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let limiters = client.clone();
     let limiter_of = move |_: &u32| RateLimiter::new(&limiters, NAME, quota("2/h")).map(Some);
     let layer = LimitLayer::new(limiter_of);
     let mut closed = layer.clone().layer(Echo);
     let mut open = layer.fail_open().layer(Echo);
     assert_eq!(send(&mut open, 1).await.unwrap(), 1);
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.freeze(None);
     for request in 2..12 {
         assert_eq!(send(&mut open, request).await.unwrap(), request);
@@ -61,10 +60,7 @@ async fn a_layer_that_fails_open_passes_requests_in_an_outage() {
     }
     faults.thaw(None);
     // P3: permits of requests in flight are given back.
-    stanchion_testkit::eventually("one permit is taken", || {
-        world.admin(&["GET", VALUE]) == "1"
-    })
-    .await;
+    world.until(&["GET", VALUE], "1").await;
     // Until then, the client refuses without a request, and the layer lets requests pass.
     stanchion_testkit::eventually("connected again", || client.is_connected()).await;
     assert_eq!(send(&mut open, 12).await.unwrap(), 12);
@@ -75,8 +71,7 @@ async fn a_layer_that_fails_open_passes_requests_in_an_outage() {
 /// A rejected request or an invalid name is not an outage.
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_fails_open_still_refuses_rejected_requests() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let _ = world.admin(&["SET", NAME, "something else"]);
     let limiter_of = move |name: &u32| {
         let name = if *name == 0 { "" } else { NAME };
@@ -92,8 +87,7 @@ async fn a_layer_that_fails_open_still_refuses_rejected_requests() {
 /// A request that times out behind other calls of its process gets no decision, but the server is reachable.
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_fails_open_refuses_a_request_that_times_out_in_the_queue() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let api = limiter(&client, "1/h").waiting(Waiting::Asked);
     let _taken = granted(&api, 1).await;
     let waiting = tokio::spawn(api.acquire());
@@ -101,12 +95,9 @@ async fn a_layer_that_fails_open_refuses_a_request_that_times_out_in_the_queue()
     let limiter_of = move |_: &u32| Ok(Some(api.clone()));
     let layer = LimitLayer::new(limiter_of).wait(ms(100)).fail_open();
     let refused = send(&mut layer.layer(Echo), 1).await.unwrap_err();
-    assert!(
-        matches!(
-            &refused,
-            LayerError::Acquire(AcquireError::TimedOut { free_by: None, .. })
-        ),
-        "{refused:?}"
+    assert_is!(
+        refused,
+        LayerError::Acquire(AcquireError::TimedOut { free_by: None, .. })
     );
     waiting.abort();
 }
@@ -114,12 +105,11 @@ async fn a_layer_that_fails_open_refuses_a_request_that_times_out_in_the_queue()
 /// A server that does not reply within the wait time of a request counts as unreachable.
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_fails_open_waits_no_longer_than_its_wait_time() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let api = limiter(&client, "2/h");
     let limiter_of = move |_: &u32| Ok(Some(api.clone()));
     let layer = LimitLayer::new(limiter_of).wait(ms(100)).fail_open();
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.freeze(None);
     let began = tokio::time::Instant::now();
     assert_eq!(send(&mut layer.layer(Echo), 7).await.unwrap(), 7);

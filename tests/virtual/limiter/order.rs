@@ -34,8 +34,7 @@ async fn booked_waiters_return_at_their_times_in_order_of_arrival() {
 
 /// Returns the number of commands per grant, with a constant number of waiters in one process.
 async fn cost(waiters: usize, waiting: Waiting) -> f64 {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let api = RateLimiter::new(&client, NAME, quota("10/s"))
         .unwrap()
         .waiting(waiting);
@@ -110,8 +109,7 @@ async fn a_too_short_timeout_fails_at_once_and_takes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_behind_other_waiters_ends_at_the_deadline() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let api = limiter(&client, "1/s");
     let others: Vec<_> = (0..5).map(|_| tokio::spawn(api.acquire())).collect();
     eventually("some wait beyond the horizon", || client.waiters() == 3).await;
@@ -163,14 +161,14 @@ async fn bookings_of_a_killed_process_delay_others_by_one_horizon() {
     })
     .await;
     // The frozen connection simulates a killed process: its bookings stay, and are not given back.
-    world.as_engine().faults().freeze(Some("doomed"));
+    world.faults().freeze(Some("doomed"));
     waiters.iter().for_each(tokio::task::JoinHandle::abort);
     let api = limiter(&world.client().await, "10/s");
     let started = Instant::now();
     api.acquire().await.unwrap();
     // Without the ten bookings the wait is 1 s.
     assert!(started.elapsed() <= ms(2_010), "{:?}", started.elapsed());
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
 }
 
 /// Requests of other processes for one permit always book at the horizon.
@@ -199,13 +197,12 @@ async fn a_request_for_several_permits_of_a_bucket_is_not_starved() {
 /// A process that was suspended past the time of its booking can compare `due` with its clock.
 #[tokio::test(start_paused = true)]
 async fn a_late_process_can_measure_its_delay() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (_world, client) = World::engine().with_client().await;
     let api = limiter(&client, "1/s").waiting(Waiting::Booked { horizon: ms(5_000) });
     let first = api.acquire().await.unwrap();
     let second = api.acquire().await.unwrap();
-    assert!(second.due() >= first.due() + Duration::from_secs(1));
+    assert!(second.due() >= first.due() + secs(1));
     assert!(client.now() >= second.due());
-    tokio::time::advance(Duration::from_secs(3)).await;
-    assert!(client.now().since(second.due()) >= Duration::from_secs(3));
+    tokio::time::advance(secs(3)).await;
+    assert!(client.now().since(second.due()) >= secs(3));
 }

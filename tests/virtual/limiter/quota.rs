@@ -3,15 +3,14 @@
 use stanchion::LimitError;
 use stanchion::limiter::{QuotaScope, Usage, Waiting};
 use stanchion_testkit::eventually;
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, World, assert_is};
 use tokio::time::Instant;
 
 use stanchion_tests::limiter::*;
 
 #[tokio::test(start_paused = true)]
 async fn the_first_quota_applies_to_all_clients() {
-    let world = World::engine();
-    let clients = world.fleet(2).await;
+    let (_world, clients) = World::engine().with_fleet(2).await;
     let (two, nine) = (limiter(&clients[0], "2/m"), limiter(&clients[1], "9/m"));
     let grant = granted(&two, 1).await;
     assert_eq!((grant.limit(), grant.remaining()), (2, 1));
@@ -48,19 +47,14 @@ async fn set_quota_keeps_or_resets_the_usage() {
 #[tokio::test(start_paused = true)]
 async fn a_resent_set_quota_keeps_grants_since_the_first_run() {
     for way in LostReply::WAYS {
-        let world = World::engine();
-        let clients = world.fleet(2).await;
+        let (world, clients) = World::engine().with_fleet(2).await;
         let (api, other) = (limiter(&clients[0], "5/m"), limiter(&clients[1], "5/m"));
         api.set_quota(quota("5/m"), Usage::Reset).await.unwrap();
         world.lose_next_reply(way);
-        let setting = tokio::spawn({
-            let api = api.clone();
-            async move { api.set_quota(quota("6/m"), Usage::Reset).await }
-        });
-        eventually("the first request has run", || {
-            world.admin(&["HGET", NAME, "rate"]) == "6"
-        })
-        .await;
+        let setter = api.clone();
+        let setting =
+            tokio::spawn(async move { setter.set_quota(quota("6/m"), Usage::Reset).await });
+        world.until(&["HGET", NAME, "rate"], "6").await;
         let _ = granted(&other, 2).await;
         setting.await.unwrap().unwrap();
         assert_eq!(account(world.as_engine()), (4, 2), "{way:?}");
@@ -69,8 +63,7 @@ async fn a_resent_set_quota_keeps_grants_since_the_first_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_faster_rate_wakes_waiters_beyond_the_horizon() {
-    let world = World::engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = World::engine().with_fleet(2).await;
     let api = limiter(&clients[0], "1/h");
     let _ = granted(&api, 1).await;
     let waiter = tokio::spawn(api.acquire());
@@ -89,8 +82,7 @@ async fn a_faster_rate_wakes_waiters_beyond_the_horizon() {
 /// After a long wait a caller checks its booking before it uses the permit.
 #[tokio::test(start_paused = true)]
 async fn a_lost_booking_is_made_again() {
-    let world = World::engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = World::engine().with_fleet(2).await;
     let api = limiter(&clients[0], "1/s").waiting(Waiting::Booked {
         horizon: ms(10_000),
     });
@@ -120,8 +112,7 @@ async fn a_lost_booking_is_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn each_client_has_its_own_quota() {
-    let world = World::engine();
-    let clients = world.fleet(2).await;
+    let (world, clients) = World::engine().with_fleet(2).await;
     let own = |n: usize| limiter(&clients[n], "2/m").scope(QuotaScope::PerClient);
     let _ = granted(&own(0), 2).await;
     limited(own(0).try_acquire().await.unwrap());
@@ -160,14 +151,11 @@ async fn a_deleted_limiter_starts_with_a_full_quota() {
     assert_eq!(api.status().await.unwrap().quota, None);
     let _ = granted(&api, 2).await;
     let error = api.acquire_timeout(ms(10)).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            LimitError::TimedOut {
-                limited: Some(_),
-                ..
-            }
-        ),
-        "{error}"
+    assert_is!(
+        error,
+        LimitError::TimedOut {
+            limited: Some(_),
+            ..
+        }
     );
 }

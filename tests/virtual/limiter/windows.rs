@@ -6,7 +6,7 @@ use stanchion::embedded::Reply;
 use stanchion::limiter::Waiting;
 use stanchion::{LimitError, RateLimiter};
 use stanchion_testkit::{cancel_after, eventually};
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, World, together};
 use tokio::time::Instant;
 
 use stanchion_tests::limiter::*;
@@ -46,10 +46,9 @@ async fn a_hundred_tasks_use_the_whole_quota_and_no_more() {
 async fn random_requests_never_exceed_the_quota() {
     let seeds = std::env::var("STANCHION_SEEDS").map_or(8, |n| n.parse().unwrap());
     for seed in 0..seeds {
-        let world = World::slow_engine();
-        let clients = world.fleet(3).await;
+        let (world, clients) = World::slow_engine().with_fleet(3).await;
         let mut rng = fastrand::Rng::with_seed(seed);
-        let (rate, interval) = (rng.u32(3..12), Duration::from_millis(rng.u64(50..1500)));
+        let (rate, interval) = (rng.u32(3..12), ms(rng.u64(50..1500)));
         let mut tasks = Vec::new();
         for worker in 0..12_usize {
             let text = format!("{rate}/{}ms", interval.as_millis());
@@ -59,7 +58,7 @@ async fn random_requests_never_exceed_the_quota() {
                 for _ in 0..60 {
                     let permits = if rng.bool() { 1 } else { rng.u32(1..=rate) };
                     one(&api, &mut rng, permits).await;
-                    tokio::time::sleep(Duration::from_millis(rng.u64(0..40))).await;
+                    tokio::time::sleep(ms(rng.u64(0..40))).await;
                 }
             }));
         }
@@ -70,9 +69,7 @@ async fn random_requests_never_exceed_the_quota() {
             tokio::time::sleep(ms(20)).await;
             seen.update(&entries(world.as_engine()), clock(world.as_engine()), whole);
         }
-        for task in tasks {
-            task.await.unwrap();
-        }
+        together(tasks).await;
         seen.check(i64::from(rate), whole);
         world.quiet().await;
         let (value, sum) = account(world.as_engine());
@@ -84,7 +81,7 @@ async fn one(api: &RateLimiter, rng: &mut fastrand::Rng, permits: u32) {
     match rng.u8(0..10) {
         0..2 => drop(api.try_acquire_many(permits).await.unwrap()),
         2..4 => {
-            let timeout = Duration::from_millis(rng.u64(0..2000));
+            let timeout = ms(rng.u64(0..2000));
             match api.acquire_many_timeout(permits, timeout).await {
                 Ok(_) | Err(LimitError::TimedOut { .. }) => {}
                 Err(error) => panic!("{error}"),
@@ -148,7 +145,7 @@ async fn a_server_clock_step_back_does_not_delay_waiters() {
         // One caller has a booking before the step. The others arrive after it.
         let booked = tokio::spawn(api.acquire());
         eventually("the booking exists", || log(world.as_engine()).len() == 2).await;
-        world.as_engine().faults().step_clock(step);
+        world.faults().step_clock(step);
         let stepped = Instant::now();
         limited(api.try_acquire().await.unwrap());
         booked.await.unwrap().unwrap();
@@ -182,7 +179,7 @@ async fn a_server_clock_step_back_keeps_the_dates_of_redissons_entries() {
     ];
     let _ = world.as_engine().execute(&args);
     let _ = world.admin(&["DECR", VALUE]);
-    world.as_engine().faults().step_clock(-20_000);
+    world.faults().step_clock(-20_000);
     let _ = granted(&api, 1).await;
     #[expect(clippy::cast_precision_loss, reason = "41 bits")]
     let dated = Reply::Double(now as f64);
@@ -199,8 +196,7 @@ async fn a_server_clock_step_back_keeps_the_dates_of_redissons_entries() {
 async fn a_grant_with_a_late_reply_counts_from_the_reply() {
     for waiting in [Waiting::Booked { horizon: ms(1000) }, Waiting::Asked] {
         for others in [0, 4] {
-            let world = World::engine();
-            let (late, other) = (world.named("late").await, world.named("other").await);
+            let (world, [late, other]) = World::engine().with_named(["late", "other"]).await;
             let (one, two) = (
                 limiter(&late, "100/s").waiting(waiting),
                 limiter(&other, "100/s").waiting(waiting),
@@ -234,9 +230,7 @@ async fn a_grant_with_a_late_reply_counts_from_the_reply() {
             unanswered.await.unwrap();
             two.acquire_many(100).await.unwrap();
             record.note(started, 100);
-            for wait in waits {
-                wait.await.unwrap();
-            }
+            together(waits).await;
             assert_eq!(record.total(), 200 + 500 * others);
             record.check(100, ms(1000));
             let (value, sum) = account(world.as_engine());

@@ -1,10 +1,8 @@
 //! P3 at every await point of a detach and an adoption. `virtual/dropped` has the operations of all kinds.
 
-use std::time::Duration;
-
 use stanchion::{Client, Lock};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
-use stanchion_tests::World;
+use stanchion_tests::{World, alive_tasks, secs};
 
 /// Asserts that the client has left no key and no waiter, and that it has no more tasks than at rest.
 async fn assert_no_leak(world: &World, client: &Client, tasks_at_rest: usize, polls: usize) {
@@ -16,22 +14,15 @@ async fn assert_no_leak(world: &World, client: &Client, tasks_at_rest: usize, po
     .await;
 }
 
-fn alive_tasks() -> usize {
-    tokio::runtime::Handle::current()
-        .metrics()
-        .num_alive_tasks()
-}
-
 async fn settled_tasks() -> usize {
     // Time for handshakes and first subscriptions to finish.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(secs(10)).await;
     alive_tasks()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_detach_or_adopt_dropped_anywhere_leaves_a_valid_ticket_or_nothing() {
-    let world = World::slow_engine();
-    let client = world.client().await;
+    let (world, client) = World::slow_engine().with_client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let tasks = settled_tasks().await;
     for_each_await_point(async |polls| {

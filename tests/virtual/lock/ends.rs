@@ -1,28 +1,17 @@
 //! Tests of the end of a hold: after a suspend, for tasks that watch it, and behind another operation of the same owner.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use stanchion::client::{Clock, TokioClock};
 use stanchion::{
-    AcquireOptions, Client, Fencing, Lease, LeaseLost, Lock, Lockable, LostReason, Moment,
-    MultiLock, RedLock, ReleaseError, RwLock,
+    AcquireOptions, Client, Fencing, LeaseLost, Lock, Lockable, LostReason, Moment, MultiLock,
+    RedLock, ReleaseError, RwLock,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, lease, ms, poll_once, secs, spawn_ok};
 use tokio::time::Instant;
-
-fn seconds(n: u64) -> Lease {
-    Lease::new(Duration::from_secs(n)).unwrap()
-}
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// A clock that advances while the machine is suspended. Timers do not.
 #[derive(Clone, Debug)]
@@ -62,7 +51,7 @@ fn suspended(clock: &Suspendable, steps: &Arc<AtomicU64>) -> impl Future<Output 
     let (clock, steps) = (clock.clone(), Arc::clone(steps));
     async move {
         tokio::time::sleep(ms(50)).await;
-        clock.suspend(Duration::from_secs(60));
+        clock.suspend(secs(60));
         loop {
             tokio::time::sleep(ms(10)).await;
             steps.fetch_add(1, Ordering::Relaxed);
@@ -117,18 +106,14 @@ async fn a_lease_that_outlasts_a_suspend_is_renewed_soon_after_it() {
     let guard = lock.acquire().await.unwrap();
     for _ in 0..5 {
         // The renewal is due at 10 s and the lease ends at 29.7 s. The suspend has not advanced the renewal's timer.
-        clock.suspend(Duration::from_secs(25));
-        let lost = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;
+        clock.suspend(secs(25));
+        let lost = tokio::time::timeout(secs(2), guard.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
-        assert!(
-            guard.remaining() > Duration::from_secs(25),
-            "{:?}",
-            guard.remaining()
-        );
+        assert!(guard.remaining() > secs(25), "{:?}", guard.remaining());
     }
     // The lease ends during this suspend. `lost()` resolves soon, although no timer is due yet.
-    clock.suspend(Duration::from_secs(60));
-    let lost = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;
+    clock.suspend(secs(60));
+    let lost = tokio::time::timeout(secs(2), guard.lost()).await;
     assert_eq!(lost.unwrap(), LostReason::Expired);
 }
 
@@ -176,12 +161,15 @@ async fn a_call_behind_another_of_its_owner_keeps_its_deadline() {
         );
     };
     for what in ["release", "second release", "renew", "reenter", "downgrade"] {
-        let world = World::engine();
-        let client = world.client().await;
-        let lock = RwLock::new(&client, "job").unwrap().lease(seconds(3600));
-        let plain = Lock::new(&client, "plain").unwrap().lease(seconds(3600));
+        let (world, client) = World::engine().with_client().await;
+        let lock = RwLock::new(&client, "job")
+            .unwrap()
+            .lease(lease(secs(3600)));
+        let plain = Lock::new(&client, "plain")
+            .unwrap()
+            .lease(lease(secs(3600)));
         let (write, guard) = (lock.write().await.unwrap(), plain.acquire().await.unwrap());
-        world.as_engine().faults().freeze(None);
+        world.faults().freeze(None);
         let (first, second) = tokio::join!(guard.renew(), write.renew());
         first.unwrap_err();
         second.unwrap_err();
@@ -192,9 +180,9 @@ async fn a_call_behind_another_of_its_owner_keeps_its_deadline() {
             "reenter" => drop(guard.reenter().await.unwrap_err()),
             "downgrade" => unconfirmed(write.downgrade().await.map(drop), what),
             _ => {
-                world.as_engine().faults().thaw(None);
+                world.faults().thaw(None);
                 let again = guard.reenter().await.unwrap();
-                world.as_engine().faults().freeze(None);
+                world.faults().freeze(None);
                 drop(again);
                 tokio::time::sleep(ms(100)).await;
                 unconfirmed(guard.release().await, what);
@@ -205,7 +193,7 @@ async fn a_call_behind_another_of_its_owner_keeps_its_deadline() {
             "P9: {what} took {:?}",
             started.elapsed()
         );
-        world.as_engine().faults().thaw(None);
+        world.faults().thaw(None);
         // P3: a release that gave up continues in the background.
         if what == "downgrade" {
             eventually("released in the background", || {
@@ -223,8 +211,7 @@ async fn a_call_behind_another_of_its_owner_keeps_its_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hand_off_mints_a_token_if_the_successor_wants_one() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let with = Lock::new(&client, "job").unwrap();
     let without = with.clone().fencing(Fencing::Off);
     let named = with.clone().fencing(Fencing::PerName);
@@ -239,8 +226,7 @@ async fn a_hand_off_mints_a_token_if_the_successor_wants_one() {
         (&with, true),
     ];
     for (n, (next, mints)) in turns.into_iter().enumerate() {
-        let next = next.clone();
-        let waiter = tokio::spawn(async move { next.acquire().await.unwrap() });
+        let waiter = spawn_ok(next.acquire());
         eventually("it waits", || client.waiters() == 1).await;
         world.quiet().await;
         let before = world.scripts_run();
@@ -260,27 +246,14 @@ async fn a_hand_off_mints_a_token_if_the_successor_wants_one() {
     }
 }
 
-async fn poll_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    poll_fn(|cx| match work.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-}
-
 /// P9, P10: a call that waits behind an unpolled re-entry finishes it. The re-entry keeps no hold alive.
 #[tokio::test(start_paused = true)]
 async fn an_unpolled_re_entry_delays_no_call_and_keeps_no_hold() {
     for taken in [true, false] {
-        let world = World::slow_engine();
-        let (first, second, third) = (
-            world.client().await,
-            world.client().await,
-            world.client().await,
-        );
+        let (world, [first, second, third]) = World::slow_engine().with_clients().await;
         let owner = first.owner();
         let [here, there, theirs] = [&first, &second, &third]
-            .map(|client| Lock::new(client, "job").unwrap().lease(seconds(6)));
+            .map(|client| Lock::new(client, "job").unwrap().lease(lease(secs(6))));
         let options = || AcquireOptions::new().owner(&owner);
         let outer = here.acquire_with(options()).await.unwrap();
         let mut parked = Box::pin(there.acquire_with(options()));
@@ -313,10 +286,9 @@ async fn an_unpolled_re_entry_delays_no_call_and_keeps_no_hold() {
 /// P9: a re-entry that another call of its owner finishes is woken at its end, even if it waits only for its turn.
 #[tokio::test(start_paused = true)]
 async fn concurrent_re_entries_of_one_owner_all_end() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
-    world.as_engine().faults().delay(None, ms(150));
+    world.faults().delay(None, ms(150));
     let began = Instant::now();
     let guard = Arc::new(guard);
     // One task for each: in a single task, one wake-up would poll all of them.

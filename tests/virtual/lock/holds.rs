@@ -1,22 +1,12 @@
 //! Tests of the whole life of a hold: re-entry, detach and adopt, `max_hold`. In virtual time.
 
-use std::time::Duration;
-
 use stanchion::{
-    AcquireOptions, AdoptError, Client, FairLock, HoldTicket, Lease, LeasedSemaphore, Lock,
-    LostReason, RenewError, RwLock, Semaphore,
+    AcquireOptions, AdoptError, Client, FairLock, HoldTicket, LeasedSemaphore, Lock, LostReason,
+    RenewError, RwLock, Semaphore,
 };
-use stanchion_tests::World;
+use stanchion_tests::{World, lease, ms};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-fn lease(millis: u64) -> Lease {
-    Lease::new(ms(millis)).unwrap()
-}
 
 /// The server's time to live of `key`, in ms.
 fn ttl(world: &World, key: &str) -> i64 {
@@ -39,7 +29,7 @@ async fn a_grant_by_message_is_not_dated_later_than_its_receipt() {
     macro_rules! check {
         ($kind:literal, $type:ident, $world:ident, $acquire:ident($($permits:literal)?)) => {{
             let clients = [$world.client().await, $world.client().await, $world.client().await];
-            let options = || AcquireOptions::new().lease(lease(60_000));
+            let options = || AcquireOptions::new().lease(lease(ms(60_000)));
             let acquire = |client: &Client| {
                 let it = $type::new(client, $kind).unwrap();
                 async move { it.$acquire($($permits,)? options()).await.unwrap() }
@@ -49,7 +39,7 @@ async fn a_grant_by_message_is_not_dated_later_than_its_receipt() {
             sleep(ms(1500)).await;
             let third = tokio::spawn(acquire(&clients[2]));
             sleep(ms(1500)).await;
-            $world.as_engine().faults().step_clock(5_000);
+            $world.faults().step_clock(5_000);
             first.release().await.unwrap();
             let second = second.await.unwrap();
             never_two(&third, || second.is_held(), $kind).await;
@@ -74,8 +64,7 @@ async fn a_hold_is_re_entered_or_detached_but_never_both() {
         .into_iter()
         .flat_map(|it| (0..12).map(move |n| (it, n)))
     {
-        let world = World::slow_engine();
-        let (here, there) = (world.client().await, world.client().await);
+        let (world, [here, there]) = World::slow_engine().with_clients().await;
         let owner = here.owner();
         let [lock, other] = [&here, &there].map(|client| Lock::new(client, "job").unwrap());
         let own = || AcquireOptions::new().owner(&owner);
@@ -119,7 +108,7 @@ async fn a_hold_is_re_entered_or_detached_but_never_both() {
 /// The lease and the longest hold that the tests of `max_hold` use.
 fn bounded() -> AcquireOptions {
     AcquireOptions::new()
-        .lease(lease(3_000))
+        .lease(lease(ms(3_000)))
         .max_hold(ms(10_000))
 }
 
@@ -155,8 +144,7 @@ async fn max_hold_does_not_begin_again_with_a_downgrade() {
 
 #[tokio::test(start_paused = true)]
 async fn a_ticket_carries_max_hold() {
-    let world = World::engine();
-    let (here, there) = (world.client().await, world.client().await);
+    let (world, [here, there]) = World::engine().with_clients().await;
     for longer in [false, true] {
         let [lock, other] = [&here, &there].map(|client| Lock::new(client, "job").unwrap());
         let began = Instant::now();
@@ -164,7 +152,7 @@ async fn a_ticket_carries_max_hold() {
         sleep(ms(9_500)).await;
         let ticket = match longer {
             false => guard.detach().await.unwrap(),
-            true => guard.detach_for(lease(60_000)).await.unwrap(),
+            true => guard.detach_for(lease(ms(60_000))).await.unwrap(),
         };
         assert!(ttl(&world, "job") <= 510, "{}", ttl(&world, "job"));
         assert!(ticket.lease().length() <= ms(510), "{ticket:?}");
@@ -184,7 +172,7 @@ async fn a_ticket_carries_max_hold() {
         .acquire()
         .await
         .unwrap()
-        .detach_for(lease(60_000))
+        .detach_for(lease(ms(60_000)))
         .await
         .unwrap();
     let began = Instant::now();
@@ -198,7 +186,7 @@ async fn max_hold_ends_a_hold_that_was_renewed_for_longer_or_re_entered() {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let began = Instant::now();
     let guard = lock.acquire_with(bounded()).await.unwrap();
-    guard.renew_for(lease(60_000)).await.unwrap();
+    guard.renew_for(lease(ms(60_000))).await.unwrap();
     sleep(ms(9_000)).await;
     let inner = guard.reenter().await.unwrap();
     drop(guard);
@@ -216,8 +204,7 @@ async fn max_hold_ends_a_hold_that_was_renewed_for_longer_or_re_entered() {
 /// The data of a hold that the server shows is not enough to take the hold over.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_cannot_be_forged_from_a_status() {
-    let world = World::engine();
-    let (here, there) = (world.client().await, world.client().await);
+    let (_world, [here, there]) = World::engine().with_clients().await;
     let [lock, other] = [&here, &there].map(|client| Lock::new(client, "job").unwrap());
     let genuine = {
         let lock = Lock::new(&here, "other").unwrap();
@@ -265,14 +252,13 @@ async fn a_ticket_cannot_be_forged_from_a_status() {
 
 #[tokio::test(start_paused = true)]
 async fn a_ticket_with_a_short_lease_ends_with_it() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let lock = Lock::new(&client, "lock").unwrap();
     let ticket = lock
         .acquire()
         .await
         .unwrap()
-        .detach_for(lease(2_000))
+        .detach_for(lease(ms(2_000)))
         .await
         .unwrap();
     assert!(ttl(&world, "lock") <= 2_000, "{}", ttl(&world, "lock"));
@@ -280,14 +266,14 @@ async fn a_ticket_with_a_short_lease_ends_with_it() {
     assert!(lock.adopt(&ticket).await.is_err());
     let fair = FairLock::new(&client, "fair").unwrap();
     let guard = fair.acquire().await.unwrap();
-    guard.detach_for(lease(2_000)).await.unwrap();
+    guard.detach_for(lease(ms(2_000))).await.unwrap();
     assert!(ttl(&world, "fair") <= 2_000, "{}", ttl(&world, "fair"));
     // The client that adopts has its own lease, even if the ticket would have lasted longer.
     let ticket = lock
         .acquire()
         .await
         .unwrap()
-        .detach_for(lease(600_000))
+        .detach_for(lease(ms(600_000)))
         .await
         .unwrap();
     let guard = lock.adopt(&ticket).await.unwrap();
@@ -298,8 +284,7 @@ async fn a_ticket_with_a_short_lease_ends_with_it() {
 /// P8: a hold that `max_hold` has ended is not reported once the server no longer has it.
 #[tokio::test(start_paused = true)]
 async fn a_hold_over_its_max_hold_is_not_reported_for_its_lease() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let options = AcquireOptions::new().max_hold(ms(1_000));
     let guard = lock.acquire_with(options).await.unwrap();
@@ -315,14 +300,8 @@ async fn an_error_without_a_bound_shows_no_number() {
     let world = World::engine();
     let semaphore = Semaphore::new(&world.client().await, "permits").unwrap();
     semaphore.init(1).await.unwrap();
-    world
-        .as_engine()
-        .faults()
-        .lose_replies_silently("EVALSHA", 100);
-    world
-        .as_engine()
-        .faults()
-        .lose_replies_silently("EVAL", 100);
+    world.faults().lose_replies_silently("EVALSHA", 100);
+    world.faults().lose_replies_silently("EVAL", 100);
     let error = semaphore.acquire_timeout(ms(3_000)).await.unwrap_err();
     let text = format!("{error:?} {error}");
     assert!(text.contains("free_by"), "{text}");
@@ -339,8 +318,7 @@ async fn an_error_without_a_bound_shows_no_number() {
 /// not lowered by it.
 #[tokio::test(start_paused = true)]
 async fn a_late_re_entry_does_not_lower_the_count() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let counts = |key: &str| {
         let script = "return table.concat(redis.call('HVALS', KEYS[1]), ' ')";
         world
@@ -353,11 +331,11 @@ async fn a_late_re_entry_does_not_lower_the_count() {
             let guard = $guard.await.unwrap();
             // Loads the script.
             guard.reenter().await.unwrap().release().await.unwrap();
-            world.as_engine().faults().hold_requests("EVALSHA", 1);
+            world.faults().hold_requests("EVALSHA", 1);
             let second = guard.reenter().await.unwrap();
             let third = guard.reenter().await.unwrap();
             assert_eq!(counts($key), "3", "{}", $key);
-            world.as_engine().faults().deliver();
+            world.faults().deliver();
             sleep(ms(10)).await;
             assert_eq!(counts($key), "3", "{}", $key);
             for guard in [third, second, guard] {

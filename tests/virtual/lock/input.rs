@@ -6,16 +6,11 @@ use stanchion::error::NameRule;
 use stanchion::{
     AcquireError, AcquireOptions, Client, ClientConfig, ConfigError, ConnectError, Lease, Lock,
 };
-use stanchion_tests::World;
-
-const fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
+use stanchion_tests::{World, lease, ms, secs};
 
 #[tokio::test(start_paused = true)]
 async fn bad_names_and_options_are_refused_before_anything_is_sent() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let before = world.as_engine().stats().commands;
     let error = Lock::new(&client, "").unwrap_err();
     assert_eq!(error.rule, NameRule::Empty);
@@ -27,14 +22,14 @@ async fn bad_names_and_options_are_refused_before_anything_is_sent() {
         "{text}"
     );
     let lock = Lock::new(&client, "job").unwrap();
-    let eight = Lease::new(seconds(8)).unwrap();
+    let eight = lease(secs(8));
     let options = AcquireOptions::new;
     for (options, rule) in [
         (options().max_hold(Duration::ZERO), "max_hold 0s"),
         // It would have no effect.
         (options().first_lease(eight), "first_lease 8s"),
         (
-            options().rest_after_crash(Lease::MAX.length() - seconds(29)),
+            options().rest_after_crash(Lease::MAX.length() - secs(29)),
             "rest_after_crash 29days 23h 59m 31s and the lease, 30s, exceed 30days together",
         ),
     ] {
@@ -49,11 +44,7 @@ async fn bad_names_and_options_are_refused_before_anything_is_sent() {
 
 #[test]
 fn leases_that_are_too_short_or_too_long_are_refused() {
-    for bad in [
-        Duration::ZERO,
-        Duration::from_millis(9),
-        seconds(31_536_000),
-    ] {
+    for bad in [Duration::ZERO, ms(9), secs(31_536_000)] {
         let text = Lease::new(bad).unwrap_err().to_string();
         assert!(text.contains("a lease is 10ms to 30days"), "{text}");
     }

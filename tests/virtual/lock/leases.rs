@@ -4,32 +4,28 @@ use std::time::Duration;
 
 use stanchion::embedded::Switch;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Lease, Lock, LostReason, QueryError, ReleaseError,
-    RenewError, Renewal,
+    AcquireError, AcquireOptions, Client, Lock, LostReason, QueryError, ReleaseError, RenewError,
+    Renewal,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, lease, ms, secs, spawn_ok};
 use tokio::time::Instant;
-
-fn seconds(n: u64) -> Lease {
-    Lease::new(Duration::from_secs(n)).unwrap()
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_renewed_every_third_of_its_lease_until_the_release() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .lease(seconds(3));
+        .lease(lease(secs(3)));
     let guard = lock.acquire().await.unwrap();
     // Caches the script on the server, so that each renewal is one command.
     guard.renew().await.unwrap();
     let before = world.scripts_run();
-    tokio::time::sleep(Duration::from_millis(30_500)).await;
+    tokio::time::sleep(ms(30_500)).await;
     assert_eq!(world.scripts_run() - before, 30);
     guard.release().await.unwrap();
     let before = world.scripts_run();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(secs(60)).await;
     assert_eq!(world.scripts_run(), before, "P10: never after the release");
 }
 
@@ -40,14 +36,14 @@ async fn without_answers_every_call_ends_at_its_deadline() {
     for arrives in [false, true] {
         let world = World::engine();
         let config = world.config("client");
-        let config = config.operation_timeout(Duration::from_millis(1500));
+        let config = config.operation_timeout(ms(1500));
         let client = Client::connect_with(config).await.unwrap();
-        let lock = Lock::new(&client, "job").unwrap().lease(seconds(60));
+        let lock = Lock::new(&client, "job").unwrap().lease(lease(secs(60)));
         let other = Lock::new(&client, "other").unwrap();
         // The server knows the scripts, so that a request is one command.
         lock.acquire().await.unwrap().release().await.unwrap();
         let guard = lock.acquire().await.unwrap();
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         if arrives {
             faults.lose_replies("EVALSHA", 1000);
             faults.lose_replies("EVAL", 1000);
@@ -57,11 +53,11 @@ async fn without_answers_every_call_ends_at_its_deadline() {
         let mut began = Instant::now();
         let mut within = |limit: u64, what: &str| {
             let took = std::mem::replace(&mut began, Instant::now()).elapsed();
-            let limit = Duration::from_millis(limit + 50);
+            let limit = ms(limit + 50);
             assert!(took <= limit, "{what} took {took:?}");
         };
         for timeout in [0, 1, 70, 999, 1000, 1001, 5000] {
-            let wait = Duration::from_millis(timeout);
+            let wait = ms(timeout);
             let error = other.acquire_timeout(wait).await.unwrap_err();
             assert!(!matches!(error, AcquireError::Rejected { .. }), "{error}");
             within(timeout, "acquire_timeout");
@@ -95,15 +91,14 @@ async fn without_answers_every_call_ends_at_its_deadline() {
         faults.clear();
         let began = Instant::now();
         world.at_rest().await;
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < secs(5));
     }
 }
 
 /// P4: newcomers do not pass those that wait, until the clock has caught up.
 #[tokio::test(start_paused = true)]
 async fn waiters_keep_their_order_when_the_server_clock_steps_back() {
-    let world = World::engine();
-    let clients = world.fleet(4).await;
+    let (world, clients) = World::engine().with_fleet(4).await;
     let mut calls = clients.iter().map(|client| {
         let lock = Lock::new(client, "job").unwrap();
         async move { lock.acquire().await }
@@ -114,11 +109,11 @@ async fn waiters_keep_their_order_when_the_server_clock_steps_back() {
         waiters.push(tokio::spawn(call));
         eventually("it waits", || client.waiters() == 1).await;
         world.quiet().await;
-        world.as_engine().faults().step_clock(-3_600_000);
+        world.faults().step_clock(-3_600_000);
     }
     for waiter in waiters {
         guard.release().await.unwrap();
-        guard = tokio::time::timeout(Duration::from_secs(1), waiter)
+        guard = tokio::time::timeout(secs(1), waiter)
             .await
             .expect("another waiter was served first")
             .unwrap()
@@ -131,27 +126,24 @@ async fn waiters_keep_their_order_when_the_server_clock_steps_back() {
 async fn a_local_waiter_is_woken_when_max_hold_ends_a_hold_that_was_renewed_late() {
     let world = World::engine();
     // The waiter must be served without a poll.
-    let config = world.config("one").poll_interval(Duration::from_secs(600));
+    let config = world.config("one").poll_interval(secs(600));
     let lock = Lock::new(&Client::connect_with(config).await.unwrap(), "job").unwrap();
     // The server keeps the hold beyond `max_hold`, so the waiter is refused.
     let options = AcquireOptions::new()
-        .max_hold(Duration::from_secs(32))
-        .rest_after_crash(Duration::from_secs(30));
+        .max_hold(secs(32))
+        .rest_after_crash(secs(30));
     let _held = lock.acquire_with(options).await.unwrap();
-    let waiter = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap() }
-    });
+    let waiter = spawn_ok(lock.acquire());
     // The renewals at 10 s and after get no reply until 25 s.
-    tokio::time::sleep(Duration::from_secs(9)).await;
-    world.as_engine().faults().refuse_connections(Switch::On);
-    world.as_engine().faults().kill_connections();
-    tokio::time::sleep(Duration::from_secs(16)).await;
-    world.as_engine().faults().refuse_connections(Switch::Off);
+    tokio::time::sleep(secs(9)).await;
+    world.faults().refuse_connections(Switch::On);
+    world.faults().kill_connections();
+    tokio::time::sleep(secs(16)).await;
+    world.faults().refuse_connections(Switch::Off);
     // The end of `max_hold`: the waiter sends a request.
-    tokio::time::sleep(Duration::from_millis(6_900)).await;
+    tokio::time::sleep(ms(6_900)).await;
     let before = world.scripts_run();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(ms(200)).await;
     assert_eq!(world.scripts_run() - before, 1);
     waiter.abort();
 }
@@ -162,12 +154,12 @@ async fn a_lock_rests_after_its_holder_is_cut_off_and_not_after_a_release() {
     let (holder, other) = (world.named("holder").await, world.client().await);
     let [lock, there] = [&holder, &other].map(|client| Lock::new(client, "job").unwrap());
     let rests = || {
-        let options = AcquireOptions::new().lease(seconds(1));
-        options.rest_after_crash(Duration::from_secs(10))
+        let options = AcquireOptions::new().lease(lease(secs(1)));
+        options.rest_after_crash(secs(10))
     };
     let guard = lock.acquire_with(rests()).await.unwrap();
     guard.renew().await.unwrap();
-    assert!(guard.remaining() <= Duration::from_secs(1));
+    assert!(guard.remaining() <= secs(1));
     assert_eq!(world.admin(&["PTTL", "job"]), "11000");
     guard.release().await.unwrap();
     assert_eq!(world.admin(&["EXISTS", "job"]), "0");
@@ -176,12 +168,12 @@ async fn a_lock_rests_after_its_holder_is_cut_off_and_not_after_a_release() {
         let options = rests().renewal(Renewal::Manual);
         let guard = lock.acquire_with(options).await.unwrap();
         if cut_off {
-            world.as_engine().faults().freeze(Some("holder"));
+            world.faults().freeze(Some("holder"));
         }
         let started = other.now();
         assert_eq!(guard.lost().await, LostReason::Expired);
         // P5: the holder reports the loss within its own lease.
-        assert!(other.now().since(started) <= Duration::from_secs(1));
+        assert!(other.now().since(started) <= secs(1));
         assert!(there.try_acquire().await.unwrap().is_none());
         if !cut_off {
             drop(guard);
@@ -191,19 +183,19 @@ async fn a_lock_rests_after_its_holder_is_cut_off_and_not_after_a_release() {
         let expected = if cut_off { 10..12 } else { 0..2 };
         assert!(expected.contains(&waited.as_secs()), "{waited:?}");
         next.release().await.unwrap();
-        world.as_engine().faults().thaw(None);
+        world.faults().thaw(None);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn replies_to_other_requests_do_not_extend_a_deadline() {
     let world = World::engine();
-    let timeout = Duration::from_secs(3);
+    let timeout = secs(3);
     let config = world.config("ours").operation_timeout(timeout);
     let client = Client::connect_with(config).await.unwrap();
     let hold = async |name| {
         let lock = Lock::new(&client, name).unwrap();
-        lock.lease(seconds(600)).acquire().await.unwrap()
+        lock.lease(lease(secs(600))).acquire().await.unwrap()
     };
     let (renewed, released) = (hold("renewed").await, hold("released").await);
     // The delay of the replies grows more slowly than time passes, so the connection is never silent.
@@ -211,21 +203,21 @@ async fn replies_to_other_requests_do_not_extend_a_deadline() {
     let busy = tokio::spawn(async move {
         let mut lag = Duration::ZERO;
         for n in 0.. {
-            lag += Duration::from_millis(60);
+            lag += ms(60);
             engine.faults().delay(Some("ours"), lag);
             let other = Lock::new(&others, format!("other-{n}")).unwrap();
             tokio::spawn(other.try_acquire());
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(ms(100)).await;
         }
     });
     // By now a reply takes more than twice the timeout.
-    tokio::time::sleep(Duration::from_secs(12)).await;
+    tokio::time::sleep(secs(12)).await;
     let began = Instant::now();
     let (renewed, released) = tokio::join!(
         async { (renewed.renew().await.unwrap_err(), began.elapsed()) },
         async { (released.release().await.unwrap_err(), began.elapsed()) },
     );
-    let late = timeout + Duration::from_millis(50);
+    let late = timeout + ms(50);
     assert!(renewed.1 <= late, "P9: {renewed:?}");
     assert!(released.1 <= late, "P9: {released:?}");
     busy.abort();

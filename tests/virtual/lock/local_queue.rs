@@ -1,35 +1,19 @@
 //! Tests of the local queue of one name: outages, losses, unpolled futures, wakers that own a future, and endless hand-offs.
 
-use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Waker};
 
 use stanchion::client::Wake;
 use stanchion::embedded::{Engine, Switch};
-use stanchion::{
-    AcquireError, AcquireOptions, Client, ClientConfig, FairLock, Lease, Lock, LostReason,
-};
+use stanchion::{AcquireError, AcquireOptions, Client, ClientConfig, FairLock, Lock, LostReason};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_is, lease, ms, poll_once, secs, spawn_ok};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-}
-
 fn out_of_reach(world: &World, on: Switch) {
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     match on {
         Switch::On => faults.freeze(None),
         Switch::Off => faults.thaw(None),
@@ -60,30 +44,24 @@ async fn waiters_of_one_name_give_up_together_when_the_server_is_out_of_reach() 
     tokio::time::sleep(ms(500)).await;
     out_of_reach(&world, Switch::On);
     let began = Instant::now();
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    tokio::time::sleep(secs(20)).await;
     // A waiter that arrives during the outage has its own time limit.
     let late = failing(&lock);
     let mut failed = Vec::new();
     for waiter in waiters {
         let (at, error) = waiter.await.unwrap();
-        assert!(
-            matches!(
-                error,
-                AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
-            ),
-            "{error}"
+        assert_is!(
+            error,
+            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
         );
         failed.push(at - began);
     }
     let (first, last) = (failed.iter().min().unwrap(), failed.iter().max().unwrap());
-    assert!(*first >= Duration::from_secs(30), "{failed:?}");
-    assert!(*last <= Duration::from_secs(33), "{failed:?}");
+    assert!(*first >= secs(30), "{failed:?}");
+    assert!(*last <= secs(33), "{failed:?}");
     let (at, _) = late.await.unwrap();
     let late = at - began;
-    assert!(
-        late >= Duration::from_secs(50) && late <= Duration::from_secs(53),
-        "{late:?}"
-    );
+    assert!(late >= secs(50) && late <= secs(53), "{late:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,14 +70,13 @@ async fn outages_that_ended_do_not_add_up() {
     let elsewhere = Lock::new(&world.client().await, "job").unwrap();
     let elsewhere = elsewhere.acquire().await.unwrap();
     let client = world.client().await;
-    let lock = Lock::new(&client, "job").unwrap();
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = tokio::spawn(Lock::new(&client, "job").unwrap().acquire());
     eventually("it waits", || client.waiters() == 1).await;
     for _ in 0..3 {
         out_of_reach(&world, Switch::On);
-        tokio::time::sleep(Duration::from_secs(20)).await;
+        tokio::time::sleep(secs(20)).await;
         out_of_reach(&world, Switch::Off);
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(secs(5)).await;
     }
     assert!(!waiting.is_finished());
     drop(elsewhere);
@@ -114,19 +91,19 @@ async fn a_loss_during_a_renewal_wakes_the_next_waiter() {
             let config = world.config("client").wake(wake);
             let client = Client::connect_with(config).await.unwrap();
             let lock = Lock::new(&client, "job").unwrap();
-            let lock = lock.lease(Lease::new(ms(900)).unwrap());
+            let lock = lock.lease(lease(ms(900)));
             let guard = lock.acquire().await.unwrap();
             guard.renew().await.unwrap();
             let next = lock.clone();
             let waiting = tokio::spawn(async move { next.acquire().await.map(drop) });
             let loss = tokio::spawn(guard.lost());
             tokio::time::sleep(ms(4150)).await;
-            world.as_engine().faults().freeze(None);
+            world.faults().freeze(None);
             tokio::time::sleep(ms(frozen)).await;
-            world.as_engine().faults().thaw(None);
+            world.faults().thaw(None);
             assert_eq!(loss.await.unwrap(), LostReason::Expired);
             // P4: only the loss can wake the next waiter, because the lost guard is not dropped yet.
-            let got = tokio::time::timeout(Duration::from_secs(6), waiting).await;
+            let got = tokio::time::timeout(secs(6), waiting).await;
             assert!(got.is_ok(), "{wake:?} {frozen}: the free lock stays unused");
             drop(guard);
         }
@@ -135,14 +112,13 @@ async fn a_loss_during_a_renewal_wakes_the_next_waiter() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_does_not_queue_behind_a_waiter_of_the_same_owner() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let (world, [ours, theirs]) = World::engine().with_clients().await;
     let held = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
     let lock = Lock::new(&ours, "job").unwrap();
     let owner = ours.owner();
     let options = || AcquireOptions::new().owner(&owner);
     let (waits, its) = (lock.clone(), options());
-    let waiting = tokio::spawn(async move { waits.acquire_with(its).await.unwrap() });
+    let waiting = spawn_ok(waits.acquire_with(its));
     eventually("it waits", || ours.waiters() == 1).await;
     tokio::time::sleep(ms(20)).await;
     let started = Instant::now();
@@ -153,7 +129,7 @@ async fn a_try_does_not_queue_behind_a_waiter_of_the_same_owner() {
     // Two tries of one owner at the same time take turns, and both re-enter.
     let tries = [0, 1].map(|_| {
         let (lock, options) = (lock.clone(), options());
-        tokio::spawn(async move { lock.try_acquire_with(options).await.unwrap() })
+        spawn_ok(lock.try_acquire_with(options))
     });
     for tried in tries {
         assert!(tried.await.unwrap().is_some());
@@ -175,10 +151,9 @@ macro_rules! left_waiting {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_handed_to_an_unpolled_future_is_passed_on_after_a_second() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let (world, [ours, theirs]) = World::engine().with_clients().await;
     let lock = Lock::new(&ours, "job").unwrap();
-    let lock = lock.lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = lock.lease(lease(secs(3)));
     let held = lock.acquire().await.unwrap();
     let mut left = pin!(lock.acquire());
     left_waiting!(left, ours);
@@ -205,31 +180,28 @@ async fn a_hold_handed_to_an_unpolled_future_is_passed_on_after_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_renewed_from_the_time_its_future_takes_it() {
-    let world = World::engine();
-    let ours = world.client().await;
+    let (_world, ours) = World::engine().with_client().await;
     let lock = Lock::new(&ours, "job").unwrap();
-    let lock = lock.lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = lock.lease(lease(secs(3)));
     let held = lock.acquire().await.unwrap();
     let mut left = pin!(lock.acquire());
     left_waiting!(left, ours);
     held.release().await.unwrap();
     tokio::time::sleep(ms(900)).await;
     let guard = left.await.unwrap();
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    tokio::time::sleep(secs(20)).await;
     assert!(guard.is_held());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_to_an_unpolled_future_is_passed_on_after_a_second() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let lease = Lease::new(Duration::from_secs(3)).unwrap();
+    let (world, [ours, theirs]) = World::engine().with_clients().await;
+    let lease = lease(secs(3));
     let lock = FairLock::new(&ours, "job").unwrap().lease(lease);
     let held = lock.acquire().await.unwrap();
     let mut left = pin!(lock.acquire());
     left_waiting!(left, ours);
-    let elsewhere = FairLock::new(&theirs, "job").unwrap();
-    let elsewhere = tokio::spawn(async move { elsewhere.acquire().await.unwrap() });
+    let elsewhere = spawn_ok(FairLock::new(&theirs, "job").unwrap().acquire());
     eventually("they wait", || theirs.waiters() == 1).await;
     tokio::time::sleep(ms(50)).await;
     let started = Instant::now();
@@ -240,7 +212,7 @@ async fn a_grant_to_an_unpolled_future_is_passed_on_after_a_second() {
     let late = left.await.unwrap();
     assert!(late.is_held());
     late.release().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(secs(10)).await;
     world.at_rest().await;
 }
 
@@ -284,7 +256,7 @@ fn dropping_a_waker_that_owns_a_waiter_causes_no_deadlock() {
         assert!(first.as_mut().poll(&mut nothing).is_pending());
         done.send(()).unwrap();
     });
-    let ended = is_done.recv_timeout(Duration::from_secs(10));
+    let ended = is_done.recv_timeout(secs(10));
     assert!(ended.is_ok(), "a deadlock");
 }
 
@@ -331,8 +303,7 @@ async fn a_polling_client_that_adopted_the_lock_sends_a_request_after_its_releas
 /// P4, P11.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_waiters_share_one_subscription_and_are_served_in_order() {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let held = lock.acquire().await.unwrap();
     let served = Arc::new(Mutex::new(Vec::new()));

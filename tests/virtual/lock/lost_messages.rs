@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stanchion::{AcquireError, Client, Lock, LockGuard};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_within, ms, secs};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -41,16 +41,16 @@ async fn holder_and_waiter(world: &World) -> (Client, Client, LockGuard, Waiter)
 async fn a_message_during_a_request_makes_the_waiter_retry() {
     let world = World::engine();
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     // A stray message makes the waiter send a request. The reply, busy, takes 50 ms.
     let _ = world.admin(&["PUBLISH", CHANNEL, "0"]);
     let before = world.scripts_run();
-    faults.delay(Some("theirs"), Duration::from_millis(50));
+    faults.delay(Some("theirs"), ms(50));
     eventually("the request is sent", || world.scripts_run() > before).await;
     // The lock is released now, and the message overtakes that reply.
     faults.delay(Some("theirs"), Duration::ZERO);
     let took = pass_on(held, waiting).await;
-    assert!(took < Duration::from_millis(100), "{took:?}");
+    assert!(took < ms(100), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,8 +62,8 @@ async fn a_lingering_subscription_wakes_a_new_waiter_before_its_first_reply() {
     // No waiter is left, and the subscription lingers.
     let held = lock(&ours).acquire().await.unwrap();
     let before = world.scripts_run();
-    let faults = world.as_engine().faults();
-    faults.delay(Some("theirs"), Duration::from_millis(50));
+    let faults = world.faults();
+    faults.delay(Some("theirs"), ms(50));
     let started = Instant::now();
     let waiting = tokio::spawn(lock(&theirs).acquire());
     eventually("the request is sent", || world.scripts_run() > before).await;
@@ -71,11 +71,7 @@ async fn a_lingering_subscription_wakes_a_new_waiter_before_its_first_reply() {
     faults.delay(Some("theirs"), Duration::ZERO);
     held.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
-    assert!(
-        started.elapsed() < Duration::from_millis(200),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_within(started, ms(200), ());
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,9 +80,9 @@ async fn a_subscription_ends_after_its_linger_and_not_before() {
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(secs(2)).await;
     assert_eq!(world.subscribers(CHANNEL), 1);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(secs(2)).await;
     assert_eq!(world.subscribers(CHANNEL), 0);
 }
 
@@ -97,23 +93,16 @@ async fn a_subscription_requested_while_it_ends_is_restored() {
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
     // A new waiter arrives at many points around the end of the linger time. Slow replies widen the window.
-    world
-        .as_engine()
-        .faults()
-        .delay(None, Duration::from_millis(7));
+    world.faults().delay(None, ms(7));
     for offset in (2_960..3_060).step_by(4) {
-        tokio::time::sleep(Duration::from_millis(offset)).await;
+        tokio::time::sleep(ms(offset)).await;
         let held = lock(&ours).acquire().await.unwrap();
         let waiting = tokio::spawn(lock(&theirs).acquire());
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(ms(500)).await;
         assert_eq!(world.subscribers(CHANNEL), 1, "{offset}");
         let started = Instant::now();
         held.release().await.unwrap();
         waiting.await.unwrap().unwrap().release().await.unwrap();
-        assert!(
-            started.elapsed() < Duration::from_millis(100),
-            "{offset}: {:?}",
-            started.elapsed()
-        );
+        assert_within(started, ms(100), offset);
     }
 }

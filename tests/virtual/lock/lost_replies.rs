@@ -1,10 +1,8 @@
 //! P6, for operations that only the lock has. `virtual/lost_replies` has those of all kinds.
 
-use std::time::Duration;
-
 use stanchion::{Client, Lock};
 use stanchion_testkit::eventually;
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, World, assert_within, secs, spawn_ok};
 
 async fn warm(world: &World) -> (Client, Lock) {
     let client = world.client().await;
@@ -14,10 +12,8 @@ async fn warm(world: &World) -> (Client, Lock) {
     let again = guard.reenter().await.unwrap();
     guard.renew().await.unwrap();
     again.release().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap().release().await.unwrap() }
-    });
+    let acquire = lock.acquire();
+    let next = tokio::spawn(async move { acquire.await.unwrap().release().await.unwrap() });
     world
         .waiting(&client, 1, "redisson_lock__channel:{job}")
         .await;
@@ -47,10 +43,7 @@ async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
     let world = World::engine();
     let (client, lock) = warm(&world).await;
     let guard = lock.acquire().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap() }
-    });
+    let next = spawn_ok(lock.acquire());
     eventually("it waits", || client.waiters() == 1).await;
     world.quiet().await;
     // The hand-off runs and its reply is lost. The server rejects the resend.
@@ -61,18 +54,13 @@ async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
         tokio::task::yield_now().await;
     }
     world
-        .as_engine()
         .faults()
         .fail_next("EVALSHA", "OOM command not allowed", 1);
     release.await.unwrap().unwrap();
     // P3: the hold that the first run granted is swept. P4: the waiter acquires long before a lease ends.
     let started = tokio::time::Instant::now();
     let guard = next.await.unwrap();
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_within(started, secs(10), ());
     assert_eq!(hold_count(&lock).await, 1);
     guard.release().await.unwrap();
     world.at_rest().await;

@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use stanchion::client::{ByteStream, Connector};
@@ -12,7 +11,7 @@ use stanchion::{
     AcquireError, AcquireOptions, Client, Fencing, Lock, MultiLock, Rejection, Semaphore,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs, spawn_ok};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 fn rejection(error: AcquireError) -> Rejection {
@@ -26,8 +25,7 @@ fn rejection(error: AcquireError) -> Rejection {
 #[tokio::test(start_paused = true)]
 async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
     for fencing in [Fencing::PerName, Fencing::default()] {
-        let world = World::engine();
-        let client = world.client().await;
+        let (world, client) = World::engine().with_client().await;
         let lock = Lock::new(&client, "job").unwrap().fencing(fencing);
         let guard = lock.acquire().await.unwrap();
         let waiter = tokio::spawn(lock.acquire());
@@ -56,7 +54,7 @@ async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
 
 /// A text of the error of each call that ends at its deadline: at first the server refuses, and then it is silent.
 async fn errors_of_a_silent_server(world: &World, client: &Client) -> Vec<(&'static str, String)> {
-    let soon = Duration::from_secs(2);
+    let soon = secs(2);
     let held = Lock::new(client, "held").unwrap().acquire().await.unwrap();
     let again = Lock::new(client, "again").unwrap().acquire().await.unwrap();
     let left = Lock::new(client, "left").unwrap().acquire().await.unwrap();
@@ -65,10 +63,10 @@ async fn errors_of_a_silent_server(world: &World, client: &Client) -> Vec<(&'sta
     let job = Lock::new(client, "job").unwrap();
     let both = [job.clone(), Lock::new(client, "other").unwrap()];
     let both = MultiLock::new(both.iter().map(|lock| lock as _)).unwrap();
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.loading(Switch::On);
     let freezing = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(ms(300)).await;
         faults.freeze(Some("client"));
     };
     let first = job.acquire_timeout(soon);
@@ -113,9 +111,7 @@ async fn errors_of_a_silent_server(world: &World, client: &Client) -> Vec<(&'sta
 async fn an_error_names_the_last_refusal_though_a_request_is_in_flight() {
     let world = World::engine();
     // The silent server ends no request before the deadlines.
-    let config = world
-        .config("client")
-        .response_timeout(Duration::from_secs(60));
+    let config = world.config("client").response_timeout(secs(60));
     let client = Client::connect_with(config).await.unwrap();
     for (call, error) in Box::pin(errors_of_a_silent_server(&world, &client)).await {
         assert!(error.contains("LOADING"), "P8: {call}: {error}");
@@ -162,18 +158,18 @@ async fn requests_to_a_server_that_refuses_for_now_become_rare() {
     let config = world.config("client").connector(connector);
     let client = Client::connect_with(config).await.unwrap();
     let refusal = "MISCONF Redis is configured to save RDB snapshots, but";
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.fail_next("evalsha", refusal, usize::MAX);
     let waiting: Vec<_> = (0..NAMES)
         .map(|number| {
             let lock = Lock::new(&client, format!("job-{number}")).unwrap();
-            tokio::spawn(async move { lock.acquire().await.unwrap() })
+            spawn_ok(lock.acquire())
         })
         .collect();
     let sent = || sent.load(Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(secs(5)).await;
     let before = sent();
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    tokio::time::sleep(secs(20)).await;
     // Each name pauses for 1 s and the jitter.
     let each = (sent() - before) / NAMES;
     assert!((8..20).contains(&each), "{each} scripts for a name in 20 s");
@@ -184,7 +180,7 @@ async fn requests_to_a_server_that_refuses_for_now_become_rare() {
             waiter.await.unwrap().release().await.unwrap();
         }
     };
-    let granted = tokio::time::timeout(Duration::from_secs(3), granted);
+    let granted = tokio::time::timeout(secs(3), granted);
     assert!(granted.await.is_ok(), "P4");
     world.at_rest().await;
 }

@@ -6,14 +6,10 @@ use std::time::Duration;
 
 use stanchion::{Client, Lock, Lockable, MultiLock, RwLock};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::permits::{KINDS, Kind};
+use stanchion_tests::{World, ms, secs};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 const DEAD: usize = 1000;
 /// The limit for the idle time.
@@ -43,10 +39,7 @@ async fn queued(
     acquires: impl Future<Output = Instant> + Send + 'static,
 ) -> JoinHandle<Instant> {
     let waiter = tokio::spawn(acquires);
-    eventually("the waiter is queued", || {
-        world.admin(&["ZCARD", key]) == count.to_string()
-    })
-    .await;
+    world.until(&["ZCARD", key], count).await;
     // Lets the poll pass that was scheduled before the subscription.
     tokio::time::sleep(ms(1000)).await;
     world.quiet().await;
@@ -69,8 +62,7 @@ async fn skips_the_dead(
 }
 
 async fn two() -> (World, Client, Client) {
-    let world = World::engine();
-    let (a, b) = (world.named("a").await, world.named("b").await);
+    let (world, [a, b]) = World::engine().with_named(["a", "b"]).await;
     (world, a, b)
 }
 
@@ -132,7 +124,8 @@ async fn a_failed_hand_off_of_a_multi_lock_skips_all_dead_processes() {
     let (world, a, b) = two().await;
     let both = joined(&a);
     let guard = both.acquire().await.unwrap();
-    let local = tokio::spawn(async move { both.acquire().await.unwrap().release().await });
+    let acquire = both.acquire();
+    let local = tokio::spawn(async move { acquire.await.unwrap().release().await.unwrap() });
     eventually("the next task waits", || a.waiters() == 1).await;
     let frees = async {
         let _ = world.admin(&["DEL", "job"]);
@@ -140,7 +133,7 @@ async fn a_failed_hand_off_of_a_multi_lock_skips_all_dead_processes() {
     };
     let line = "stanchion_line:{tob}";
     skips_the_dead(&world, (line, ""), locks(&b, "tob"), frees).await;
-    let local = tokio::time::timeout(Duration::from_secs(20), local).await;
+    let local = tokio::time::timeout(secs(20), local).await;
     assert!(local.is_ok(), "the next task of the process still waits");
 }
 
@@ -263,7 +256,7 @@ async fn the_wake_up_behind_a_frozen_process_skips_all_dead_processes() {
     let living = takes_a_permit(kind, world.named("c").await);
     let living = queued(&world, kind.line(), 2, living).await;
     add_dead(&world, kind.line(), first + 1.0, "=1");
-    world.as_engine().faults().freeze(Some("b"));
+    world.faults().freeze(Some("b"));
     let began = Instant::now();
     held.release().await.unwrap();
     let took = living.await.unwrap() - began;

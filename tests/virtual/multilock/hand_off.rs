@@ -1,11 +1,10 @@
 //! Tests of the hand-off of a multi-lock between the tasks of a process, in one script.
 
 use std::pin::Pin;
-use std::time::Duration;
 
-use stanchion::{AcquireError, Client, Lease, Lock, Lockable, MultiGuard, MultiLock};
+use stanchion::{AcquireError, Client, Lock, Lockable, MultiGuard, MultiLock};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_within, lease, ms, secs, spawn_ok, together};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -20,7 +19,7 @@ type Left = Pin<Box<dyn Future<Output = Result<MultiGuard, AcquireError>>>>;
 /// A task that waits for `names`.
 async fn joined(client: &Client, names: &[&str]) -> JoinHandle<MultiGuard> {
     let (waiters, multi) = (client.waiters(), multi(client, names));
-    let task = tokio::spawn(async move { multi.acquire().await.unwrap() });
+    let task = spawn_ok(multi.acquire());
     eventually("it waits", || client.waiters() == waiters + 1).await;
     task
 }
@@ -118,7 +117,7 @@ async fn one_hand_off_may_skip_a_waiter_for_overlapping_locks() {
     assert_eq!(world.scripts_run() - scripts, 1);
     assert_held(&world, &same, &["a", "b"]);
     same.release().await.unwrap();
-    let crossing = timeout(Duration::from_millis(100), crossing).await;
+    let crossing = timeout(ms(100), crossing).await;
     let crossing = crossing.expect("skipped twice").unwrap();
     assert_held(&world, &crossing, &["a", "c"]);
     assert!(!last.is_finished());
@@ -154,7 +153,7 @@ async fn queued_elsewhere(
 ) -> (MultiGuard, MultiGuard) {
     let other = world.client().await;
     let elsewhere = multi(&other, &["b"]).acquire().await.unwrap();
-    let lease = Lease::new(Duration::from_secs(3)).unwrap();
+    let lease = lease(secs(3));
     let both = multi(client, &["a", "b"]).lease(lease);
     waits(both.clone()).await;
     // No process gets a message about this.
@@ -185,12 +184,9 @@ async fn a_waiter_in_the_queue_of_another_member_is_handed_the_locks() {
     assert_eq!(world.scripts_run() - scripts, 2);
     next.release().await.unwrap();
     let began = Instant::now();
-    for task in behind {
-        task.await.unwrap();
-    }
+    together(behind).await;
     // P4: the queue entry for `b` is lost, so the waiters there acquire after a poll interval.
-    let elapsed = began.elapsed();
-    assert!(elapsed < Duration::from_secs(6), "{elapsed:?}");
+    assert_within(began, secs(6), ());
     drop(elsewhere);
     world.at_rest().await;
 }
@@ -204,12 +200,12 @@ async fn a_hand_off_that_finds_a_lock_missing_serves_the_queues_of_the_others() 
     let waits = async |_| next = Some(waiting(&world, &client, &["a", "b"]).await);
     let (guard, elsewhere) = queued_elsewhere(&world, &client, waits).await;
     let theirs = joined(&world.client().await, &["a"]).await;
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    tokio::time::sleep(ms(5)).await;
     let _ = world.admin(&["DEL", "b"]);
     guard.release().await.unwrap_err();
     // The next task may take the locks first.
     let next = tokio::spawn(async { next.unwrap().await.unwrap().release().await.unwrap() });
-    let theirs = timeout(Duration::from_millis(100), theirs).await;
+    let theirs = timeout(ms(100), theirs).await;
     let theirs = theirs.expect("the queue of `a` was not served").unwrap();
     theirs.release().await.unwrap();
     next.await.unwrap();
@@ -227,8 +223,7 @@ async fn a_lock_that_is_missing_or_cannot_mint_leaves_the_others_free() {
         let world = World::engine();
         let client = warm(&world).await;
         let guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
-        let next = multi(&client, &["a", "b"]);
-        let next = tokio::spawn(async move { next.acquire().await });
+        let next = tokio::spawn(multi(&client, &["a", "b"]).acquire());
         eventually("it waits", || client.waiters() == 1).await;
         let alone = waiting(&world, &client, &["a"]).await;
         let _ = world.admin(command);
@@ -240,7 +235,7 @@ async fn a_lock_that_is_missing_or_cannot_mint_leaves_the_others_free() {
             Err(_) => assert_eq!(command[0], "SET"),
         }
         alone.await.unwrap().release().await.unwrap();
-        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(began.elapsed() < secs(1));
         let _ = world.admin(&["DEL", "stanchion_fence:{b}"]);
         world.at_rest().await;
     }
@@ -252,14 +247,14 @@ async fn locks_handed_to_an_unpolled_future_are_passed_on_after_a_second() {
     for elsewhere in [false, true] {
         let world = World::engine();
         let client = warm(&world).await;
-        let lease = Lease::new(Duration::from_secs(3)).unwrap();
+        let lease = lease(secs(3));
         let both = multi(&client, &["a", "b"]).lease(lease);
         let mut left = None;
         // Polls the future until it waits, and then leaves it unpolled.
         let mut waits = async |both: MultiLock| {
             let mut acquire: Left = Box::pin(both.acquire());
             while client.waiters() == 0 {
-                let once = timeout(Duration::from_millis(1), &mut acquire).await;
+                let once = timeout(ms(1), &mut acquire).await;
                 assert!(once.is_err());
             }
             left = Some(acquire);
@@ -276,12 +271,12 @@ async fn locks_handed_to_an_unpolled_future_are_passed_on_after_a_second() {
         guard.release().await.unwrap();
         let behind = joined(&client, &["a", "b"]).await;
         let third = joined(&client, &["b"]).await;
-        let behind = timeout(Duration::from_millis(1200), behind).await;
+        let behind = timeout(ms(1200), behind).await;
         let behind = behind.expect("kept for longer").unwrap();
         let elapsed = began.elapsed();
-        assert!(elapsed >= Duration::from_millis(990), "{elapsed:?}");
+        assert!(elapsed >= ms(990), "{elapsed:?}");
         behind.release().await.unwrap();
-        let third = timeout(Duration::from_secs(1), third).await;
+        let third = timeout(secs(1), third).await;
         let third = third.expect("its queue was not served").unwrap();
         third.release().await.unwrap();
         left.unwrap().await.unwrap().release().await.unwrap();

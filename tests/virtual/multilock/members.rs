@@ -4,12 +4,8 @@ use std::time::Duration;
 
 use stanchion::{AcquireError, Client, Lock, Lockable, MultiLock, Rejection};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_is, ms, secs, spawn_ok};
 use tokio::time::timeout;
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn lock(client: &Client, name: &str) -> Lock {
     Lock::new(client, name).unwrap()
@@ -32,8 +28,7 @@ async fn hold_repeatedly(lock: Lock, phase: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn overlapping_holders_do_not_starve_a_multi_lock() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let (_world, [ours, theirs]) = World::engine().with_clients().await;
     // At every moment at least one of the two is held.
     let others = [
         tokio::spawn(hold_repeatedly(lock(&theirs, "a"), ms(0))),
@@ -41,7 +36,7 @@ async fn overlapping_holders_do_not_starve_a_multi_lock() {
     ];
     let both = multi(&[lock(&ours, "a"), lock(&ours, "b")]);
     for _ in 0..5 {
-        let guard = timeout(Duration::from_secs(2), both.acquire()).await;
+        let guard = timeout(secs(2), both.acquire()).await;
         guard.expect("starved").unwrap().release().await.unwrap();
         tokio::time::sleep(ms(100)).await;
     }
@@ -52,14 +47,12 @@ async fn overlapping_holders_do_not_starve_a_multi_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_holds_no_member_while_it_waits() {
-    let world = World::engine();
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let (world, [ours, theirs]) = World::engine().with_clients().await;
     let held = lock(&theirs, "b").acquire().await.unwrap();
-    let both = multi(&[lock(&ours, "a"), lock(&ours, "b"), lock(&ours, "c")]);
-    let waiter = tokio::spawn(async move { both.acquire().await.unwrap() });
+    let waiter = spawn_ok(multi(&[lock(&ours, "a"), lock(&ours, "b"), lock(&ours, "c")]).acquire());
     eventually("it waits", || ours.waiters() == 1).await;
     for _ in 0..100 {
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(secs(3)).await;
         assert_eq!(world.keys(), ["b", "stanchion_line:{b}"]);
     }
     held.release().await.unwrap();
@@ -77,7 +70,7 @@ async fn never_deadlock(ours: [&Client; 2], theirs: [&Client; 2]) {
         })
     });
     for task in tasks {
-        let done = timeout(Duration::from_secs(60), task).await;
+        let done = timeout(secs(60), task).await;
         assert!(done.is_ok(), "the two processes deadlock");
         done.unwrap().unwrap();
     }
@@ -87,15 +80,12 @@ async fn never_deadlock(ours: [&Client; 2], theirs: [&Client; 2]) {
 async fn clients_that_know_different_server_identities_lock_in_the_same_order() {
     let (first, second) = (World::engine(), World::engine());
     for world in [&first, &second] {
-        world.as_engine().faults().delay(None, ms(5));
+        world.faults().delay(None, ms(5));
     }
     let (mine, yours) = (first.client().await, second.client().await);
     for _ in 0..12 {
         // As after a failover or a restart: the server gives new clients another identity than earlier ones.
-        first
-            .as_engine()
-            .faults()
-            .restart(stanchion::embedded::Data::Kept);
+        first.faults().restart(stanchion::embedded::Data::Kept);
         eventually("connected again", || mine.is_connected()).await;
         let (a, b) = (first.client().await, second.client().await);
         never_deadlock([&mine, &yours], [&a, &b]).await;
@@ -106,7 +96,7 @@ async fn clients_that_know_different_server_identities_lock_in_the_same_order() 
 #[tokio::test(start_paused = true)]
 async fn clients_lock_one_name_in_two_databases_in_the_same_order() {
     let world = World::engine();
-    world.as_engine().faults().delay(None, ms(5));
+    world.faults().delay(None, ms(5));
     let database = async |number| {
         let mut config = world.config("client");
         config.database = Some(number);
@@ -121,20 +111,16 @@ async fn clients_lock_one_name_in_two_databases_in_the_same_order() {
 
 #[tokio::test(start_paused = true)]
 async fn one_name_through_two_clients_of_a_server_is_refused() {
-    let world = World::engine();
-    let (a, b) = (world.client().await, world.client().await);
+    let (world, [a, b]) = World::engine().with_clients().await;
     let twice = multi(&[lock(&a, "job"), lock(&b, "job")]);
-    let refused = timeout(Duration::from_secs(60), twice.acquire()).await;
+    let refused = timeout(secs(60), twice.acquire()).await;
     let error = refused.expect("a self-deadlock").unwrap_err();
-    assert!(
-        matches!(
-            &error,
-            AcquireError::Rejected {
-                rejection: Rejection::InvalidOption { .. },
-                ..
-            }
-        ),
-        "{error}"
+    assert_is!(
+        error,
+        AcquireError::Rejected {
+            rejection: Rejection::InvalidOption { .. },
+            ..
+        }
     );
     world.at_rest().await;
 }

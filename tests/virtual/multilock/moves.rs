@@ -1,16 +1,10 @@
 //! Tests of a multi-lock whose wait moves to the local queue of another name, where the process may have an entry on the server by then.
 
-use std::time::Duration;
-
 use stanchion::{Client, Lock, Lockable, MultiLock};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs, spawn_ok};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn lock(client: &Client, name: &str) -> Lock {
     Lock::new(client, name).unwrap()
@@ -42,14 +36,13 @@ async fn a_release_during_the_move_to_its_queue_wakes_a_waiter() {
     for steps in 0..12 {
         let world = World::engine();
         let [client]: [Client; 1] = world.fleet(1).await.try_into().unwrap();
-        world.as_engine().faults().delay(None, ms(1));
+        world.faults().delay(None, ms(1));
         // The server knows the scripts from here on.
         both(&client, ["x", "y"]).await.unwrap();
         let y = || lock(&client, "y");
         // The subscription lingers. A new one would let the next waiter send a request.
         let held = y().acquire().await.unwrap();
-        let next = y();
-        let next = tokio::spawn(async move { next.acquire().await.unwrap() });
+        let next = spawn_ok(y().acquire());
         world
             .waiting(&client, 1, "redisson_lock__channel:{y}")
             .await;
@@ -81,7 +74,7 @@ async fn the_end_of_a_long_hold_wakes_a_waiter_that_was_queued_before_it() {
     eventually("it is queued", || world.admin(&line) == "1").await;
     let ticket = held.detach().await.unwrap();
     let held = lock(&ours, "x").adopt(&ticket).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(secs(60)).await;
     assert_eq!(world.admin(&line), "1", "the entry has expired");
     held.release().await.unwrap();
     soon(&world, [waiting]).await;

@@ -1,10 +1,8 @@
 //! Tests of the multi-lock: futures dropped while members become free, resends that find a member taken, and lost leases.
 
-use std::time::Duration;
-
-use stanchion::{Client, Lease, Lock, Lockable, LostReason, MultiLock};
+use stanchion::{Client, Lock, Lockable, LostReason, MultiLock};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_within, lease, ms, secs, spawn_ok};
 use tokio::time::Instant;
 
 fn lock(client: &Client, name: &str) -> Lock {
@@ -50,8 +48,8 @@ async fn clients(world: &World) -> (Client, Client) {
 async fn slow() -> (World, Client, Client) {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
-    let faults = world.as_engine().faults();
-    faults.delay(None, Duration::from_millis(5));
+    let faults = world.faults();
+    faults.delay(None, ms(5));
     (world, ours, theirs)
 }
 
@@ -65,9 +63,9 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
             let b = lock(&theirs, "b").acquire().await.unwrap();
             let c = lock(&theirs, "c").acquire().await.unwrap();
             let releasing = tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(40)).await;
+                tokio::time::sleep(ms(40)).await;
                 b.release().await.unwrap();
-                tokio::time::sleep(Duration::from_millis(40)).await;
+                tokio::time::sleep(ms(40)).await;
                 c.release().await.unwrap();
             });
             let doomed = tokio::spawn({
@@ -77,11 +75,7 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
             tokio::task::yield_now().await;
             let started = Instant::now();
             let survivor = multi.acquire().await.unwrap();
-            assert!(
-                started.elapsed() < Duration::from_secs(1),
-                "{way:?}: the survivor missed its wake-up after {polls} polls: {:?}",
-                started.elapsed()
-            );
+            assert_within(started, secs(1), (way, polls));
             survivor.release().await.unwrap();
             releasing.await.unwrap();
             let covered = doomed.await.unwrap();
@@ -99,24 +93,19 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
 async fn a_resent_acquire_that_finds_a_member_taken_keeps_nothing() {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
-    world
-        .as_engine()
-        .faults()
-        .lose_replies_silently("EVALSHA", 1);
-    let multi = three(Way::Together, &ours, &theirs);
-    let waiter = tokio::spawn(async move { multi.acquire().await.unwrap() });
+    world.faults().lose_replies_silently("EVALSHA", 1);
+    let waiter = spawn_ok(three(Way::Together, &ours, &theirs).acquire());
     eventually("it has run", || world.keys() == ["a", "b", "c"]).await;
     assert!(lock(&theirs, "b").danger().force_release().await.unwrap());
     let taken = lock(&theirs, "b").acquire().await.unwrap();
     // Another task waits for a member that the first run still holds.
-    let a = lock(&theirs, "a");
-    let next = tokio::spawn(async move { a.acquire().await.unwrap() });
+    let next = spawn_ok(lock(&theirs, "a").acquire());
     let started = Instant::now();
     next.await.unwrap().release().await.unwrap();
-    assert!(
-        started.elapsed() < Duration::from_secs(2),
-        "the resend, after a second, releases the member and wakes its waiter: {:?}",
-        started.elapsed()
+    assert_within(
+        started,
+        secs(2),
+        "the resend, after a second, releases the member and wakes its waiter",
     );
     world.quiet().await;
     assert_eq!(world.keys(), ["b", "stanchion_line:{b}"]);
@@ -131,19 +120,19 @@ async fn a_multi_lock_is_lost_in_time_when_its_server_falls_silent() {
     for way in WAYS {
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
-        let lease = Lease::new(Duration::from_secs(3)).unwrap();
+        let lease = lease(secs(3));
         let multi = three(way, &ours, &theirs).lease(lease);
         let guard = multi.acquire().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        tokio::time::sleep(secs(10)).await;
         assert!(guard.is_held(), "the watchdog renews every member");
         // In order, only one of the two clients falls silent. That is enough.
-        world.as_engine().faults().freeze(Some("ours"));
+        world.faults().freeze(Some("ours"));
         let left = guard.remaining();
         let started = Instant::now();
         assert_eq!(guard.lost().await, LostReason::Expired);
         assert!(started.elapsed() <= left, "{:?}", started.elapsed());
         assert!(!guard.is_held());
-        world.as_engine().faults().thaw(None);
+        world.faults().thaw(None);
         drop(guard);
         world.at_rest().await;
     }
@@ -156,31 +145,21 @@ async fn a_multi_lock_that_moves_to_another_queue_wakes_the_waiter_behind_it() {
     // The first in the local queue of `a` is a multi-lock that finds `b` held and moves to its queue.
     let a = lock(&theirs, "a").acquire().await.unwrap();
     let b = lock(&theirs, "b").acquire().await.unwrap();
-    let both = multi(&ours, &["a", "b"]);
-    let first = tokio::spawn(async move { both.acquire().await.unwrap() });
+    let first = spawn_ok(multi(&ours, &["a", "b"]).acquire());
     eventually("it waits", || ours.waiters() == 1).await;
-    let single = lock(&ours, "a");
-    let second = tokio::spawn(async move { single.acquire().await.unwrap() });
+    let second = spawn_ok(lock(&ours, "a").acquire());
     eventually("both wait", || ours.waiters() == 2).await;
     world.quiet().await;
     let started = Instant::now();
     a.release().await.unwrap();
     let second = second.await.unwrap();
-    assert!(
-        started.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_within(started, secs(1), ());
     b.release().await.unwrap();
     world.quiet().await;
     assert!(!first.is_finished());
     let started = Instant::now();
     second.release().await.unwrap();
     first.await.unwrap().release().await.unwrap();
-    assert!(
-        started.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_within(started, secs(1), ());
     world.at_rest().await;
 }

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use stanchion::{Acquire, Lock, Lockable, MultiLock};
 use stanchion_testkit::eventually;
-use stanchion_tests::{World, together};
+use stanchion_tests::{World, assert_within, ms, secs, together};
 use tokio::time::Instant;
 
 /// L4: an expiry sends no message. A process that polls after the expiry and cannot take the lock notifies the next one.
 #[tokio::test(start_paused = true)]
 async fn a_head_that_cannot_take_the_free_lock_passes_it_on() {
     for lease in [2600, 3000, 3400] {
-        let world = World::engine();
-        let clients = world.fleet(3).await;
+        let (world, clients) = World::engine().with_fleet(3).await;
         let lock = |client: usize, name: &str| Lock::new(&clients[client], name).unwrap();
         let queued = |count: usize| {
             let world = &world;
@@ -29,20 +28,17 @@ async fn a_head_that_cannot_take_the_free_lock_passes_it_on() {
         let _ = world.admin(&["PEXPIRE", "a", &lease.to_string()]);
         let held = Instant::now();
         // Another task of the process waits for `b` already, so the multi-lock sends no second request when it moves to that queue.
-        let before = lock(1, "b");
-        let before = tokio::spawn(async move { before.acquire().await });
+        let before = tokio::spawn(lock(1, "b").acquire());
         eventually("it waits", || clients[1].waiters() == 1).await;
         world.quiet().await;
         let both = [lock(1, "a"), lock(1, "b")];
         let both = MultiLock::new(both.iter().map(|lock| lock as &dyn Lockable)).unwrap();
-        let first = tokio::spawn(async move { both.acquire().await });
+        let first = tokio::spawn(both.acquire());
         queued(1).await;
-        let behind = lock(2, "a");
-        let behind = tokio::spawn(async move { behind.acquire().await });
+        let behind = tokio::spawn(lock(2, "a").acquire());
         queued(2).await;
         let guard = behind.await.unwrap().unwrap();
-        let elapsed = held.elapsed();
-        assert!(elapsed < Duration::from_millis(lease + 20), "{elapsed:?}");
+        assert_within(held, ms(lease + 20), ());
         guard.release().await.unwrap();
         first.abort();
         before.abort();
@@ -58,9 +54,8 @@ struct Rush {
 
 /// Each task acquires two of four names and holds them for 1 ms. One in `singles` acquires is for a single name.
 async fn rush(singles: usize) -> Rush {
-    let world = World::engine();
-    let clients = world.fleet(3).await;
-    let end = Instant::now() + Duration::from_secs(1);
+    let (world, clients) = World::engine().with_fleet(3).await;
+    let end = Instant::now() + secs(1);
     let tasks = (0..39_u32).map(|worker| {
         let client = clients[worker as usize % 3].clone();
         tokio::spawn(async move {
@@ -79,13 +74,13 @@ async fn rush(singles: usize) -> Rush {
                 let began = Instant::now();
                 let guard = wanted.acquire().await.unwrap();
                 grants.push((Instant::now(), began.elapsed()));
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(ms(1)).await;
                 guard.release().await.unwrap();
             }
             grants
         })
     });
-    let grants = together(tasks.collect()).await.into_iter();
+    let grants = together(tasks).await.into_iter();
     let mut grants: Vec<_> = grants.flatten().collect();
     grants.sort_unstable();
     world.at_rest().await;
@@ -103,11 +98,8 @@ async fn multi_locks_with_overlapping_names_never_stall() {
     for singles in [2, 1_000_000] {
         let rush = rush(singles).await;
         let (gap, wait, scripts) = (rush.longest_gap, rush.longest_wait, rush.scripts);
-        assert!(gap < Duration::from_millis(30), "no grant for {gap:?}");
-        assert!(
-            wait < Duration::from_millis(500),
-            "the longest wait: {wait:?}"
-        );
+        assert!(gap < ms(30), "no grant for {gap:?}");
+        assert!(wait < ms(500), "the longest wait: {wait:?}");
         // A request may find one name free and the other one held.
         assert!(scripts < 8.0, "{scripts} scripts for each grant");
     }

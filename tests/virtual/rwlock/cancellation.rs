@@ -5,12 +5,12 @@ use std::time::Duration;
 use stanchion::rwlock::Preference;
 use stanchion::{AcquireOptions, Client};
 use stanchion_testkit::{cancel_after, eventually, eventually_async, for_each_await_point};
-use stanchion_tests::World;
+use stanchion_tests::{World, assert_within, ms, secs};
 use tokio::time::Instant;
 
 use super::{preferring, rwlock};
 
-const SOON: Duration = Duration::from_secs(1);
+const SOON: Duration = secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Side {
@@ -48,8 +48,7 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_up_on() {
 }
 
 async fn passes_its_wake_up_on(doomed: Side, held: Side, survivor: Side, preference: Preference) {
-    let world = World::slow_engine();
-    let (client, other) = (world.client().await, world.client().await);
+    let (world, [client, other]) = World::slow_engine().with_clients().await;
     let polls = for_each_await_point(async |polls| {
         let case =
             format!("{doomed:?} of {held:?} for {survivor:?}, {preference:?}, {polls} polls");
@@ -60,7 +59,7 @@ async fn passes_its_wake_up_on(doomed: Side, held: Side, survivor: Side, prefere
         };
         // The release falls into any stage of the doomed waiter's wait.
         let releasing = tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(40)).await;
+            tokio::time::sleep(ms(40)).await;
             drop((reading, writing));
         });
         let going = tokio::spawn({
@@ -87,21 +86,17 @@ async fn passes_its_wake_up_on(doomed: Side, held: Side, survivor: Side, prefere
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_dropped_anywhere_blocks_no_reader() {
-    let world = World::slow_engine();
-    let (client, other) = (world.client().await, world.client().await);
+    let (world, [client, other]) = World::slow_engine().with_clients().await;
     for polls in 0..12 {
         let reading = preferring(&other).read().await.unwrap();
         // Later polls need a wake, which a writer that waits gets rarely.
         let going = cancel_after(preferring(&client).write(), polls);
-        let done = tokio::time::timeout(Duration::from_secs(8), going).await;
+        let done = tokio::time::timeout(secs(8), going).await;
         assert!(!matches!(done, Ok(Some(_))), "the lock is held by a reader");
         let started = Instant::now();
         let joined = preferring(&other).read().await.unwrap();
         // Sooner than a stopped writer is passed.
-        assert!(
-            started.elapsed() < SOON,
-            "blocked by the writer after {polls} polls"
-        );
+        assert_within(started, SOON, polls);
         drop((reading, joined));
         assert_clean(&world, &client, polls).await;
     }
@@ -109,8 +104,7 @@ async fn a_writer_dropped_anywhere_blocks_no_reader() {
 
 #[tokio::test(start_paused = true)]
 async fn a_nested_read_dropped_anywhere_leaves_the_writer_unchanged() {
-    let world = World::slow_engine();
-    let client = world.client().await;
+    let (world, client) = World::slow_engine().with_client().await;
     let lock = rwlock(&client);
     let writing = lock.write().await.unwrap();
     let options = || AcquireOptions::new().owner(writing.owner());
@@ -122,7 +116,7 @@ async fn a_nested_read_dropped_anywhere_leaves_the_writer_unchanged() {
             lock.status().await.unwrap().reader_count == 0
         })
         .await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(ms(50)).await;
         let status = lock.status().await.unwrap();
         assert_eq!((status.reader_count, world.keys().len()), (0, 1), "{polls}");
         assert!(writing.is_held() && status.writer.is_some());
@@ -135,16 +129,13 @@ async fn a_nested_read_dropped_anywhere_leaves_the_writer_unchanged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_dropped_anywhere_leaves_nothing() {
-    let world = World::slow_engine();
-    let (client, other) = (world.client().await, world.client().await);
+    let (world, [client, other]) = World::slow_engine().with_clients().await;
     for_each_await_point(async |polls| {
         let writing = rwlock(&client).write().await.unwrap();
-        let waiting = tokio::spawn({
-            let lock = rwlock(&other);
-            async move { lock.write().await.unwrap().release().await.unwrap() }
-        });
+        let acquire = rwlock(&other).write();
+        let waiting = tokio::spawn(async move { acquire.await.unwrap().release().await.unwrap() });
         eventually("the writer waits", || other.waiters() == 1).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(ms(100)).await;
         let finished = cancel_after(writing.downgrade(), polls).await.is_some();
         let started = Instant::now();
         waiting.await.unwrap();

@@ -1,23 +1,14 @@
-//! Tests the queue of processes that wait for a read-write lock: scripts per grant, the order of grants, and turns of other clients.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+//! Tests the queue of processes that wait for a read-write lock: the order of grants, frozen processes, and Redisson. `virtual/fleets` has the
+//! cost of a grant, and turns.
 
 use futures_util::future::join_all;
-use stanchion::client::Wake;
-use stanchion::rwlock::Preference;
 use stanchion::{AcquireError, Client, ReadGuard, RwLock, WriteGuard};
 use stanchion_testkit::eventually;
-use stanchion_tests::{JAVA, World};
-use tokio::task::{JoinHandle, JoinSet};
+use stanchion_tests::{JAVA, World, assert_within, ms, secs};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::rwlock;
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 const BASE: &str = "redisson_rwlock:{job}";
 const LINE: &str = "stanchion_rwlock_line:{job}";
@@ -27,127 +18,6 @@ const LINE: &str = "stanchion_rwlock_line:{job}";
 enum Side {
     Read,
     Write,
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    grants: AtomicU64,
-    longest_micros: AtomicU64,
-    /// The grants of each process.
-    each: Vec<AtomicU64>,
-}
-
-/// Spawns one task in each process that acquires, holds, releases and pauses, repeatedly.
-fn work(
-    clients: &[Client],
-    preference: Preference,
-    tally: &Arc<Tally>,
-    side: impl Fn(usize) -> Side,
-) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    for (n, client) in clients.iter().enumerate() {
-        let (lock, tally) = (rwlock(client).preference(preference), Arc::clone(tally));
-        let side = side(n);
-        tasks.spawn(async move {
-            loop {
-                let began = Instant::now();
-                let granted = || {
-                    let waited = u64::try_from(began.elapsed().as_micros()).unwrap();
-                    tally.longest_micros.fetch_max(waited, Ordering::Relaxed);
-                    tally.grants.fetch_add(1, Ordering::Relaxed);
-                    tally.each[n].fetch_add(1, Ordering::Relaxed);
-                };
-                match side {
-                    Side::Read => {
-                        let guard = lock.read().await.unwrap();
-                        granted();
-                        tokio::time::sleep(ms(2)).await;
-                        guard.release().await.unwrap();
-                    }
-                    Side::Write => {
-                        let guard = lock.write().await.unwrap();
-                        granted();
-                        tokio::time::sleep(ms(2)).await;
-                        guard.release().await.unwrap();
-                    }
-                }
-                tokio::time::sleep(ms(2)).await;
-            }
-        });
-    }
-    tasks
-}
-
-fn tally(size: usize) -> Arc<Tally> {
-    Arc::new(Tally {
-        each: std::iter::repeat_with(AtomicU64::default)
-            .take(size)
-            .collect(),
-        ..Tally::default()
-    })
-}
-
-/// Counts the scripts and grants of `size` processes during `length`, after a warm-up of the same length.
-async fn cost(
-    size: usize,
-    length: Duration,
-    preference: Preference,
-    side: impl Fn(usize) -> Side,
-) -> (u64, u64, Arc<Tally>) {
-    let world = World::engine();
-    let clients = world.fleet(size).await;
-    let tally = tally(size);
-    let mut tasks = work(&clients, preference, &tally, side);
-    tokio::time::sleep(length).await;
-    let (scripts, grants) = (world.scripts_run(), tally.grants.load(Ordering::Relaxed));
-    tally.longest_micros.store(0, Ordering::Relaxed);
-    tally
-        .each
-        .iter()
-        .for_each(|n| n.store(0, Ordering::Relaxed));
-    tokio::time::sleep(length).await;
-    let scripts = world.scripts_run() - scripts;
-    let grants = tally.grants.load(Ordering::Relaxed) - grants;
-    tasks.shutdown().await;
-    (scripts, grants, tally)
-}
-
-/// P11.
-#[tokio::test(start_paused = true)]
-async fn a_writer_costs_two_commands_however_many_processes_wait() {
-    for size in [2, 16, 64] {
-        let (scripts, grants, tally) =
-            cost(size, ms(3000), Preference::Redisson, |_| Side::Write).await;
-        assert!(grants > 500, "{size}: {grants} grants");
-        assert!(
-            scripts * 10 <= grants * 23,
-            "{size}: {scripts} scripts for {grants} grants"
-        );
-        let least = tally.each.iter().map(|n| n.load(Ordering::Relaxed)).min();
-        assert!(least > Some(0), "{size}: a process was never granted");
-    }
-}
-
-/// P11: notified readers can hold the lock together, so no wake-up is wasted.
-#[tokio::test(start_paused = true)]
-async fn readers_and_writers_take_turns_at_a_constant_cost_per_grant() {
-    for preference in [Preference::Redisson, Preference::Writer] {
-        for size in [4, 32] {
-            let side = |n| if n % 4 == 0 { Side::Write } else { Side::Read };
-            let (scripts, grants, tally) = cost(size, ms(1500), preference, side).await;
-            let least = tally.each.iter().map(|n| n.load(Ordering::Relaxed)).min();
-            let longest = ms(tally.longest_micros.load(Ordering::Relaxed) / 1000);
-            assert!(longest < ms(500), "{preference:?} {size}: {longest:?}");
-            assert!(
-                scripts <= grants * 4,
-                "{preference:?} {size}: {scripts} scripts for {grants} grants"
-            );
-            assert!(
-                least > Some(0),
-                "{preference:?} {size}: a process was never granted"
-            );
-        }
-    }
 }
 
 fn writing(client: &Client) -> JoinHandle<Result<WriteGuard, AcquireError>> {
@@ -192,7 +62,7 @@ async fn written(world: &World, size: usize) -> (Client, WriteGuard, Vec<Client>
 /// Freezes the first clients of the fleet.
 fn freeze(world: &World, count: usize) {
     for n in 0..count {
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.freeze(Some(&format!("p{n}")));
     }
 }
@@ -299,18 +169,14 @@ async fn a_new_waiter_does_not_acquire_a_lock_that_is_left_to_redisson() {
 /// `x` and `{x}` share Redisson's channel, but not the queue.
 #[tokio::test(start_paused = true)]
 async fn a_name_in_braces_has_its_own_queue() {
-    let world = World::engine();
-    let clients = world.fleet(3).await;
+    let (world, clients) = World::engine().with_fleet(3).await;
     let of = |client: &Client, name: &str| RwLock::new(client, name).unwrap();
     let plain = of(&clients[0], "job").write().await.unwrap();
     let braced = of(&clients[0], "{job}").write().await.unwrap();
     let writer = tokio::spawn(of(&clients[1], "{job}").write());
     let reader = tokio::spawn(of(&clients[2], "{job}").read());
     let line = "stanchion_rwlock_line_braced:{job}";
-    eventually("the processes are queued", || {
-        world.admin(&["ZCARD", line]) == "2"
-    })
-    .await;
+    world.until(&["ZCARD", line], "2").await;
     world.quiet().await;
     plain.release().await.unwrap();
     world.quiet().await;
@@ -338,25 +204,6 @@ async fn frozen_readers_delay_the_next_writer_by_one_short_lease() {
     assert!(released.elapsed() < ms(1600), "{:?}", released.elapsed());
 }
 
-/// L3: no other process is queued behind the readers.
-#[tokio::test(start_paused = true)]
-async fn many_frozen_readers_delay_the_others_by_two_seconds_at_most() {
-    let world = World::engine();
-    let (_holder, guard, clients) = written(&world, 40).await;
-    let mut readers = Vec::new();
-    for client in &clients {
-        readers.push(reading(client));
-        queued(&world, 0, readers.len()).await;
-    }
-    freeze(&world, 32);
-    let released = Instant::now();
-    guard.release().await.unwrap();
-    for living in readers.split_off(32) {
-        living.await.unwrap().unwrap().release().await.unwrap();
-    }
-    assert!(released.elapsed() < ms(2000), "{:?}", released.elapsed());
-}
-
 /// The first waiter of a process gives up, and the next one wants the other side.
 #[tokio::test(start_paused = true)]
 async fn the_queue_entry_of_a_process_is_that_of_its_first_waiter() {
@@ -380,8 +227,7 @@ async fn the_queue_entry_of_a_process_is_that_of_its_first_waiter() {
 /// The relay receives Redisson's release for all queued processes, readers included.
 #[tokio::test(start_paused = true)]
 async fn a_redisson_release_reaches_all_queued_processes() {
-    let world = World::engine();
-    let clients = world.fleet(6).await;
+    let (world, clients) = World::engine().with_fleet(6).await;
     for (field, mode) in [
         (format!("{JAVA}:write"), "write"),
         (JAVA.to_owned(), "read"),
@@ -396,10 +242,9 @@ async fn a_redisson_release_reaches_all_queued_processes() {
         }
         let writer = writing(&clients[0]);
         queued(&world, 1, readers.len()).await;
-        eventually("the relay is registered", || {
-            world.admin(&["HEXISTS", "stanchion_rwlock_wake:{job}", "heard"]) == "1"
-        })
-        .await;
+        world
+            .until(&["HEXISTS", "stanchion_rwlock_wake:{job}", "heard"], "1")
+            .await;
         world.quiet().await;
         let _ = world.admin(&["DEL", "job", &hold]);
         let released = Instant::now();
@@ -409,74 +254,8 @@ async fn a_redisson_release_reaches_all_queued_processes() {
         }));
         let writer = async { writer.await.unwrap().unwrap().release().await.unwrap() };
         tokio::join!(readers, writer);
-        assert!(
-            released.elapsed() < ms(60),
-            "{mode}: {:?}",
-            released.elapsed()
-        );
+        assert_within(released, ms(60), mode);
         world.at_rest().await;
-    }
-}
-
-/// Redisson's readers receive stanchion's releases, and queued writers do not starve them.
-#[tokio::test(start_paused = true)]
-async fn redisson_readers_get_a_fair_share_of_turns() {
-    let world = World::engine();
-    let clients = world.fleet(4).await;
-    let tally = tally(4);
-    let mut java = world.listen(BASE).await;
-    let mut tasks = work(&clients, Preference::Redisson, &tally, |_| Side::Write);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let before = tally.grants.load(Ordering::Relaxed);
-    let (mut turns, ended) = (0, Instant::now() + Duration::from_secs(2));
-    while Instant::now() < ended {
-        let payload = java.next().await;
-        // Redisson parses the payload with `Long.valueOf`. 1 wakes all waiting readers.
-        if payload.parse() == Ok(1) {
-            turns += 1;
-            let _ = world.admin(&["HSET", "job", "mode", "read", JAVA, "1"]);
-            let _ = world.admin(&["PEXPIRE", "job", "30000"]);
-            let hold = format!("{{job}}:{JAVA}:rwlock_timeout:1");
-            let _ = world.admin(&["SET", &hold, "1", "PX", "30000"]);
-            tokio::time::sleep(ms(3)).await;
-            let _ = world.admin(&["DEL", "job", &hold]);
-            let _ = world.admin(&["PUBLISH", BASE, "0"]);
-            while java.next().await != "0" {}
-        }
-    }
-    let ours = tally.grants.load(Ordering::Relaxed) - before;
-    tasks.shutdown().await;
-    assert!(
-        turns * 7 >= ours,
-        "{turns} turns of Redisson, {ours} of the queue"
-    );
-    assert!(
-        ours * 7 >= turns,
-        "{turns} turns of Redisson, {ours} of the queue"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_polling_client_gets_its_turns_next_to_the_queue() {
-    for preference in [Preference::Redisson, Preference::Writer] {
-        let world = World::engine();
-        let config = world.config("polling").wake(Wake::Poll);
-        let polling = rwlock(&Client::connect_with(config).await.unwrap());
-        let polling = polling.preference(preference);
-        let clients = world.fleet(4).await;
-        let mut tasks = work(&clients, preference, &tally(4), |_| Side::Write);
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let started = Instant::now();
-        for _ in 0..3 {
-            polling.write().await.unwrap().release().await.unwrap();
-            polling.read().await.unwrap().release().await.unwrap();
-        }
-        assert!(
-            started.elapsed() < Duration::from_secs(24),
-            "{preference:?}: {:?}",
-            started.elapsed()
-        );
-        tasks.shutdown().await;
     }
 }
 
@@ -489,7 +268,7 @@ async fn a_queue_entry_lasts_while_its_own_process_holds_the_lock() {
         let guard = rwlock(&client).write().await.unwrap();
         let waiting = passing(&client, side);
         eventually("the second waiter is queued", || client.waiters() == 1).await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(secs(60)).await;
         let released = Instant::now();
         guard.release().await.unwrap();
         waiting.await.unwrap();

@@ -1,17 +1,14 @@
 //! Lost replies (P6), late requests and re-entries of operations that only the read-write lock has. `virtual/lost_replies` and
 //! `virtual/refusals` have those of all kinds.
 
-use std::time::Duration;
-
-use stanchion::{AcquireError, AcquireOptions, Client, Lease, Rejection};
+use stanchion::{AcquireError, AcquireOptions, Client, Rejection};
 use stanchion_testkit::cancel_after;
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, World, assert_within, lease, ms, secs};
 
 use super::{rwlock, warm};
 
 async fn world() -> (World, Client) {
-    let world = World::engine();
-    let client = world.client().await;
+    let (world, client) = World::engine().with_client().await;
     warm(&client).await;
     world.at_rest().await;
     world.quiet().await;
@@ -49,7 +46,7 @@ async fn a_downgrade_with_a_lost_reply_takes_effect_once() {
         let key = format!("{{job}}:{}:rwlock_timeout:1", status.readers[0].owner);
         for key in ["job", &key] {
             let left: u64 = world.admin(&["PTTL", key]).parse().unwrap();
-            assert!(Duration::from_millis(left) > reading.remaining(), "{way:?}");
+            assert!(ms(left) > reading.remaining(), "{way:?}");
         }
         let joined = lock.read().await.unwrap();
         reading.release().await.unwrap();
@@ -62,9 +59,9 @@ async fn a_downgrade_with_a_lost_reply_takes_effect_once() {
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_after_a_step_of_the_server_clock_is_sent_twice() {
     let (world, client) = world().await;
-    let lease = Lease::new(Duration::from_secs(7200)).unwrap();
+    let lease = lease(secs(7200));
     let writing = rwlock(&client).lease(lease).write().await.unwrap();
-    world.as_engine().faults().step_clock(60_000);
+    world.faults().step_clock(60_000);
     let before = world.scripts_run();
     let reading = writing.downgrade().await.unwrap();
     assert_eq!(world.scripts_run() - before, 2);
@@ -76,8 +73,7 @@ async fn a_downgrade_after_a_step_of_the_server_clock_is_sent_twice() {
 /// P9: a downgrade and a re-entry by one owner run one after the other, without a deadlock.
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_and_a_re_entry_of_one_owner_do_not_wait_for_each_other() {
-    let world = World::slow_engine();
-    let client = world.client().await;
+    let (world, client) = World::slow_engine().with_client().await;
     warm(&client).await;
     let (lock, owner) = (rwlock(&client), client.owner());
     let options = || AcquireOptions::new().owner(&owner);
@@ -86,14 +82,10 @@ async fn a_downgrade_and_a_re_entry_of_one_owner_do_not_wait_for_each_other() {
     assert!(cancel_after(writing.renew(), 1).await.is_none());
     let started = tokio::time::Instant::now();
     let downgrading = tokio::spawn(writing.downgrade());
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    tokio::time::sleep(ms(1)).await;
     let again = lock.write_with(options()).await;
     let reading = downgrading.await.unwrap().unwrap();
-    assert!(
-        started.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_within(started, secs(1), ());
     // The re-entry came second: a reader that requests the write lock would wait for itself.
     assert!(matches!(
         again.unwrap_err(),

@@ -12,10 +12,9 @@ mod outside;
 mod sharers;
 mod turns;
 
-use std::time::Duration;
-
 use stanchion::rwlock::Preference;
 use stanchion::{Client, RwLock};
+use stanchion_tests::ms;
 
 fn rwlock(client: &Client) -> RwLock {
     RwLock::new(client, "job").unwrap()
@@ -31,7 +30,7 @@ async fn warm(client: &Client) {
         let reading = lock.read().await.unwrap();
         let again = reading.reenter().await.unwrap();
         reading.renew().await.unwrap();
-        drop(lock.write_timeout(Duration::from_millis(50)).await);
+        drop(lock.write_timeout(ms(50)).await);
         again.release().await.unwrap();
         reading.release().await.unwrap();
         let writing = lock.write().await.unwrap();

@@ -1,32 +1,21 @@
 //! Tests tasks of one process that may hold together: readers, and parties of a double barrier.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use stanchion::embedded::Engine;
 use stanchion::{Client, ClientConfig, DoubleBarrier, RwLock};
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, poll_once, secs};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-}
 
 /// P4: a task may process the refusal of its request after the grant to another reader of its process, which ran later on the server.
 /// Several threads do this by chance; here the second future is not polled in between.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_processes_an_old_refusal_joins_the_readers_of_its_process() {
-    let world = World::engine();
-    let (elsewhere, here) = (world.client().await, world.client().await);
+    let (world, [elsewhere, here]) = World::engine().with_clients().await;
     let lock = RwLock::new(&here, "job").unwrap();
     // The server knows the script afterwards: one poll sends a request that it runs.
     lock.read().await.unwrap().release().await.unwrap();
@@ -46,7 +35,7 @@ async fn a_reader_that_processes_an_old_refusal_joins_the_readers_of_its_process
     // The release has granted the lock to the first.
     let reading = poll_once(first.as_mut()).await;
     let reading = reading.expect("the lock is free").unwrap();
-    let joined = tokio::time::timeout(Duration::from_millis(50), second).await;
+    let joined = tokio::time::timeout(ms(50), second).await;
     let joined = joined.expect("the second reader waits next to a reader of its process");
     joined.unwrap().release().await.unwrap();
     reading.release().await.unwrap();
@@ -54,7 +43,7 @@ async fn a_reader_that_processes_an_old_refusal_joins_the_readers_of_its_process
 }
 
 /// Longer than any grant takes on a busy machine, and shorter than many pauses between two polls.
-const STALL: Duration = Duration::from_secs(3);
+const STALL: Duration = secs(3);
 
 /// Clients of one engine, in real time.
 async fn clients<const N: usize>() -> [Client; N] {

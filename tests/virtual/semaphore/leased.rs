@@ -1,11 +1,9 @@
 //! Tests the leases of leased permits: leases that end during a request, loss, and renewal. `virtual/leases` has the cases of all kinds.
 
-use std::time::Duration;
-
-use stanchion::{AcquireOptions, Client, Lease, LeasedSemaphore, LostReason, Renewal};
+use stanchion::{AcquireOptions, Client, LeasedSemaphore, LostReason, Renewal};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::permits::{Kind, LEASES, NAME, at_rest, free};
+use stanchion_tests::{World, lease, ms, secs, spawn_ok};
 
 async fn warm(world: &World, permits: u32) -> (Client, LeasedSemaphore) {
     let client = world.named("ours").await;
@@ -19,7 +17,7 @@ async fn warm(world: &World, permits: u32) -> (Client, LeasedSemaphore) {
 
 fn manual(millis: u64) -> AcquireOptions {
     AcquireOptions::new()
-        .lease(Lease::new(Duration::from_millis(millis)).unwrap())
+        .lease(lease(ms(millis)))
         .renewal(Renewal::Manual)
 }
 
@@ -28,16 +26,10 @@ async fn a_reply_that_took_longer_than_the_lease_grants_nothing() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 150).await;
     let other = LeasedSemaphore::new(&world.client().await, NAME).unwrap();
-    world
-        .as_engine()
-        .faults()
-        .lose_replies_silently("EVALSHA", 1);
-    let acquiring = tokio::spawn({
-        let semaphore = semaphore.clone();
-        async move { semaphore.acquire_with(150, manual(50)).await.unwrap() }
-    });
+    world.faults().lose_replies_silently("EVALSHA", 1);
+    let acquiring = spawn_ok(semaphore.acquire_with(150, manual(50)));
     eventually("the request has run", || free(&world) == 0).await;
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    tokio::time::sleep(ms(60)).await;
     // All leases have ended. A request of another client takes one permit, and reaps some of the leases.
     let one = other.try_acquire().await.unwrap().unwrap();
     assert_eq!((free(&world), Kind::Leased.held(&world)), (100, 50));
@@ -58,13 +50,13 @@ async fn a_reply_that_took_longer_than_the_lease_grants_nothing() {
 async fn a_hundred_permits_are_renewed_in_few_scripts() {
     let world = World::engine();
     let (_client, semaphore) = warm(&world, 100).await;
-    let semaphore = semaphore.lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let semaphore = semaphore.lease(lease(secs(3)));
     let mut permits = Vec::new();
     for n in [1, 1, 1, 7, 40, 50] {
         permits.push(semaphore.acquire_many(n).await.unwrap());
     }
     let before = world.scripts_run();
-    tokio::time::sleep(Duration::from_millis(30_500)).await;
+    tokio::time::sleep(ms(30_500)).await;
     // One script renews all permits every third of the lease.
     let scripts = world.scripts_run() - before;
     assert!(

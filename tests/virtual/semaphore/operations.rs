@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, Client, Lease, LeasedSemaphore, Semaphore};
+use stanchion::{AcquireError, Client, LeasedSemaphore, Semaphore};
 use stanchion_testkit::eventually;
 use stanchion_tests::permits::{
     CHANNEL, KINDS, Kind, NAME, Seat, Seats, TOTAL, at_rest, free, keys,
 };
-use stanchion_tests::{LostReply, World, together};
+use stanchion_tests::{
+    LostReply, World, assert_is, assert_within, lease, ms, secs, spawn_ok, together,
+};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -39,7 +41,7 @@ async fn warm(world: &World, kind: Kind, permits: u32) -> (Client, Seats) {
 
 fn spawn_acquire(seats: &Seats, permits: u32) -> JoinHandle<Seat> {
     let seats = seats.clone();
-    tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
+    spawn_ok(seats.acquire(permits))
 }
 
 fn each_way() -> impl Iterator<Item = (Kind, LostReply)> {
@@ -90,7 +92,7 @@ async fn an_operation_with_a_lost_reply_takes_effect_once_and_returns_its_result
         }
         at_rest(&world, 4).await;
         drop(dead);
-        client.shutdown(Duration::from_secs(60)).await;
+        client.shutdown(secs(60)).await;
         at_rest(&world, 4).await;
     }
 }
@@ -103,7 +105,7 @@ async fn remembered_results_expire() {
     seats.add(1).await.unwrap();
     assert_eq!(world.keys().len(), 4);
     // Results are kept for the operation timeout plus twice the response timeout.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(secs(10)).await;
     assert_eq!(world.keys(), [NAME, TOTAL]);
     let days = world.admin(&["PTTL", TOTAL]).parse::<i64>().unwrap() / 86_400_000;
     assert_eq!(days, 29, "30 days, and the first has begun");
@@ -140,14 +142,11 @@ async fn serve_all(held: Seat, waiting: Vec<JoinHandle<Seat>>) -> Duration {
 async fn waiters_of_a_process_are_served_one_round_trip_after_the_other() {
     for kind in KINDS {
         let world = World::engine();
-        world
-            .as_engine()
-            .faults()
-            .delay(None, Duration::from_millis(10));
+        world.faults().delay(None, ms(10));
         let (_clients, held, waiting) = all_wait(&world, kind, 3).await;
         let took = serve_all(held, waiting).await;
         // A message of 10 ms, and a request of 10 ms for each plain permit and for each other leased permit.
-        assert!(took <= Duration::from_millis(45), "{kind:?} {took:?}");
+        assert!(took <= ms(45), "{kind:?} {took:?}");
         at_rest(&world, 3).await;
     }
 }
@@ -159,15 +158,15 @@ async fn a_plain_permit_outlives_any_outage() {
     let seats = Semaphore::new(&client, NAME).unwrap();
     seats.init(1).await.unwrap();
     let permit = seats.acquire().await.unwrap();
-    world.as_engine().faults().freeze(Some("ours"));
-    tokio::time::sleep(Duration::from_secs(3600)).await;
+    world.faults().freeze(Some("ours"));
+    tokio::time::sleep(secs(3600)).await;
     let other = Semaphore::new(&world.client().await, NAME).unwrap();
     assert!(other.try_acquire().await.unwrap().is_none());
     // The release also survives an outage.
     drop(permit);
-    tokio::time::sleep(Duration::from_secs(3600)).await;
+    tokio::time::sleep(secs(3600)).await;
     assert_eq!(free(&world), 0);
-    world.as_engine().faults().thaw(Some("ours"));
+    world.faults().thaw(Some("ours"));
     at_rest(&world, 1).await;
 }
 
@@ -176,7 +175,7 @@ async fn leased_permits_of_a_dead_process_expire_and_plain_ones_are_listed() {
     let world = World::engine();
     let dead = world.named("dead").await;
     let alive = world.client().await;
-    let lease = Lease::new(Duration::from_secs(3)).unwrap();
+    let lease = lease(secs(3));
     let leased = LeasedSemaphore::new(&dead, "leased").unwrap().lease(lease);
     let plain = Semaphore::new(&dead, "plain").unwrap();
     leased.init(2).await.unwrap();
@@ -186,21 +185,18 @@ async fn leased_permits_of_a_dead_process_expire_and_plain_ones_are_listed() {
         plain.acquire_many(2).await.unwrap(),
     );
     let owner = plain.owner().to_string();
-    world.as_engine().faults().freeze(Some("dead"));
+    world.faults().freeze(Some("dead"));
     let started = Instant::now();
     let again = LeasedSemaphore::new(&alive, "leased")
         .unwrap()
         .acquire_many(2)
         .await
         .unwrap();
-    assert!(started.elapsed() < Duration::from_secs(4));
+    assert!(started.elapsed() < secs(4));
     assert!(!leased.is_held());
     drop(again);
     let survivor = Semaphore::new(&alive, "plain").unwrap();
-    let error = survivor
-        .acquire_timeout(Duration::from_secs(60))
-        .await
-        .unwrap_err();
+    let error = survivor.acquire_timeout(secs(60)).await.unwrap_err();
     assert!(matches!(
         error,
         AcquireError::TimedOut { free_by: None, .. }
@@ -229,7 +225,7 @@ async fn a_dead_process_at_the_head_of_the_queue_costs_at_most_three_seconds() {
             dying.push(client);
         }
         eventually("both requests are queued", || kind.queued(&world) == 2).await;
-        world.as_engine().faults().freeze(Some("dying"));
+        world.faults().freeze(Some("dying"));
         let started = Instant::now();
         let one = seats.acquire(1).await.unwrap();
         let waited = started.elapsed();
@@ -257,7 +253,7 @@ async fn requests_for_several_permits_stay_queued_after_their_turns() {
             clients.push(client);
         }
         eventually("all are queued", || kind.queued(&world) == 20).await;
-        tokio::time::sleep(Duration::from_secs(20)).await;
+        tokio::time::sleep(secs(20)).await;
         assert_eq!(kind.queued(&world), 20, "{kind:?}");
         let started = Instant::now();
         held.release().await.unwrap();
@@ -266,11 +262,7 @@ async fn requests_for_several_permits_stay_queued_after_their_turns() {
             .into_iter()
             .map(async |waiter| waiter.await.unwrap().release().await.unwrap());
         join_all(served).await;
-        assert!(
-            started.elapsed() < Duration::from_secs(6),
-            "{kind:?}: {:?}",
-            started.elapsed()
-        );
+        assert_within(started, secs(6), kind);
         at_rest(&world, 2).await;
     }
 }
@@ -288,23 +280,19 @@ async fn a_skipped_request_gives_up_in_time_behind_a_new_waiter() {
     };
     // More permits than exist, so the requests behind skip this one.
     let big = wanting(10);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let faults = world.as_engine().faults();
+    tokio::time::sleep(secs(1)).await;
+    let faults = world.faults();
     faults.refuse_connections(Switch::On);
     faults.kill_connections();
     let began = Instant::now();
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    tokio::time::sleep(secs(20)).await;
     let new_waiter = wanting(1);
     let error = big.await.unwrap().unwrap_err();
-    assert!(
-        matches!(
-            error,
-            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
-        ),
-        "{error}"
+    assert_is!(
+        error,
+        AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
     );
-    let elapsed = began.elapsed();
-    assert!(elapsed < Duration::from_secs(36), "{elapsed:?}");
+    assert_within(began, secs(36), ());
     assert!(!new_waiter.is_finished());
     new_waiter.abort();
 }

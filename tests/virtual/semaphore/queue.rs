@@ -1,4 +1,4 @@
-//! Tests the queue of a semaphore: scripts per grant, the processes that a release serves, and the delay that dead processes cause.
+//! Tests the queue of a semaphore: the processes that a release serves, and foreign keys. `virtual/fleets` has the cost of a grant.
 
 mod alone;
 mod granting;
@@ -8,81 +8,18 @@ mod leaving;
 mod overtaken;
 mod replays;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use stanchion::client::Wake;
 use stanchion::{AcquireError, Client};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::permits::{CHANNEL, KINDS, Kind, NAME, Seat, at_rest, free};
+use stanchion_tests::{World, ms, secs, spawn_ok};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// Grants, and the longest wait in µs.
-#[derive(Debug, Default)]
-struct Tally {
-    grants: AtomicU64,
-    longest: AtomicU64,
-}
-
-fn work(kind: Kind, clients: &[Client], tally: &Arc<Tally>) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    for client in clients {
-        let (seats, tally) = (kind.on(client), Arc::clone(tally));
-        tasks.spawn(async move {
-            loop {
-                let began = Instant::now();
-                let permit = seats.acquire(1).await.unwrap();
-                let waited = u64::try_from(began.elapsed().as_micros()).unwrap();
-                tally.longest.fetch_max(waited, Ordering::Relaxed);
-                tally.grants.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(ms(2)).await;
-                permit.release().await.unwrap();
-                tokio::time::sleep(ms(2)).await;
-            }
-        });
-    }
-    tasks
-}
-
-/// P11: a release grants permits to the processes at the head of the queue. A process confirms plain permits, which is one script more.
-#[tokio::test(start_paused = true)]
-async fn a_grant_costs_the_same_however_many_processes_wait() {
-    for (kind, tenths) in [(Kind::Plain, 32), (Kind::Leased, 21)] {
-        for size in [16, 64] {
-            let world = World::engine();
-            let clients = world.fleet(size).await;
-            kind.on(&clients[0]).init(4).await.unwrap();
-            let tally = Arc::new(Tally::default());
-            let mut tasks = work(kind, &clients, &tally);
-            tokio::time::sleep(ms(1000)).await;
-            let (scripts, grants) = (world.scripts_run(), tally.grants.load(Ordering::Relaxed));
-            tally.longest.store(0, Ordering::Relaxed);
-            tokio::time::sleep(ms(1000)).await;
-            let scripts = world.scripts_run() - scripts;
-            let grants = tally.grants.load(Ordering::Relaxed) - grants;
-            tasks.shutdown().await;
-            assert!(grants > 500, "{kind:?}, {size}: {grants} grants");
-            assert!(
-                scripts * 10 <= grants * tenths,
-                "{kind:?}, {size}: {scripts} scripts for {grants} grants"
-            );
-            // With four permits and a cycle of 4 ms, a fair wait of 64 processes is about 64 ms.
-            let longest = ms(tally.longest.load(Ordering::Relaxed) / 1000);
-            assert!(longest < ms(150), "{kind:?}, {size}: {longest:?}");
-        }
-    }
-}
-
 fn taking(kind: Kind, client: &Client, permits: u32) -> JoinHandle<Seat> {
     let seats = kind.on(client);
-    tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
+    spawn_ok(seats.acquire(permits))
 }
 
 async fn processes_wait(world: &World, kind: Kind, processes: usize) {
@@ -95,11 +32,11 @@ async fn processes_wait(world: &World, kind: Kind, processes: usize) {
 
 /// One client holds all permits, and each process of a fleet waits for one permit, in the order of the fleet.
 async fn with_waiting_processes(
-    world: &World,
     kind: Kind,
     permits: u32,
     size: usize,
-) -> (Vec<Client>, Seat, Vec<JoinHandle<Seat>>) {
+) -> (World, Vec<Client>, Seat, Vec<JoinHandle<Seat>>) {
+    let world = World::engine();
     let holder = world.named("holder").await;
     let seats = kind.on(&holder);
     seats.init(permits).await.unwrap();
@@ -110,17 +47,16 @@ async fn with_waiting_processes(
     let mut waiters = Vec::new();
     for (n, client) in clients.iter().enumerate() {
         waiters.push(taking(kind, client, 1));
-        processes_wait(world, kind, n + 1).await;
+        processes_wait(&world, kind, n + 1).await;
     }
     clients.push(holder);
-    (clients, held, waiters)
+    (world, clients, held, waiters)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_serves_one_process_for_each_free_permit() {
     for kind in KINDS {
-        let world = World::engine();
-        let (_clients, held, waiters) = with_waiting_processes(&world, kind, 3, 12).await;
+        let (world, _clients, held, waiters) = with_waiting_processes(kind, 3, 12).await;
         let before = world.scripts_run();
         let released = Instant::now();
         held.release().await.unwrap();
@@ -143,68 +79,19 @@ async fn a_release_serves_one_process_for_each_free_permit() {
     }
 }
 
-/// A frozen process keeps granted permits until they must be confirmed (plain), or until their short lease ends.
-#[tokio::test(start_paused = true)]
-async fn frozen_processes_delay_the_other_waiters_only_briefly() {
-    for (kind, delay) in [(Kind::Plain, 600), (Kind::Leased, 1700)] {
-        let world = World::engine();
-        let (_clients, held, waiters) = with_waiting_processes(&world, kind, 4, 10).await;
-        for silent in 0..4 {
-            world
-                .as_engine()
-                .faults()
-                .freeze(Some(&format!("p{silent}")));
-        }
-        let released = Instant::now();
-        held.release().await.unwrap();
-        for living in waiters.into_iter().skip(4) {
-            living.await.unwrap().release().await.unwrap();
-        }
-        assert!(
-            released.elapsed() < ms(delay),
-            "{kind:?}: {:?}",
-            released.elapsed()
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_polling_client_gets_permits_among_waiting_processes() {
-    for kind in KINDS {
-        let world = World::engine();
-        let config = world.config("polling").wake(Wake::Poll);
-        let polling = kind.on(&Client::connect_with(config).await.unwrap());
-        polling.init(2).await.unwrap();
-        let clients = world.fleet(8).await;
-        let mut tasks = work(kind, &clients, &Arc::default());
-        tokio::time::sleep(ms(500)).await;
-        let started = Instant::now();
-        for _ in 0..5 {
-            polling.acquire(1).await.unwrap().release().await.unwrap();
-        }
-        assert!(
-            started.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            started.elapsed()
-        );
-        tasks.shutdown().await;
-    }
-}
-
 /// A process renews its entry before the queue expires, however long its poll interval is.
 #[tokio::test(start_paused = true)]
 async fn a_process_with_a_long_poll_interval_stays_queued() {
     for kind in KINDS {
         let world = World::engine();
-        let config = |name| world.config(name).poll_interval(Duration::from_secs(60));
+        let config = |name| world.config(name).poll_interval(secs(60));
         let holder = Client::connect_with(config("holder")).await.unwrap();
         let other = Client::connect_with(config("other")).await.unwrap();
         kind.on(&holder).init(1).await.unwrap();
         let held = kind.on(&holder).acquire(1).await.unwrap();
-        let seats = kind.on(&other);
-        let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+        let waiter = spawn_ok(kind.on(&other).acquire(1));
         for _ in 0..12 {
-            tokio::time::sleep(Duration::from_secs(10)).await;
+            tokio::time::sleep(secs(10)).await;
             assert_eq!(kind.queued(&world), 1, "{kind:?}");
         }
         let released = Instant::now();
@@ -217,8 +104,7 @@ async fn a_process_with_a_long_poll_interval_stays_queued() {
 #[tokio::test(start_paused = true)]
 async fn many_waiters_of_two_processes_are_all_served_at_two_commands_each() {
     for kind in KINDS {
-        let world = World::engine();
-        let clients = world.fleet(3).await;
+        let (world, clients) = World::engine().with_fleet(3).await;
         let seats = kind.on(&clients[2]);
         seats.init(2).await.unwrap();
         let held = seats.acquire(2).await.unwrap();
@@ -247,12 +133,11 @@ async fn many_waiters_of_two_processes_are_all_served_at_two_commands_each() {
 #[tokio::test(start_paused = true)]
 async fn one_process_sends_a_request_when_a_lease_ends() {
     for size in [1, 20] {
-        let world = World::engine();
-        let (_clients, held, waiters) = with_waiting_processes(&world, Kind::Leased, 2, size).await;
+        let (world, _clients, held, waiters) = with_waiting_processes(Kind::Leased, 2, size).await;
         let Seat::Leased(permits) = &held else {
             panic!("{held:?}")
         };
-        world.as_engine().faults().freeze(Some("holder"));
+        world.faults().freeze(Some("holder"));
         // Lets a renewal that is already in flight run.
         tokio::time::sleep(ms(100)).await;
         let before = world.scripts_run();
@@ -275,8 +160,7 @@ async fn one_process_sends_a_request_when_a_lease_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_name_in_braces_has_its_own_queue() {
     for kind in KINDS {
-        let world = World::engine();
-        let (ours, theirs) = (world.client().await, world.client().await);
+        let (world, [ours, theirs]) = World::engine().with_clients().await;
         let braced = format!("{{{NAME}}}");
         let of = |client: &Client, name: &str| kind.named(client, name);
         let mut held = Vec::new();
@@ -291,9 +175,7 @@ async fn a_name_in_braces_has_its_own_queue() {
         let mut waits = Vec::new();
         for permits in [2, 1] {
             let seats = of(&theirs, &braced);
-            waits.push(tokio::spawn(async move {
-                seats.acquire(permits).await.unwrap()
-            }));
+            waits.push(spawn_ok(seats.acquire(permits)));
             eventually("the waiter is queued", || theirs.waiters() == waits.len()).await;
             world.quiet().await;
         }
@@ -314,8 +196,7 @@ async fn a_name_in_braces_has_its_own_queue() {
 #[tokio::test(start_paused = true)]
 async fn redisson_gets_its_turn_while_processes_wait() {
     for kind in KINDS {
-        let world = World::engine();
-        let (clients, mut held, waiters) = with_waiting_processes(&world, kind, 1, 4).await;
+        let (world, clients, mut held, waiters) = with_waiting_processes(kind, 1, 4).await;
         let mut java = world.listen(CHANNEL).await;
         let mut granted = 0;
         for waiter in waiters {
@@ -338,8 +219,7 @@ async fn foreign_keys_in_place_of_the_queue_stop_no_release() {
     for kind in KINDS {
         for key in [kind.line(), kind.wake()] {
             for quits in [false, true] {
-                let world = World::engine();
-                let (clients, held, waiters) = with_waiting_processes(&world, kind, 2, 1).await;
+                let (world, clients, held, waiters) = with_waiting_processes(kind, 2, 1).await;
                 if !quits {
                     waiters[0].abort();
                     eventually("the waiter has left", || kind.queued(&world) == 0).await;

@@ -1,9 +1,10 @@
-//! Tests two primitives with one name: the second gets a clear error or shares the first one's lock, and overwrites nothing.
+//! Tests two primitives with one name, and a primitive with the name of a foreign value: the second gets a clear error or shares the first
+//! one's lock, and overwrites nothing.
 
 use std::time::Duration;
 
 use stanchion::{AcquireError, CountDownLatch, LeasedSemaphore, QueryError, Rejection, RwLock};
-use stanchion_tests::World;
+use stanchion_tests::{World, ms};
 
 suite! {
     a_second_primitive_refuses_the_name_and_changes_nothing,
@@ -20,6 +21,9 @@ enum Kind {
     Semaphore,
     Leased,
     Latch,
+    /// A foreign string that is no number, or a foreign list.
+    Text,
+    List,
 }
 use Kind::*;
 
@@ -61,6 +65,7 @@ impl All {
             Semaphore => Box::new(self.plain.acquire().await.unwrap()),
             Leased => Box::new(self.leased.acquire().await.unwrap()),
             Latch => Box::new(()),
+            Text | List => panic!("{kind:?} is no primitive"),
         }
     }
 
@@ -76,34 +81,75 @@ impl All {
     /// Calls every verb of `kind` that could write to the name, and returns the results.
     async fn use_every_verb(&self, kind: Kind) -> Vec<Result<(), Rejection>> {
         let waited = self.fair.acquire_timeout(TIMEOUT);
+        let of_rwlock = async || {
+            let forced = self.rwlock.danger().force_release().await;
+            [queried(forced), queried(self.rwlock.status().await)]
+        };
         match kind {
-            Lock => vec![tried(self.lock.try_acquire().await)],
-            FairLock => vec![tried(self.fair.try_acquire().await), tried(waited.await)],
-            Read => vec![tried(self.rwlock.try_read().await)],
-            Write => vec![tried(self.rwlock.try_write().await)],
+            Lock => vec![
+                tried(self.lock.try_acquire().await),
+                queried(self.lock.danger().force_release().await),
+                queried(self.lock.status().await),
+                queried(self.lock.request_release("x").await),
+            ],
+            FairLock => vec![
+                tried(self.fair.try_acquire().await),
+                tried(waited.await),
+                queried(self.fair.danger().force_release().await),
+                queried(self.fair.status().await),
+            ],
+            Read => [
+                vec![tried(self.rwlock.try_read().await)],
+                of_rwlock().await.into(),
+            ]
+            .concat(),
+            Write => [
+                vec![tried(self.rwlock.try_write().await)],
+                of_rwlock().await.into(),
+            ]
+            .concat(),
             Semaphore => vec![
                 queried(self.set(kind, 7).await),
                 tried(self.plain.try_acquire().await),
+                tried(self.plain.acquire_timeout(TIMEOUT).await),
                 queried(self.plain.add(1).await),
+                queried(self.plain.reduce(1).await),
                 queried(self.plain.drain().await),
+                queried(self.plain.available().await),
+                queried(self.plain.danger().reclaim("x").await),
+                queried(self.plain.danger().delete().await),
             ],
             Leased => vec![
                 queried(self.set(kind, 7).await),
                 tried(self.leased.try_acquire().await),
+                tried(self.leased.acquire_timeout(TIMEOUT).await),
                 queried(self.leased.add(1).await),
+                queried(self.leased.reduce(1).await),
                 queried(self.leased.drain().await),
+                queried(self.leased.available().await),
+                queried(self.leased.status().await),
+                queried(self.leased.set_total(3).await),
+                queried(
+                    self.leased
+                        .danger()
+                        .reclaim(&"0011".repeat(8).parse().unwrap())
+                        .await,
+                ),
+                queried(self.leased.danger().delete().await),
             ],
             Latch => vec![
                 queried(self.set(kind, 7).await),
                 queried(self.latch.count_down().await),
+                queried(self.latch.count().await),
                 tried(self.latch.wait_timeout(TIMEOUT).await),
                 queried(self.latch.danger().delete().await),
             ],
+            Text | List => panic!("{kind:?} is no primitive"),
         }
     }
 }
 
-const TIMEOUT: Duration = Duration::from_millis(30);
+const TIMEOUT: Duration = ms(30);
 
 fn tried<T>(result: Result<T, AcquireError>) -> Result<(), Rejection> {
     match result {
@@ -128,15 +174,22 @@ fn share(a: Kind, b: Kind) -> bool {
         Lock | FairLock => 0,
         Read | Write => 1,
         Semaphore | Leased | Latch => 2,
+        Text | List => 3,
     };
     family(a) == family(b)
 }
 
+/// P8, R7.
 async fn a_second_primitive_refuses_the_name_and_changes_nothing(world: &World) {
-    for first in KINDS {
+    for first in KINDS.into_iter().chain([Text, List]) {
         for second in KINDS.into_iter().filter(|it| !share(first, *it)) {
             let _ = world.admin(&["FLUSHALL"]);
-            let _occupied = All::new(world).await.occupy(first).await;
+            let mut _occupied = None;
+            match first {
+                Text => drop(world.admin(&["SET", "job", "precious"])),
+                List => drop(world.admin(&["RPUSH", "job", "precious"])),
+                _ => _occupied = Some(All::new(world).await.occupy(first).await),
+            }
             let before = world.dump();
             let other = All::new(world).await;
             for outcome in other.use_every_verb(second).await {

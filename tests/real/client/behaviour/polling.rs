@@ -1,11 +1,9 @@
 //! Tests `Wake::Poll`, for servers without pub/sub: waiters poll and never subscribe.
 
-use std::time::Duration;
-
 use stanchion::client::Wake;
-use stanchion::{AcquireError, AcquireOptions, Client, Lease, Lock, Renewal};
+use stanchion::{AcquireError, AcquireOptions, Client, Lock, Renewal};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, lease, ms, secs};
 
 suite! {
     a_waiter_acquires_by_polling_and_never_subscribes,
@@ -36,11 +34,11 @@ async fn polls_become_less_frequent(world: &World) {
     let [subscribed, polling] = two(world).await;
     let held = subscribed.acquire().await.unwrap();
     let before = world.scripts_run();
-    let error = polling.acquire_timeout(Duration::from_secs(2)).await;
+    let error = polling.acquire_timeout(secs(2)).await;
     let AcquireError::TimedOut { waited, .. } = error.unwrap_err() else {
         panic!("timed out")
     };
-    assert!(waited >= Duration::from_secs(2), "P9: {waited:?}");
+    assert!(waited >= secs(2), "P9: {waited:?}");
     // Pauses double from 1 ms to 128 ms, and jitter halves them at most: about 8 polls, and then at most one every 64 ms.
     let polls = world.scripts_run() - before;
     // On a busy machine each poll takes longer. The engine's polls take no time.
@@ -53,10 +51,10 @@ async fn polls_become_less_frequent(world: &World) {
 
 async fn a_polling_waiter_acquires_an_expired_hold(world: &World) {
     let [subscribed, polling] = two(world).await;
-    let brief = Lease::new(Duration::from_millis(400)).unwrap();
+    let brief = lease(ms(400));
     let options = AcquireOptions::new().lease(brief).renewal(Renewal::Manual);
     let dead = subscribed.acquire_with(options).await.unwrap();
-    let patience = Duration::from_secs(60);
+    let patience = secs(60);
     let _taken = polling.acquire_timeout(patience).await.unwrap();
     assert!(!dead.is_held(), "P1");
 }

@@ -1,10 +1,8 @@
 //! Tests the names of connections, and the list of client processes that is read from them.
 
-use std::time::Duration;
-
 use stanchion::client::Process;
 use stanchion::{Client, Lock};
-use stanchion_tests::{JAVA, World};
+use stanchion_tests::{JAVA, World, secs};
 
 suite! {
     a_holder_is_found_among_the_processes,
@@ -30,9 +28,9 @@ async fn a_holder_is_found_among_the_processes(world: &World) {
     };
     assert_eq!((its.client, its.app.as_str()), (a.id(), "orders-api"));
     assert!(!its.address.is_empty() && its.user.as_deref() == Some("default"));
-    assert!(its.connected < Duration::from_secs(60));
+    assert!(its.connected < secs(60));
     assert!(!all.iter().any(|it| it.is_of(JAVA)));
-    a.shutdown(Duration::from_secs(1)).await;
+    a.shutdown(secs(1)).await;
     stanchion_testkit::eventually_async("the closed client is not listed", async || {
         processes(&b).await.len() == 1
     })

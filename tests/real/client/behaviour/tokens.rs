@@ -3,7 +3,7 @@
 use stanchion::{
     AcquireError, AcquireOptions, Client, Fencing, Lock, Lockable, MultiLock, Rejection, RwLock,
 };
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, secs};
 
 suite! {
     tokens_grow_after_all_data_is_lost,
@@ -19,7 +19,7 @@ async fn tokens_grow_after_all_data_is_lost(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let before = lock.acquire().await.unwrap();
     // After the loss only the server's clock makes tokens grow. In virtual time it advances in a sleep only.
-    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    tokio::time::sleep(ms(1)).await;
     let _ = world.admin(&["FLUSHALL"]);
     let after = lock.acquire().await.unwrap();
     assert!(after.fencing_token() > before.fencing_token());
@@ -147,7 +147,7 @@ async fn tokens_are_exact_up_to_the_largest_number(world: &World) {
         assert_eq!(guard.fencing_token().unwrap().get(), token);
         guard.release().await.unwrap();
     }
-    let options = AcquireOptions::new().timeout(std::time::Duration::from_secs(1));
+    let options = AcquireOptions::new().timeout(secs(1));
     let error = lock.acquire_with(options).await.unwrap_err();
     assert!(matches!(error, AcquireError::Rejected { .. }), "{error}");
 }

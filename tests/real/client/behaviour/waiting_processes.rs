@@ -1,12 +1,10 @@
 //! Tests the number of waiting processes: each counts once, Redisson's count, and processes that have left do not.
 
-use std::time::Duration;
-
 use stanchion::{
     Client, CountDownLatch, FairLock, LeasedSemaphore, Lock, QueryError, RwLock, Semaphore,
 };
 use stanchion_testkit::eventually_async;
-use stanchion_tests::World;
+use stanchion_tests::{World, secs};
 use tokio::task::JoinHandle;
 
 suite! {
@@ -25,11 +23,7 @@ async fn check<W: Send + 'static>(
     status: impl AsyncFn(&Client) -> Result<Option<u64>, QueryError>,
     wait: impl Fn(&Client) -> JoinHandle<W>,
 ) {
-    let (a, b, c) = (
-        world.client().await,
-        world.client().await,
-        world.client().await,
-    );
+    let [a, b, c] = world.clients().await;
     let counts = async |wanted: u64| {
         eventually_async(&format!("{wanted} processes wait"), async || {
             status(&a).await.unwrap() == Some(wanted)
@@ -127,7 +121,7 @@ async fn a_latch_counts_waiting_processes(world: &World) {
         },
         |client| {
             let latch = CountDownLatch::new(client, "job").unwrap();
-            tokio::spawn(async move { latch.wait_timeout(Duration::from_secs(600)).await })
+            tokio::spawn(async move { latch.wait_timeout(secs(600)).await })
         },
     )
     .await;

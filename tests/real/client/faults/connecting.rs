@@ -12,6 +12,7 @@ use stanchion::{
     AcquireError, AcquireOptions, Client, ClientConfig, ConfigError, ConnectError, Semaphore,
 };
 use stanchion_testkit::{Certificate, Proxy, RedisServer, machine_clock};
+use stanchion_tests::assert_is;
 use stanchion_tests::faults::*;
 
 /// Returns the error of a connect, which must fail within its timeout.
@@ -187,15 +188,12 @@ async fn a_bad_authority_file_is_a_configuration_error() {
 async fn a_database_that_does_not_exist_is_a_rejection() {
     let Some(server) = server() else { return };
     let error = refused(config(format!("{}99", server.url()))).await;
-    assert!(
-        matches!(
-            error,
-            ConnectError::Rejected {
-                rejection: ServerRejection::Other { .. },
-                ..
-            }
-        ),
-        "{error:?}"
+    assert_is!(
+        error,
+        ConnectError::Rejected {
+            rejection: ServerRejection::Other { .. },
+            ..
+        }
     );
 }
 

@@ -9,7 +9,7 @@ use stanchion_tests::faults::*;
 use tokio::runtime::Builder;
 
 /// A lease and a poll interval that are too long for a renewal or a poll during the test.
-const HOUR: Duration = Duration::from_secs(3_600);
+const HOUR: Duration = secs(3_600);
 
 /// Acquires `names`, and starts one waiter for each.
 async fn park(client: &Client, names: std::ops::Range<usize>) -> Vec<LockGuard> {

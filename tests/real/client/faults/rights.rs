@@ -12,7 +12,7 @@ use stanchion::{
 use stanchion_testkit::{RedisServer, eventually};
 use stanchion_tests::faults::*;
 use stanchion_tests::kinds::{self, PERMITS, Target, kinds};
-use stanchion_tests::rights;
+use stanchion_tests::{assert_is, lease, rights};
 
 /// Connects a client as the user of the ACL line.
 pub(crate) async fn client(server: &RedisServer) -> Client {
@@ -138,7 +138,7 @@ async fn semaphores_need_no_more_rights_than_the_line_gives() {
         } else {
             assert!(plain.init(2).await.unwrap());
             assert!(lasting.init(2).await.unwrap());
-            (plain, lasting.lease(Lease::new(ms(600)).unwrap()))
+            (plain, lasting.lease(lease(ms(600))))
         };
         let held = plain.acquire_many(2).await.unwrap();
         let theirs = Semaphore::new(&b, "app:plain").unwrap();
@@ -170,7 +170,7 @@ fn hour() -> IdleExpiry {
 fn leased(client: &Client) -> LeasedSemaphore {
     LeasedSemaphore::new(client, "app:leased")
         .unwrap()
-        .lease(Lease::new(ms(600)).unwrap())
+        .lease(lease(ms(600)))
         .ephemeral(2, hour())
 }
 
@@ -188,16 +188,13 @@ async fn a_semaphore_whose_ttl_cannot_be_set_gives_no_permits() {
     let plain = Semaphore::new(&a, "app:plain").unwrap();
     let plain = plain.ephemeral(2, hour());
     assert!(plain.init(2).await.unwrap());
-    let leased = leased(&a).lease(Lease::new(ms(10_000)).unwrap());
+    let leased = leased(&a).lease(lease(ms(10_000)));
     let held = leased.acquire().await.unwrap();
     held.renew().await.unwrap();
     set(&["-pexpire"]);
     let longer = leased.clone().lease(Lease::default());
     for refused in [plain.acquire().await.err(), longer.acquire().await.err()] {
-        assert!(
-            matches!(refused, Some(AcquireError::Rejected { .. })),
-            "{refused:?}"
-        );
+        assert_is!(refused, Some(AcquireError::Rejected { .. }));
     }
     assert_eq!(
         (free("app:plain"), free("app:leased")),

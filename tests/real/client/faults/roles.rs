@@ -128,8 +128,7 @@ async fn calls_on_a_loading_server_are_retried_until_it_is_ready() {
     });
     assert!(seen.await, "P8: no call was refused with LOADING");
     let waiter = waiting(&lock);
-    let status = lock.clone();
-    let status = tokio::spawn(async move { status.status().await });
+    let status = tokio::spawn(async move { lock.status().await });
     // A new client can connect to the loading server.
     let new_client = connect(url).await;
     let guard = granted(waiter, LONG / 3).await;

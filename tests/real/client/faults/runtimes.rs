@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
 
 use stanchion::{
     AcquireError, Background, Client, ConfigError, ConnectError, LockGuard, LostReason,
@@ -199,7 +198,7 @@ fn a_blocked_executor_does_not_lose_the_hold() {
         let blocking = scope.spawn(|| {
             blocked.block_on(async {
                 #[expect(clippy::disallowed_methods, reason = "the executor is to be blocked")]
-                thread::sleep(Duration::from_secs(3));
+                thread::sleep(secs(3));
                 assert!(guard.is_held(), "P10");
             });
         });

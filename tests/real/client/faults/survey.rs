@@ -10,7 +10,7 @@ use stanchion_tests::faults::*;
 use super::rights;
 
 /// Longer than a client takes to publish a new hold.
-const PUBLISHED_WITHIN: Duration = Duration::from_secs(12);
+const PUBLISHED_WITHIN: Duration = secs(12);
 
 async fn seen(observer: &Client, client: &Client) -> Option<stanchion::survey::SurveyedClient> {
     let survey = observer.survey().await.unwrap();
@@ -58,7 +58,7 @@ async fn the_user_of_the_acl_line_publishes_its_holds_and_operators_read_them() 
     // The user of the ACL line may write records, and not read them.
     assert!(client.survey().await.is_err());
     held.release().await.unwrap();
-    client.shutdown(Duration::from_secs(1)).await;
+    client.shutdown(secs(1)).await;
     assert_eq!(record_of(&server, &client), "");
     assert_eq!(seen(&observer, &client).await, None);
 }
@@ -101,7 +101,7 @@ async fn a_client_without_the_right_to_publish_its_record_still_locks() {
     let before = refused();
     // The client tries the record and the list once each, and not again over the same connections.
     assert!(before <= 3, "{before}");
-    tokio::time::sleep(Duration::from_secs(12)).await;
+    tokio::time::sleep(secs(12)).await;
     assert_eq!(refused(), before);
     assert!(held.is_held());
     held.release().await.unwrap();
@@ -125,7 +125,7 @@ async fn a_deadlock_of_two_processes_is_found() {
         .into();
     let observer = connect(server.url()).await;
     let mut found = Vec::new();
-    soon(Duration::from_secs(40), async {
+    soon(secs(40), async {
         while found.is_empty() {
             found = observer.deadlocks().await.unwrap();
             tokio::time::sleep(ms(100)).await;
@@ -165,10 +165,7 @@ async fn no_secret_is_sent_after_the_login() {
     permits.init(2).await.unwrap();
     let permit = permits.acquire().await.unwrap();
     let waiting = lock(&waiter, "job", LONG);
-    let next = tokio::spawn({
-        let waiting = waiting.clone();
-        async move { waiting.acquire().await }
-    });
+    let next = tokio::spawn(waiting.acquire());
     for client in [&holder, &waiter] {
         soon(PUBLISHED_WITHIN, async {
             while seen(&waiter, client).await.is_none() {
@@ -187,7 +184,7 @@ async fn no_secret_is_sent_after_the_login() {
     next.await.unwrap().unwrap().release().await.unwrap();
     permit.release().await.unwrap();
     for client in [holder, waiter] {
-        client.shutdown(Duration::from_secs(1)).await;
+        client.shutdown(secs(1)).await;
     }
     let sent = monitor.lines();
     for expected in ["stanchion_client:{", "a reason", "CLIENT\" \"SETNAME"] {

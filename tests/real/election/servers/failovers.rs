@@ -3,29 +3,28 @@
 use std::time::Duration;
 
 use stanchion::election::Observed;
-use stanchion::{Client, ClientConfig, Election, Lease};
+use stanchion::{Client, ClientConfig, Election};
 use stanchion_testkit::{SentinelSet, eventually};
 use tokio::time::timeout;
 
 use stanchion_tests::election::*;
+use stanchion_tests::{lease, ms, secs, sentinels};
 
 /// A timeout far above the duration of any step.
-const LONG: Duration = Duration::from_secs(40);
+const LONG: Duration = secs(40);
 /// A lease that outlasts a failover.
-const KEPT: Duration = Duration::from_secs(12);
+const KEPT: Duration = secs(12);
 
 async fn connect(set: &SentinelSet) -> (Client, Election) {
-    let config = ClientConfig::new(set.url()).response_timeout(Duration::from_millis(500));
+    let config = ClientConfig::new(set.url()).response_timeout(ms(500));
     let client = Client::connect_with(config).await.unwrap();
-    let election = election(&client).lease(Lease::new(KEPT).unwrap());
+    let election = election(&client).lease(lease(KEPT));
     (client, election)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_keeps_the_data_keeps_the_term() {
-    let Some(set) = SentinelSet::or_skip("a_failover_that_keeps_the_data_keeps_the_term") else {
-        return;
-    };
+    let Some(set) = sentinels() else { return };
     let ((_ours, election), (theirs, other)) = (connect(&set).await, connect(&set).await);
     let term = election.campaign("first").await.unwrap();
     let (token, id) = (term.fencing_token(), term.id().to_owned());
@@ -54,9 +53,7 @@ async fn a_failover_that_keeps_the_data_keeps_the_term() {
 /// The new master does not know the term. Until the next renewal two candidates may lead, and the second has the larger token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_term_is_reported_within_its_lease_and_the_next_token_is_larger() {
-    let Some(mut set) = SentinelSet::or_skip("a_lost_term_is_reported_within_its_lease") else {
-        return;
-    };
+    let Some(mut set) = sentinels() else { return };
     let ((ours, election), (_theirs, other)) = (connect(&set).await, connect(&set).await);
     let earlier = election.campaign("earlier").await.unwrap();
     let first = earlier.fencing_token();
@@ -79,10 +76,7 @@ async fn a_lost_term_is_reported_within_its_lease_and_the_next_token_is_larger()
     // The last lease of the former leader ends, whether or not there is a new leader.
     timeout(LONG, lost.lost()).await.unwrap();
     assert!(!lost.is_held());
-    assert!(
-        ours.now() <= promised + KEPT / 3 + Duration::from_secs(1),
-        "P5"
-    );
+    assert!(ours.now() <= promised + KEPT / 3 + secs(1), "P5");
     assert!(lost.proclaim("a former leader").await.is_err());
     drop(lost);
     assert!(next.is_held(), "the lost guard does not end the new term");

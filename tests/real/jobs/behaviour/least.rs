@@ -20,16 +20,16 @@ async fn until_it_rests(job: &Job) {
         holder.is_some_and(|holder| holder.activity == Activity::Resting)
     })
     .await;
-    assert!(job.status().await.unwrap().free_by > Some(seconds(30)));
+    assert!(job.status().await.unwrap().free_by > Some(secs(30)));
 }
 
 on_both! {
     async fn a_quick_job_rests_and_another_machine_skips_it(world) {
         let (one, other) = (world.client().await, world.client().await);
-        let job = |client| nightly(client).at_least(seconds(3));
+        let job = |client| nightly(client).at_least(secs(3));
         assert_eq!(job(&one).run(|_| async {}).await.unwrap(), Outcome::Done(()));
         // The rest must not depend on the client that ran the job.
-        assert!(one.shutdown(seconds(5)).await.is_clean());
+        assert!(one.shutdown(secs(5)).await.is_clean());
         let skipped = job(&other).run(|_| async { panic!("twice") }).await.unwrap();
         let Outcome::<()>::Skipped { holder, free_by } = skipped else { panic!("{skipped:?}") };
         assert_eq!(holder.activity, Activity::Resting);
@@ -42,7 +42,7 @@ on_both! {
     /// A rest for the whole lease of 30 s would make the next start fail.
     async fn the_rest_is_no_longer_than_the_least_time(world) {
         let client = world.client().await;
-        let job = nightly(&client).at_least(seconds(2));
+        let job = nightly(&client).at_least(secs(2));
         let worked = job.run(|_| async { tokio::time::sleep(ms(500)).await }).await.unwrap();
         assert_eq!(worked, Outcome::Done(()));
         let left = ttl(world);
@@ -60,7 +60,7 @@ on_both! {
 
     async fn a_dropped_or_panicked_run_starts_the_rest(world) {
         let client = world.client().await;
-        let job = nightly(&client).at_least(seconds(60));
+        let job = nightly(&client).at_least(secs(60));
         let cut = tokio::time::timeout(ms(100), job.run(|_| std::future::pending::<()>())).await;
         assert!(cut.is_err());
         until_it_rests(&job).await;
@@ -75,7 +75,7 @@ on_both! {
 
     async fn a_run_that_max_run_ends_starts_the_rest(world) {
         let client = world.client().await;
-        let job = nightly(&client).at_least(seconds(60)).max_run(ms(300));
+        let job = nightly(&client).at_least(secs(60)).max_run(ms(300));
         let cut = job.run(|_| std::future::pending::<()>()).await.unwrap();
         assert_eq!(cut, Outcome::Lost { reason: LostReason::MaxHold, done: None });
         until_it_rests(&job).await;
@@ -84,7 +84,7 @@ on_both! {
     /// The waiter for the lock of the same name has first received the TTL of a whole lease. The rest is shorter.
     async fn a_waiter_for_the_lock_acquires_it_when_the_rest_ends(world) {
         let (one, other) = (world.client().await, world.client().await);
-        let job = nightly(&one).at_least(seconds(2));
+        let job = nightly(&one).at_least(secs(2));
         let lock = Lock::new(&other, "nightly").unwrap();
         let Begun::Running(run) = job.begin().await.unwrap() else { panic!() };
         let began = tokio::time::Instant::now();
@@ -100,7 +100,7 @@ on_both! {
 
     async fn force_release_ends_the_rest(world) {
         let client = world.client().await;
-        let job = nightly(&client).at_least(seconds(600));
+        let job = nightly(&client).at_least(secs(600));
         assert_eq!(job.run(|_| async {}).await.unwrap(), Outcome::Done(()));
         assert!(Lock::new(&client, "nightly").unwrap().danger().force_release().await.unwrap());
         assert_eq!(job.run(|_| async {}).await.unwrap(), Outcome::Done(()));
@@ -109,7 +109,7 @@ on_both! {
     /// The record contains the end of the rest. Without a record the lease of the run applies, which is at least as long.
     async fn a_lost_record_does_not_shorten_the_rest(world) {
         let client = world.client().await;
-        let job = nightly(&client).at_least(seconds(60));
+        let job = nightly(&client).at_least(secs(60));
         let Begun::Running(run) = job.begin().await.unwrap() else { panic!() };
         drop(world.admin(&["DEL", RECORD]));
         run.release().await.unwrap();

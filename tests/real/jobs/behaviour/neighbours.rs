@@ -36,7 +36,7 @@ on_both! {
         let skipped = nightly(&client).begin().await.unwrap();
         let Begun::Skipped { holder, free_by } = skipped else { panic!("{skipped:?}") };
         assert_eq!((holder.owner.as_str(), holder.activity), (JAVA, Activity::Running));
-        assert!(free_by <= Some(seconds(20)) && free_by > Some(seconds(10)));
+        assert!(free_by <= Some(secs(20)) && free_by > Some(secs(10)));
         drop(world.admin(&["PERSIST", "nightly"]));
         let skipped = nightly(&client).begin().await.unwrap();
         assert!(matches!(skipped, Begun::Skipped { free_by: None, .. }), "{skipped:?}");
@@ -49,7 +49,7 @@ on_both! {
         assert_eq!(nightly(&client).run(|_| async {}).await.unwrap(), Outcome::Done(()));
         // By the zero in front, stanchion's processes know that it is a turn of Redisson's clients.
         assert_eq!(java.next().await, "00");
-        let job = nightly(&client).at_least(seconds(60));
+        let job = nightly(&client).at_least(secs(60));
         assert_eq!(job.run(|_| async {}).await.unwrap(), Outcome::Done(()));
         assert_eq!(java.next().await, "0");
         assert!(ttl(world) > 50_000);
@@ -71,7 +71,7 @@ on_both! {
     async fn a_run_whose_client_shuts_down_is_lost(world) {
         let (client, other) = (world.client().await, world.client().await);
         let lost = nightly(&client).run(async |_| {
-            let left = client.shutdown(seconds(1)).await;
+            let left = client.shutdown(secs(1)).await;
             assert_eq!(left.abandoned.len(), 1);
             std::future::pending::<()>().await;
         }).await.unwrap();

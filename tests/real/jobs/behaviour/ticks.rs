@@ -17,7 +17,7 @@ on_both! {
         let second = nightly(&other).run_tick(tick, |_| async { panic!("twice") }).await.unwrap();
         let Outcome::<()>::Already { tick: ran, at } = second else { panic!("{second:?}") };
         assert_eq!(ran, tick);
-        assert!(at <= begun && begun.duration_since(at).unwrap() < seconds(5), "{at:?}");
+        assert!(at <= begun && begun.duration_since(at).unwrap() < secs(5), "{at:?}");
         only_the_record_is_left(world).await;
     }
 
@@ -56,7 +56,7 @@ on_both! {
         let Begun::Skipped { holder, free_by } = overlap else { panic!("{overlap:?}") };
         assert_eq!(holder.owner, run.owner().to_string());
         assert_eq!(holder.activity, Activity::Running);
-        assert!(free_by > Some(seconds(20)) && free_by <= Some(seconds(30)), "{free_by:?}");
+        assert!(free_by > Some(secs(20)) && free_by <= Some(secs(30)), "{free_by:?}");
         run.release().await.unwrap();
         let same = nightly(&other).begin_tick(tick).await.unwrap();
         assert!(matches!(same, Begun::Already { .. }), "{same:?}");
@@ -82,8 +82,8 @@ on_both! {
         let client = world.client().await;
         let (job, tick) = (nightly(&client), this_minute(world));
         for (odd, rule) in [
-            (after(tick, seconds(3_700)), "more than 1h ahead of the server's clock"),
-            (Tick::at(tick.time() - seconds(8 * 86_400)).unwrap(), "older than the 7days"),
+            (after(tick, secs(3_700)), "more than 1h ahead of the server's clock"),
+            (Tick::at(tick.time() - secs(8 * 86_400)).unwrap(), "older than the 7days"),
         ] {
             let error = job.run_tick(odd, |_| async {}).await.unwrap_err();
             let AcquireError::Rejected { rejection: Rejection::InvalidOption { rule: text }, .. } = &error else {
@@ -118,7 +118,7 @@ on_both! {
         assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
         let left: u64 = world.admin(&["PTTL", RECORD]).parse().unwrap();
         assert!((7 * 86_400_000 - 5_000..=7 * 86_400_000).contains(&left), "{left}");
-        let brief = job.remember(seconds(90));
+        let brief = job.remember(secs(90));
         assert_eq!(brief.run_tick(after(tick, ms(1)), |_| async {}).await.unwrap(), Outcome::Done(()));
         let left: u64 = world.admin(&["PTTL", RECORD]).parse().unwrap();
         assert!((80_000..=90_000).contains(&left), "{left}");

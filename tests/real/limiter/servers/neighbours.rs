@@ -1,7 +1,7 @@
 //! Tests a limiter that is shared with Redisson, with random programs on a redis-server. A script models Redisson; `interop` uses
 //! Redisson itself.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use stanchion::limiter::{Attempt, Waiting};
 use stanchion_testkit::{RedisServer, Value, cancel_after};
@@ -135,7 +135,7 @@ async fn random_programs_with_redisson_never_exceed_the_quota() {
                     waiters.remove(0).abort();
                 }
             }
-            tokio::time::sleep(Duration::from_millis(rng.u64(0..8))).await;
+            tokio::time::sleep(ms(rng.u64(0..8))).await;
             seen.update(&entries(server), now(), whole);
         }
         for waiter in waiters {

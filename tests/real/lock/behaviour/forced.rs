@@ -6,7 +6,7 @@ use stanchion::{
     Acquire as _, Client, FairLock, Guard, LeasedSemaphore, Lock, Lockable, LostReason, MultiLock,
     ReleaseError, RwLock,
 };
-use stanchion_tests::{JAVA, World, kept};
+use stanchion_tests::{JAVA, World, kept, ms};
 
 suite! {
     force_release_frees_the_lock_and_the_old_holder_cannot_release_it,
@@ -19,7 +19,7 @@ suite! {
 }
 
 /// Much less than a third of the lease, after which a renewal would detect the loss.
-const AT_ONCE: Duration = Duration::from_millis(100);
+const AT_ONCE: Duration = ms(100);
 
 fn own_channel(client: &Client) -> String {
     format!("stanchion_notice:{}", client.id())

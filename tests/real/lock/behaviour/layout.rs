@@ -1,11 +1,9 @@
 //! Tests the layout of the lock on the server and its messages, which are Redisson's, and names as keys.
 
-use std::time::Duration;
-
 use stanchion::error::NameRule;
-use stanchion::{AcquireError, Client, Lease, Lock, QueryError, Rejection};
+use stanchion::{Client, Lock};
 use stanchion_testkit::{RedisServer, eventually};
-use stanchion_tests::{JAVA, World};
+use stanchion_tests::{JAVA, World, lease, secs};
 
 suite! {
     a_lock_is_redissons_hash,
@@ -19,7 +17,7 @@ suite! {
 async fn a_lock_is_redissons_hash(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
-    let lock = lock.lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let lock = lock.lease(lease(secs(20)));
     let guard = lock.acquire().await.unwrap();
     let owner = guard.owner().to_string();
     assert!(owner.starts_with(&format!("{}:", client.id())), "{owner}");
@@ -36,7 +34,7 @@ async fn a_redisson_holder_excludes_until_its_release_wakes_a_waiter(world: &Wor
     assert!(lock.try_acquire().await.unwrap().is_none());
     let holder = lock.status().await.unwrap().holder.unwrap();
     assert_eq!((holder.owner.as_str(), holder.hold_count), (JAVA, 2));
-    assert!(holder.remaining.unwrap() > Duration::from_secs(500));
+    assert!(holder.remaining.unwrap() > secs(500));
     let waiting = tokio::spawn(lock.acquire());
     world.subscribed("redisson_lock__channel:{job}").await;
     world.quiet().await;
@@ -69,30 +67,16 @@ async fn the_key_prefix_is_part_of_the_name(world: &World) {
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// `client/behaviour/one_name` has all primitives.
 async fn a_lock_refuses_the_name_of_a_read_write_lock_with_a_clear_error(world: &World) {
-    let client = world.client().await;
+    let lock = Lock::new(&world.client().await, "job").unwrap();
     let _ = world.admin(&["HSET", "job", "mode", "read", "java:1", "1"]);
-    let _ = world.admin(&["SET", "text", "precious"]);
-    for (name, word) in [("job", "read-write lock"), ("text", "")] {
-        let lock = Lock::new(&client, name).unwrap();
-        let is_clear = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { detail } if detail.contains(word));
-        let error = lock.acquire().await.unwrap_err();
-        assert!(
-            matches!(&error, AcquireError::Rejected { rejection, .. } if is_clear(rejection)),
-            "{error}"
-        );
-        let error = lock.danger().force_release().await.unwrap_err();
-        assert!(
-            matches!(&error, QueryError::Rejected { rejection } if is_clear(rejection)),
-            "{error}"
-        );
-        let status = lock.status().await.unwrap_err();
-        assert!(matches!(status, QueryError::Rejected { .. }), "{status}");
-        let asked = lock.request_release("x").await.unwrap_err();
-        assert!(matches!(asked, QueryError::Rejected { .. }), "{asked}");
+    for text in [
+        lock.acquire().await.unwrap_err().to_string(),
+        lock.danger().force_release().await.unwrap_err().to_string(),
+    ] {
+        assert!(text.contains("read-write lock"), "{text}");
     }
-    assert_eq!(world.admin(&["HGET", "job", "mode"]), "read");
-    assert_eq!(world.admin(&["GET", "text"]), "precious");
 }
 
 async fn odd_names_work_without_a_cluster(world: &World) {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stanchion::{
-    Acquire, AcquireError, AcquireOptions, AdoptError, Client, FairLock, HoldTicket, Lease, Lock,
+    Acquire, AcquireError, AcquireOptions, AdoptError, Client, FairLock, HoldTicket, Lock,
     LockGuard, Lockable, MultiLock, RwLock,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::{World, kept};
+use stanchion_tests::{World, kept, lease, ms, secs};
 
 suite! {
     a_ticket_carries_a_hold_to_another_client,
@@ -27,10 +27,6 @@ suite! {
 }
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
-
-fn lease(millis: u64) -> Lease {
-    Lease::new(Duration::from_millis(millis)).unwrap()
-}
 
 /// Two clients, and their handles of one lock.
 async fn two(world: &World) -> (Client, Client, [Lock; 2]) {
@@ -50,7 +46,7 @@ async fn a_ticket_carries_a_hold_to_another_client(world: &World) {
     assert_eq!((ticket.kind(), ticket.name()), ("lock", &b"job"[..]));
     assert_eq!(ticket.fencing_token(), token);
     assert!(lock.try_acquire().await.unwrap().is_none());
-    let report = one.shutdown(Duration::from_secs(5)).await;
+    let report = one.shutdown(secs(5)).await;
     assert!(report.abandoned.is_empty(), "{report:?}");
     let ticket: HoldTicket = ticket.to_string().parse().unwrap();
     let guard = there.adopt(&ticket).await.unwrap();
@@ -108,9 +104,9 @@ async fn a_longer_renewal_lasts_and_is_not_shortened(world: &World) {
     let (_one, _two, [lock, _]) = two(world).await;
     let options = AcquireOptions::new().lease(kept());
     let guard = lock.acquire_with(options).await.unwrap();
-    guard.renew_for(lease(60_000)).await.unwrap();
+    guard.renew_for(lease(ms(60_000))).await.unwrap();
     let until = guard.valid_until();
-    assert!(guard.remaining() > Duration::from_secs(50));
+    assert!(guard.remaining() > secs(50));
     guard.renew().await.unwrap();
     assert_eq!(guard.valid_until(), until, "the usual renewal is shorter");
     let inner = guard.reenter().await.unwrap();
@@ -123,15 +119,17 @@ async fn a_longer_renewal_lasts_and_is_not_shortened(world: &World) {
 
 async fn a_hold_that_is_left_ends_with_its_first_lease(world: &World) {
     let (ours, theirs, [lock, there]) = two(world).await;
-    let options = AcquireOptions::new().lease(lease(300));
+    let options = AcquireOptions::new().lease(lease(ms(300)));
     let began = ours.now();
-    let guard = lock.acquire_with(options.first_lease(lease(2000))).await;
+    let guard = lock
+        .acquire_with(options.first_lease(lease(ms(2000))))
+        .await;
     let guard = guard.unwrap();
     let lost = guard.lost();
     guard.leave();
     assert!(lock.try_acquire().await.unwrap().is_none());
     let next = there.acquire().await.unwrap();
-    assert!(theirs.now() >= began + Duration::from_secs(2));
+    assert!(theirs.now() >= began + secs(2));
     next.release().await.unwrap();
     // A hold that was left is not reported as lost.
     assert!(futures_util::FutureExt::now_or_never(lost).is_none());
@@ -139,9 +137,11 @@ async fn a_hold_that_is_left_ends_with_its_first_lease(world: &World) {
 
 async fn a_first_lease_does_not_end_the_renewals(world: &World) {
     let (_one, _two, [lock, _]) = two(world).await;
-    let options = AcquireOptions::new().lease(kept()).first_lease(lease(2500));
+    let options = AcquireOptions::new()
+        .lease(kept())
+        .first_lease(lease(ms(2500)));
     let guard = lock.acquire_with(options).await.unwrap();
-    let twice = guard.valid_until() + Duration::from_millis(2500);
+    let twice = guard.valid_until() + ms(2500);
     eventually("the hold is renewed beyond its first lease", || {
         guard.valid_until() > twice
     })
@@ -173,7 +173,7 @@ async fn waiting_for_a_free_lock_takes_nothing(world: &World) {
     lock.wait_free(None).await.unwrap();
     assert!(world.keys().is_empty());
     let guard = lock.acquire().await.unwrap();
-    match there.wait_free(Some(Duration::from_millis(20))).await {
+    match there.wait_free(Some(ms(20))).await {
         Err(AcquireError::TimedOut { free_by: None, .. }) => {}
         other => panic!("{other:?}"),
     }
@@ -201,7 +201,7 @@ async fn a_release_wakes_calls_that_wait_for_a_free_lock(world: &World) {
         waiter.await.unwrap().unwrap();
     }
     // By message: far below the poll interval and the rest of the lease.
-    assert!(one.now().since(started) < world.limit(Duration::from_millis(50)));
+    assert!(one.now().since(started) < world.limit(ms(50)));
     world.at_rest().await;
 }
 
@@ -277,5 +277,5 @@ async fn force_release_frees_all_members_of_a_multi_lock(world: &World) {
     drop(guard);
     let _single = FairLock::new(&one, "b").unwrap().acquire().await.unwrap();
     assert_eq!(there.danger().force_release().await.unwrap(), 1);
-    let _all = there.acquire_timeout(Duration::from_secs(5)).await.unwrap();
+    let _all = there.acquire_timeout(secs(5)).await.unwrap();
 }

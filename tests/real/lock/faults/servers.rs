@@ -2,6 +2,7 @@
 
 use stanchion::{LostReason, ReleaseError};
 use stanchion_testkit::{RedisServer, eventually};
+use stanchion_tests::assert_is;
 use stanchion_tests::faults::*;
 
 #[tokio::test]
@@ -14,10 +15,7 @@ async fn the_holder_detects_a_restart_without_data_and_tokens_still_grow() {
     subscribed(&server, "orders").await;
     server.restart();
     let reason = loss(&guard).await;
-    assert!(
-        matches!(reason, LostReason::Gone | LostReason::Expired),
-        "{reason:?}"
-    );
+    assert_is!(reason, LostReason::Gone | LostReason::Expired);
     let next = granted(waiter, LONG / 3).await;
     assert!(token(&next) > token(&guard), "P2");
     let owner = holder(&server, "orders");

@@ -2,7 +2,7 @@
 
 use stanchion::{AcquireOptions, Rejection, ReleaseError};
 use stanchion_testkit::eventually;
-use stanchion_tests::{World, kept};
+use stanchion_tests::{World, assert_is, kept};
 
 use super::rwlock;
 
@@ -50,15 +50,12 @@ async fn a_re_entered_write_hold_is_not_downgraded(world: &World) {
     let writing = lock.write().await.unwrap();
     let again = writing.reenter().await.unwrap();
     let error = again.downgrade().await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ReleaseError::Rejected {
-                rejection: Rejection::InvalidOption { .. },
-                ..
-            }
-        ),
-        "{error}"
+    assert_is!(
+        error,
+        ReleaseError::Rejected {
+            rejection: Rejection::InvalidOption { .. },
+            ..
+        }
     );
     assert!(lock.try_read().await.unwrap().is_none());
     writing.renew().await.unwrap();

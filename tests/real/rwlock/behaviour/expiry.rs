@@ -1,10 +1,8 @@
 //! Tests leases of readers and writers next to each other. `real/kinds/leases` has the cases of all kinds.
 
-use std::time::Duration;
-
-use stanchion::{AcquireOptions, Lease, Renewal};
+use stanchion::{AcquireOptions, Renewal};
 use stanchion_testkit::eventually;
-use stanchion_tests::{World, kept};
+use stanchion_tests::{World, kept, lease, ms, secs};
 
 use super::rwlock;
 
@@ -46,13 +44,13 @@ async fn a_renewal_restores_the_deleted_hold_key_of_a_reader(world: &World) {
 
 async fn hundreds_of_readers_are_renewed_in_few_scripts(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = rwlock(&client).lease(lease(secs(3)));
     let mut readers = Vec::new();
     for _ in 0..300 {
         readers.push(lock.read().await.unwrap());
     }
     let before = world.scripts_run();
-    tokio::time::sleep(Duration::from_millis(3500)).await;
+    tokio::time::sleep(ms(3500)).await;
     let scripts = world.scripts_run() - before;
     assert!(
         scripts <= 100,
@@ -67,14 +65,14 @@ async fn a_writer_is_granted_when_the_lease_of_the_last_dead_reader_ends(world: 
     let client = world.client().await;
     let lock = rwlock(&client);
     // This reader extends the TTL of the lock to five minutes, and is released below.
-    let long = Lease::new(Duration::from_secs(300)).unwrap();
+    let long = lease(secs(300));
     let options = AcquireOptions::new().lease(long);
     let first = lock.read_with(options).await.unwrap();
     // Readers of a killed process are neither renewed nor released.
     let dead = rwlock(&world.client().await);
     for _ in 0..8 {
         let options = AcquireOptions::new()
-            .lease(Lease::new(Duration::from_millis(1500)).unwrap())
+            .lease(lease(ms(1500)))
             .renewal(Renewal::Manual);
         std::mem::forget(dead.read_with(options).await.unwrap());
     }
@@ -83,11 +81,8 @@ async fn a_writer_is_granted_when_the_lease_of_the_last_dead_reader_ends(world: 
     let started = client.now();
     let writing = lock.write().await.unwrap();
     let waited = client.now().since(started);
-    assert!(waited > Duration::from_millis(500), "{waited:?}");
-    assert!(
-        waited < world.limit(Duration::from_millis(1600)),
-        "{waited:?}"
-    );
+    assert!(waited > ms(500), "{waited:?}");
+    assert!(waited < world.limit(ms(1600)), "{waited:?}");
     writing.release().await.unwrap();
     world.at_rest().await;
 }

@@ -1,17 +1,12 @@
 //! Tests names and options of the read-write lock, and locks of its name.
 
-use std::time::Duration;
-
-use stanchion::{
-    AcquireError, AcquireOptions, Client, Lease, Lock, QueryError, Reentry, Rejection, RwLock,
-};
-use stanchion_tests::World;
+use stanchion::{AcquireError, AcquireOptions, Client, Lease, Reentry, Rejection, RwLock};
+use stanchion_tests::{World, ms, rejection_of};
 
 use super::rwlock;
 
 suite! {
     bad_names_and_options_are_refused_before_anything_is_sent,
-    a_lock_and_a_read_write_lock_of_one_name_refuse_each_other,
     the_key_prefix_is_part_of_every_key,
     odd_names_work_and_leave_nothing,
     re_entry_can_be_refused,
@@ -23,7 +18,7 @@ async fn bad_names_and_options_are_refused_before_anything_is_sent(world: &World
     assert!(RwLock::new(&client, "").is_err());
     assert!(RwLock::new(&client, vec![b'x'; 513]).is_err());
     let lock = RwLock::new(&client, vec![b'x'; 512]).unwrap();
-    let options = || AcquireOptions::new().max_hold(Duration::from_millis(1));
+    let options = || AcquireOptions::new().max_hold(ms(1));
     for refused in [
         lock.read_with(options()).await.map(drop),
         lock.write_with(options()).await.map(drop),
@@ -34,69 +29,6 @@ async fn bad_names_and_options_are_refused_before_anything_is_sent(world: &World
         assert!(matches!(rejection, Rejection::InvalidOption { .. }));
     }
     assert_eq!(world.scripts_run(), before);
-}
-
-fn is_wrong_type(error: &AcquireError) -> bool {
-    matches!(
-        error,
-        AcquireError::Rejected {
-            rejection: Rejection::WrongType { .. },
-            ..
-        }
-    )
-}
-
-async fn assert_all_refuse(lock: &RwLock) {
-    for refused in [
-        lock.read().await.map(drop),
-        lock.write().await.map(drop),
-        lock.try_read().await.map(drop),
-        lock.try_write().await.map(drop),
-    ] {
-        let error = refused.unwrap_err();
-        assert!(is_wrong_type(&error), "{error}");
-    }
-    let wrong = |error: &QueryError| {
-        matches!(
-            error,
-            QueryError::Rejected {
-                rejection: Rejection::WrongType { .. }
-            }
-        )
-    };
-    let error = lock.danger().force_release().await.unwrap_err();
-    assert!(wrong(&error), "{error}");
-    let error = lock.status().await.unwrap_err();
-    assert!(wrong(&error), "{error}");
-}
-
-async fn a_lock_and_a_read_write_lock_of_one_name_refuse_each_other(world: &World) {
-    let client = world.client().await;
-    let (lock, rwlock) = (Lock::new(&client, "job").unwrap(), rwlock(&client));
-    let guard = lock.acquire().await.unwrap();
-    let owner = guard.owner().to_string();
-    assert_all_refuse(&rwlock).await;
-    assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
-    assert_eq!(world.admin(&["HLEN", "job"]), "1");
-    guard.release().await.unwrap();
-
-    for written in [false, true] {
-        let (reading, writing) = if written {
-            (None, Some(rwlock.write().await.unwrap()))
-        } else {
-            (Some(rwlock.read().await.unwrap()), None)
-        };
-        let error = lock.acquire().await.unwrap_err();
-        assert!(is_wrong_type(&error), "{error}");
-        assert_eq!(world.admin(&["HLEN", "job"]), "2");
-        if let Some(guard) = reading {
-            guard.release().await.unwrap();
-        }
-        if let Some(guard) = writing {
-            guard.release().await.unwrap();
-        }
-    }
-    assert!(world.keys().is_empty());
 }
 
 async fn the_key_prefix_is_part_of_every_key(world: &World) {
@@ -156,13 +88,7 @@ async fn re_entry_can_be_refused(world: &World) {
     };
     let refused = |error: AcquireError| {
         assert!(
-            matches!(
-                error,
-                AcquireError::Rejected {
-                    rejection: Rejection::AlreadyHeld { .. },
-                    ..
-                }
-            ),
+            matches!(rejection_of(&error), Rejection::AlreadyHeld { .. }),
             "{error}"
         );
     };

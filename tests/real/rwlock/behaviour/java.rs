@@ -1,9 +1,7 @@
 //! Tests that keys and channels are those of Redisson. `virtual/rwlock/direct_redisson` runs the scripts of both.
 
-use std::time::Duration;
-
-use stanchion::{Lease, RwLock};
-use stanchion_tests::World;
+use stanchion::RwLock;
+use stanchion_tests::{World, lease, secs};
 
 use super::{CHANNEL, rwlock};
 
@@ -23,7 +21,7 @@ fn is_new(world: &World, key: &str) {
 
 async fn a_hold_is_redissons_hash_and_a_reader_has_one_timeout_key(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let lock = rwlock(&client).lease(lease(secs(20)));
     let reading = lock.read().await.unwrap();
     let owner = reading.owner().to_string();
     assert!(owner.starts_with(&format!("{}:", client.id())));

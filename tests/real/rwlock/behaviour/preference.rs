@@ -1,11 +1,8 @@
 //! Tests `Preference::Writer`: readers and writers acquire in order of arrival, so a waiting writer blocks new readers.
 
-use std::time::Duration;
-
 use stanchion::rwlock::Preference;
 use stanchion::{AcquireError, Client, RwLock};
-use stanchion_testkit::eventually_async;
-use stanchion_tests::World;
+use stanchion_tests::{World, ms, spawn_ok};
 
 use super::rwlock;
 
@@ -24,20 +21,14 @@ fn preferring(client: &Client) -> RwLock {
 
 /// Waits until `count` processes are queued, and subscribed: the queue passes a process that receives no messages yet.
 async fn queued(world: &World, count: usize) {
-    eventually_async("the processes are queued", async || {
-        world.admin(&["ZCARD", LINE]) == count.to_string()
-    })
-    .await;
+    world.until(&["ZCARD", LINE], count).await;
     world.quiet().await;
 }
 
 async fn by_default_readers_join_readers_while_a_writer_waits(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = rwlock(&ours).read().await.unwrap();
-    let writer = tokio::spawn({
-        let lock = rwlock(&theirs);
-        async move { lock.write().await.unwrap() }
-    });
+    let writer = spawn_ok(rwlock(&theirs).write());
     queued(world, 1).await;
     assert!(!rwlock(&ours).status().await.unwrap().readers_held_off);
     let joined = rwlock(&ours).read().await.unwrap();
@@ -49,17 +40,11 @@ async fn by_default_readers_join_readers_while_a_writer_waits(world: &World) {
 async fn a_waiting_writer_blocks_new_readers(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let reading = preferring(&ours).read().await.unwrap();
-    let writer = tokio::spawn({
-        let lock = preferring(&theirs);
-        async move { lock.write().await.unwrap() }
-    });
+    let writer = spawn_ok(preferring(&theirs).write());
     queued(world, 1).await;
     assert!(preferring(&ours).status().await.unwrap().readers_held_off);
     assert!(preferring(&ours).try_read().await.unwrap().is_none());
-    let late = tokio::spawn({
-        let lock = preferring(&ours);
-        async move { lock.read().await.unwrap() }
-    });
+    let late = spawn_ok(preferring(&ours).read());
     world.quiet().await;
     reading.release().await.unwrap();
     let writing = writer.await.unwrap();
@@ -73,10 +58,7 @@ async fn a_holder_may_re_enter_and_renew_while_a_writer_waits(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = preferring(&ours);
     let reading = lock.read().await.unwrap();
-    let writer = tokio::spawn({
-        let lock = preferring(&theirs);
-        async move { lock.write().await.unwrap() }
-    });
+    let writer = spawn_ok(preferring(&theirs).write());
     queued(world, 1).await;
     let again = reading.reenter().await.unwrap();
     reading.renew().await.unwrap();
@@ -84,10 +66,7 @@ async fn a_holder_may_re_enter_and_renew_while_a_writer_waits(world: &World) {
     reading.release().await.unwrap();
     let writing = writer.await.unwrap();
     // While a second writer waits, the first may read inside its own hold.
-    let second = tokio::spawn({
-        let lock = preferring(&ours);
-        async move { lock.write().await.unwrap() }
-    });
+    let second = spawn_ok(preferring(&ours).write());
     queued(world, 1).await;
     let options = stanchion::AcquireOptions::new().owner(writing.owner());
     let nested = preferring(&theirs).try_read_with(options).await.unwrap();
@@ -104,15 +83,12 @@ async fn a_writer_that_stops_waiting_unblocks_readers(world: &World) {
         let lock = preferring(&theirs);
         let writer = tokio::spawn(async move {
             match way {
-                "timeout" => lock.write_timeout(Duration::from_millis(1000)).await,
+                "timeout" => lock.write_timeout(ms(1000)).await,
                 _ => lock.write().await,
             }
         });
         queued(world, 1).await;
-        let late = tokio::spawn({
-            let lock = preferring(&ours);
-            async move { lock.read().await.unwrap() }
-        });
+        let late = spawn_ok(preferring(&ours).read());
         match way {
             "timeout" => {
                 let error = writer.await.unwrap().unwrap_err();
@@ -125,7 +101,7 @@ async fn a_writer_that_stops_waiting_unblocks_readers(world: &World) {
             }
         }
         // Woken by message: before the 2 s after which the writer would count as stopped, and the poll interval of 5 s.
-        let joined = tokio::time::timeout(Duration::from_millis(1500), late).await;
+        let joined = tokio::time::timeout(ms(1500), late).await;
         drop(joined.expect(way).unwrap());
         queued(world, 0).await;
     }

@@ -5,12 +5,10 @@
 use std::time::Duration;
 
 use stanchion::semaphore::PermitId;
-use stanchion::{
-    AcquireOptions, Client, Lease, LeasedPermit, LeasedSemaphore, LostReason, Renewal,
-};
+use stanchion::{AcquireOptions, Client, LeasedPermit, LeasedSemaphore, LostReason, Renewal};
 use stanchion_testkit::eventually;
 use stanchion_tests::permits::{CHANNEL, Kind, LEASES, NAME};
-use stanchion_tests::{World, kept};
+use stanchion_tests::{World, kept, lease, ms, secs, spawn_ok};
 
 suite! {
     a_leased_semaphore_is_redissons_string_and_sorted_set,
@@ -35,13 +33,9 @@ async fn semaphore(client: &Client, permits: u32) -> LeasedSemaphore {
     semaphore
 }
 
-fn millis(length: u64) -> Lease {
-    Lease::new(Duration::from_millis(length)).unwrap()
-}
-
-async fn manual(semaphore: &LeasedSemaphore, permits: u32, lease: u64) -> LeasedPermit {
+async fn manual(semaphore: &LeasedSemaphore, permits: u32, millis: u64) -> LeasedPermit {
     let options = AcquireOptions::new()
-        .lease(millis(lease))
+        .lease(lease(ms(millis)))
         .renewal(Renewal::Manual);
     semaphore.acquire_with(permits, options).await.unwrap()
 }
@@ -79,7 +73,7 @@ fn server_time(world: &World) -> i64 {
 async fn a_leased_semaphore_is_redissons_string_and_sorted_set(world: &World) {
     let semaphore = semaphore(&world.client().await, 5)
         .await
-        .lease(millis(20_000));
+        .lease(lease(ms(20_000)));
     assert_eq!(keys(world), [NAME]);
     let three = semaphore.acquire_many(3).await.unwrap();
     assert_eq!(three.count(), 3);
@@ -167,7 +161,7 @@ async fn status_counts_expired_permits_as_available(world: &World) {
         (3, 2, 5, 3)
     );
     assert_eq!(status.permits[0].remaining, Some(Duration::ZERO));
-    assert!(status.permits[1].remaining.unwrap() > Duration::from_secs(10));
+    assert!(status.permits[1].remaining.unwrap() > secs(10));
     assert!(two.ids().contains(&status.permits[1].id));
     assert_eq!(semaphore.available().await.unwrap(), 3);
     assert_eq!(semaphore.acquired().await.unwrap(), 2);
@@ -193,10 +187,7 @@ async fn the_total_is_set_while_permits_are_held(world: &World) {
     let semaphore = of(&ours);
     assert_eq!(semaphore.set_total(2).await.unwrap(), 0);
     let two = semaphore.acquire_many(2).await.unwrap();
-    let waiting = tokio::spawn({
-        let semaphore = of(&theirs);
-        async move { semaphore.acquire().await.unwrap() }
-    });
+    let waiting = spawn_ok(of(&theirs).acquire());
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     assert_eq!(semaphore.set_total(3).await.unwrap(), 2);
@@ -247,10 +238,7 @@ async fn a_redisson_process_releases_by_our_id(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let semaphore = semaphore(&ours, 1).await.lease(kept());
     let permit = semaphore.acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let semaphore = of(&theirs);
-        async move { semaphore.acquire().await.unwrap() }
-    });
+    let waiting = spawn_ok(of(&theirs).acquire());
     world.subscribed(CHANNEL).await;
     let id = permit.ids()[0].to_string();
     assert_eq!(java(world, JAVA_RELEASE, &[&id]), "1");
@@ -276,10 +264,7 @@ async fn a_redisson_lease_that_ends_wakes_our_waiter(world: &World) {
     let semaphore = semaphore(&world.client().await, 1).await;
     let end = (server_time(world) + 250).to_string();
     assert_eq!(java(world, JAVA_ACQUIRE, &[JAVA_ID, &end]), "OK");
-    let permit = semaphore
-        .acquire_timeout(Duration::from_secs(3))
-        .await
-        .unwrap();
+    let permit = semaphore.acquire_timeout(secs(3)).await.unwrap();
     assert!(server_time(world) >= end.parse().unwrap());
     permit.release().await.unwrap();
     at_rest(world, 1).await;
@@ -294,10 +279,7 @@ async fn a_redisson_permit_without_a_lease_never_ends(world: &World) {
     );
     let status = semaphore.status().await.unwrap();
     assert_eq!((status.acquired, status.permits[0].remaining), (1, None));
-    let waiting = tokio::spawn({
-        let semaphore = semaphore.clone();
-        async move { semaphore.acquire().await.unwrap() }
-    });
+    let waiting = spawn_ok(semaphore.acquire());
     world.subscribed(CHANNEL).await;
     // Without an end of the lease there is nothing to poll for. `quiet` fails if the waiter polls.
     world.quiet().await;

@@ -1,12 +1,9 @@
 //! Tests that are the same for plain and leased semaphores: numbers, errors, and foreign values.
 
-use std::time::Duration;
-
-use stanchion::semaphore::PermitId;
 use stanchion::{AcquireError, AcquireOptions, Client, QueryError, Rejection};
-use stanchion_tests::World;
 use stanchion_tests::idle::{LONG, after};
 use stanchion_tests::permits::{Kind, LEASES, NAME, Seat, Seats};
+use stanchion_tests::{World, ms};
 
 /// Makes a suite of the tests for each kind.
 macro_rules! both_kinds {
@@ -30,7 +27,7 @@ macro_rules! both_kinds {
 both_kinds! {
     the_number_of_permits_is_set_once,
     a_timeout_says_that_the_semaphore_has_no_permits,
-    foreign_values_are_left_untouched,
+    foreign_leases_are_left_untouched,
     a_release_that_is_refused_loses_no_permit,
     bad_numbers_and_options_are_refused_before_anything_is_sent,
 }
@@ -56,7 +53,7 @@ async fn a_timeout_says_that_the_semaphore_has_no_permits(world: &World, kind: K
         kind.on(&world.client().await),
         kind.on(&world.client().await),
     );
-    let wait = Duration::from_millis(50);
+    let wait = ms(50);
     let text = |error: AcquireError| error.to_string();
     let hint = "the semaphore has no permits: call `init`";
     for _ in 0..2 {
@@ -80,44 +77,9 @@ fn refused(make: &[&str], result: Result<(), QueryError>) {
     }
 }
 
-/// P8, R7: also by the calls that need no hold. `real/kinds` has the acquires of a foreign value under the name.
-async fn foreign_values_are_left_untouched(world: &World, kind: Kind) {
-    let semaphore = kind.on(&world.client().await);
-    let (field, list, text) = (
-        ["HSET", NAME, "field", "precious"],
-        ["RPUSH", NAME, "precious"],
-        ["SET", NAME, "precious"],
-    );
-    for (make, read) in [
-        (&field[..], &["HGET", NAME, "field"][..]),
-        (&list, &["LINDEX", NAME, "0"]),
-        (&text, &["GET", NAME]),
-    ] {
-        let _ = world.admin(make);
-        assert!(semaphore.acquire(2).await.is_err());
-        refused(make, semaphore.init(1).await.map(drop));
-        refused(make, semaphore.add(1).await.map(drop));
-        refused(make, semaphore.reduce(1).await.map(drop));
-        refused(make, semaphore.drain().await.map(drop));
-        refused(make, semaphore.available().await.map(drop));
-        match &semaphore {
-            Seats::Plain(plain) => {
-                refused(make, plain.danger().reclaim("x").await.map(drop));
-                refused(make, plain.danger().delete().await.map(drop));
-            }
-            Seats::Leased(leased) => {
-                let id: PermitId = "00112233445566778899aabbccddeeff".parse().unwrap();
-                refused(make, leased.status().await.map(drop));
-                refused(make, leased.set_total(3).await.map(drop));
-                refused(make, leased.danger().reclaim(&id).await.map(drop));
-                refused(make, leased.danger().delete().await.map(drop));
-            }
-        }
-        assert_eq!(kind.keys(world), [NAME]);
-        assert_eq!(world.admin(read), "precious");
-        let _ = world.admin(&["DEL", NAME]);
-    }
-    let Seats::Leased(leased) = &semaphore else {
+/// P8, R7. `client/behaviour/one_name` has foreign values under the name.
+async fn foreign_leases_are_left_untouched(world: &World, kind: Kind) {
+    let Seats::Leased(leased) = kind.on(&world.client().await) else {
         return;
     };
     let make = ["SET", LEASES, "precious"];

@@ -4,14 +4,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Lease, OnDeadlock, Rejection, ReleaseError, Renewal,
-    Semaphore,
+    AcquireError, AcquireOptions, Client, OnDeadlock, Rejection, ReleaseError, Renewal, Semaphore,
 };
 use stanchion_tests::permits::{CHANNEL, Kind, LEDGER, NAME};
-use stanchion_tests::{World, together};
+use stanchion_tests::{World, lease, ms, secs, spawn_ok, together};
 
 suite! {
     a_semaphore_is_redissons_string_and_a_ledger,
@@ -76,12 +74,7 @@ async fn a_semaphore_is_redissons_string_and_a_ledger(world: &World) {
 async fn added_permits_wake_waiters(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     semaphore(&ours, 0).await;
-    let waiting: Vec<_> = (0..2)
-        .map(|_| {
-            let semaphore = of(&theirs);
-            tokio::spawn(async move { semaphore.acquire().await.unwrap() })
-        })
-        .collect();
+    let waiting: Vec<_> = (0..2).map(|_| spawn_ok(of(&theirs).acquire())).collect();
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     assert_eq!(of(&ours).add(2).await.unwrap(), 2);
@@ -113,10 +106,7 @@ async fn the_ledger_shows_the_holders(world: &World) {
 async fn a_reclaimed_permit_is_not_released_again(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = semaphore(&ours, 2).await.acquire_many(2).await.unwrap();
-    let waiting = tokio::spawn({
-        let semaphore = of(&theirs);
-        async move { semaphore.acquire_many(2).await.unwrap() }
-    });
+    let waiting = spawn_ok(of(&theirs).acquire_many(2));
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     let owner = held.owner().to_string();
@@ -152,7 +142,7 @@ async fn options_of_an_acquire_apply(world: &World) {
     let semaphore = semaphore(&client, 2).await;
     let held = semaphore.acquire().await.unwrap();
     let queued = Arc::new(AtomicBool::new(false));
-    let options = AcquireOptions::new().timeout(Duration::from_millis(300));
+    let options = AcquireOptions::new().timeout(ms(300));
     let waiting = options.clone().on_queued({
         let queued = Arc::clone(&queued);
         move || queued.store(true, Ordering::Relaxed)
@@ -173,16 +163,13 @@ async fn options_that_need_a_lease_are_refused_before_anything_is_sent(world: &W
     let client = world.client().await;
     let semaphore = semaphore(&client, 9).await; // without a refusal, each call would get its permit
     let before = world.scripts_run();
-    let lease = Lease::new(Duration::from_secs(45)).unwrap();
+    let lease = lease(secs(45));
     let options = AcquireOptions::new;
     for (options, shown) in [
         (options().lease(lease), "lease 45s"),
         (options().first_lease(lease), "first_lease 45s"),
-        (options().max_hold(Duration::from_secs(7)), "max_hold 7s"),
-        (
-            options().rest_after_crash(Duration::from_secs(8)),
-            "rest_after_crash 8s",
-        ),
+        (options().max_hold(secs(7)), "max_hold 7s"),
+        (options().rest_after_crash(secs(8)), "rest_after_crash 8s"),
         (options().renewal(Renewal::Manual), "renewal Manual"),
     ] {
         let rule = format!("invalid option: {shown}: a semaphore has holds without a lease");

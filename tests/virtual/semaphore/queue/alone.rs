@@ -1,6 +1,7 @@
 //! Tests a semaphore with a single waiting process: the reply to a release wakes its waiters, without a message.
 
 use stanchion::Lock;
+use stanchion_tests::{ms, spawn_ok};
 
 use super::*;
 
@@ -37,7 +38,7 @@ async fn release_all(held: Vec<Seat>, waiters: Waiters) -> Duration {
     let released = Instant::now();
     let releases: Vec<_> = held
         .into_iter()
-        .map(|seat| tokio::spawn(async move { seat.release().await }))
+        .map(|seat| tokio::spawn(seat.release()))
         .collect();
     let mut next = Vec::new();
     for waiter in waiters {
@@ -59,7 +60,7 @@ async fn concurrent_releases_serve_all_waiters_in_one_round_trip() {
         let world = World::engine();
         let client = world.named("only").await;
         let (held, waiters) = full(&world, kind, &client, 8).await;
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.delay(None, ms(10));
         let scripts = world.scripts_run();
         let elapsed = release_all(held, waiters).await;
@@ -84,7 +85,7 @@ async fn a_release_of_several_permits_serves_all_waiters() {
         let held = seats.acquire(4).await.unwrap();
         let waiters: Waiters = (0..4).map(|_| taking(kind, &client, 1)).collect();
         processes_wait(&world, kind, 1).await;
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.delay(None, ms(10));
         let scripts = world.scripts_run();
         let elapsed = release_all(vec![held], waiters).await;
@@ -105,7 +106,7 @@ async fn a_release_serves_its_own_process_without_messages() {
         let world = World::engine();
         let client = world.named("only").await;
         let (held, waiters) = full(&world, kind, &client, 3).await;
-        world.as_engine().faults().lose_messages(1000);
+        world.faults().lose_messages(1000);
         let elapsed = release_all(held, waiters).await;
         assert!(elapsed <= ms(25), "{kind:?}: {elapsed:?}");
     }
@@ -133,7 +134,7 @@ async fn a_release_wakes_the_waiter_of_a_recreated_queue() {
         world.quiet().await;
         if lost {
             // The resend of the release finds nothing to release. The waiter must send a request all the same.
-            world.as_engine().faults().lose_replies("EVALSHA", 1);
+            world.faults().lose_replies("EVALSHA", 1);
         }
         let elapsed = release_all(vec![held], vec![waiter]).await;
         assert!(elapsed <= ms(500), "{kind:?}, {lost}: {elapsed:?}");
@@ -144,8 +145,7 @@ async fn a_release_wakes_the_waiter_of_a_recreated_queue() {
 #[tokio::test(start_paused = true)]
 async fn the_ninth_release_serves_another_process() {
     for kind in KINDS {
-        let world = World::engine();
-        let (client, other) = (world.named("one").await, world.named("other").await);
+        let (world, [client, other]) = World::engine().with_named(["one", "other"]).await;
         let seats = kind.on(&client);
         seats.init(1).await.unwrap();
         let held = seats.acquire(1).await.unwrap();
@@ -174,21 +174,20 @@ async fn the_ninth_release_serves_another_process() {
 async fn a_polling_client_that_does_not_return_delays_others_by_a_second_at_most() {
     for kind in KINDS {
         let world = World::engine();
-        let config = world.config("polling").wake(Wake::Poll);
-        let polling = kind.on(&Client::connect_with(config).await.unwrap());
+        let polling = kind.on(&world.polling().await);
         let client = world.named("only").await;
         kind.on(&client).init(1).await.unwrap();
         let held = kind.on(&client).acquire(1).await.unwrap();
-        let silent = tokio::spawn(async move { polling.acquire(1).await.unwrap() });
+        let silent = spawn_ok(polling.acquire(1));
         processes_wait(&world, kind, 1).await;
-        world.as_engine().faults().freeze(Some("polling"));
+        world.faults().freeze(Some("polling"));
         let other = world.named("other").await;
         let waiter = taking(kind, &other, 1);
         eventually("both are queued", || kind.queued(&world) == 2).await;
         let elapsed = release_all(vec![held], vec![waiter]).await;
         // The grant is reclaimed when it is not confirmed.
         assert!(elapsed <= ms(2000), "{kind:?}: {elapsed:?}");
-        world.as_engine().faults().thaw(None);
+        world.faults().thaw(None);
         silent.await.unwrap().release().await.unwrap();
     }
 }

@@ -2,6 +2,7 @@
 
 use stanchion::LeasedPermit;
 use stanchion_tests::permits::LEASES;
+use stanchion_tests::{assert_within, ms, secs, spawn_ok};
 
 use super::*;
 
@@ -35,8 +36,7 @@ fn leased(seat: &Seat) -> &LeasedPermit {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_grants_a_short_lease_and_the_first_renewal_extends_it() {
-    let world = World::engine();
-    let (_clients, held, mut waiters) = with_waiting_processes(&world, LEASED, 1, 3).await;
+    let (world, _clients, held, mut waiters) = with_waiting_processes(LEASED, 1, 3).await;
     let before = world.scripts_run();
     held.release().await.unwrap();
     let first = waiters.remove(0).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_release_grants_a_short_lease_and_the_first_renewal_extends_it() {
     tokio::time::sleep(ms(600)).await;
     assert!(first.is_held());
     assert!(lease_left(&world) > 29_000);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(secs(60)).await;
     assert!(first.is_held());
     // The release of a permit from a grant serves the next process.
     first.release().await.unwrap();
@@ -61,9 +61,8 @@ async fn a_release_grants_a_short_lease_and_the_first_renewal_extends_it() {
 /// P1, P4: a process that does not respond to a grant keeps the permit for the short lease, and no longer.
 #[tokio::test(start_paused = true)]
 async fn a_frozen_process_delays_the_next_waiter_by_its_short_lease() {
-    let world = World::engine();
-    let (_clients, held, mut waiters) = with_waiting_processes(&world, LEASED, 1, 3).await;
-    let faults = world.as_engine().faults();
+    let (world, _clients, held, mut waiters) = with_waiting_processes(LEASED, 1, 3).await;
+    let faults = world.faults();
     faults.freeze(Some("p0"));
     let released = Instant::now();
     held.release().await.unwrap();
@@ -87,9 +86,8 @@ async fn a_frozen_process_delays_the_next_waiter_by_its_short_lease() {
 async fn a_grant_to_a_cancelled_waiter_goes_to_the_next_immediately() {
     for others in [0, 1] {
         for steps in 0..24 {
-            let world = World::engine();
-            let (_clients, held, mut waiters) =
-                with_waiting_processes(&world, LEASED, 1, 1 + others).await;
+            let (world, _clients, held, mut waiters) =
+                with_waiting_processes(LEASED, 1, 1 + others).await;
             let released = tokio::spawn(held.release());
             for _ in 0..steps {
                 tokio::task::yield_now().await;
@@ -99,8 +97,7 @@ async fn a_grant_to_a_cancelled_waiter_goes_to_the_next_immediately() {
             released.await.unwrap().unwrap();
             serve(waiters).await;
             at_rest(&world, 1).await;
-            let elapsed = began.elapsed();
-            assert!(elapsed < ms(100), "{others}, {steps}: {elapsed:?}");
+            assert_within(began, ms(100), (others, steps));
         }
     }
 }
@@ -108,9 +105,8 @@ async fn a_grant_to_a_cancelled_waiter_goes_to_the_next_immediately() {
 /// P3: the message arrives when the process has no waiter left.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrives_after_the_last_waiter_left_is_released() {
-    let world = World::engine();
-    let (clients, held, waiters) = with_waiting_processes(&world, LEASED, 1, 1).await;
-    let faults = world.as_engine().faults();
+    let (world, clients, held, waiters) = with_waiting_processes(LEASED, 1, 1).await;
+    let faults = world.faults();
     faults.delay(Some("p0"), ms(10));
     held.release().await.unwrap();
     waiters[0].abort();
@@ -126,15 +122,13 @@ async fn a_grant_that_arrives_after_the_last_waiter_left_is_released() {
 /// A process that needs several permits requests them. A single permit that it cannot use is left for other processes.
 #[tokio::test(start_paused = true)]
 async fn one_permit_is_not_reserved_for_a_process_that_needs_two() {
-    let world = World::engine();
-    let (clients, held, mut waiters) = with_waiting_processes(&world, LEASED, 3, 1).await;
+    let (world, clients, held, mut waiters) = with_waiting_processes(LEASED, 3, 1).await;
     // The server knows the first waiter's request for one permit. That waiter leaves, and the second needs two.
     let second = taking(LEASED, &clients[0], 2);
     eventually("both waiters are queued", || clients[0].waiters() == 2).await;
     world.quiet().await;
     let third = world.named("third").await;
-    let seats = LEASED.on(&third);
-    let other = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+    let other = spawn_ok(LEASED.on(&third).acquire(1));
     processes_wait(&world, LEASED, 2).await;
     waiters.pop().unwrap().abort();
     tokio::task::yield_now().await;
@@ -149,8 +143,7 @@ async fn one_permit_is_not_reserved_for_a_process_that_needs_two() {
 /// P4: a grant removes its process from the queue, while another waiter of the process remains.
 #[tokio::test(start_paused = true)]
 async fn a_process_serves_its_other_waiters_after_a_grant() {
-    let world = World::engine();
-    let (holder, client) = (world.named("holder").await, world.named("p").await);
+    let (world, [holder, client]) = World::engine().with_named(["holder", "p"]).await;
     let seats = LEASED.on(&holder);
     seats.init(2).await.unwrap();
     let held = seats.acquire(1).await.unwrap();
@@ -175,15 +168,14 @@ async fn a_process_serves_its_other_waiters_after_a_grant() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_during_a_hand_off_leaves_the_queue_consistent() {
     for pause in 0..12 {
-        let world = World::engine();
-        let clients = world.fleet(2).await;
+        let (world, clients) = World::engine().with_fleet(2).await;
         let [ours, theirs] = [&clients[0], &clients[1]].map(|client| LEASED.on(client));
         ours.init(2).await.unwrap();
         let mine = ours.acquire(1).await.unwrap();
         let yours = theirs.acquire(1).await.unwrap();
         let waiter = taking(LEASED, &clients[0], 1);
         processes_wait(&world, LEASED, 1).await;
-        world.as_engine().faults().delay(Some("p0"), ms(5));
+        world.faults().delay(Some("p0"), ms(5));
         let handing = tokio::spawn(mine.release());
         tokio::time::sleep(ms(pause)).await;
         yours.release().await.unwrap();
@@ -206,8 +198,7 @@ async fn one_waits(world: &World, name: &[u8]) -> (Vec<Client>, Seat, JoinHandle
     let seats = LEASED.named(&clients[0], name);
     seats.init(1).await.unwrap();
     let held = seats.acquire(1).await.unwrap();
-    let seats = LEASED.named(&clients[1], name);
-    let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+    let waiter = spawn_ok(LEASED.named(&clients[1], name).acquire(1));
     eventually("the second process waits", || clients[1].waiters() == 1).await;
     world.quiet().await;
     (clients, held, waiter)
@@ -231,8 +222,7 @@ async fn waiters_of_a_name_of_any_bytes_are_served_immediately() {
         let released = Instant::now();
         held.release().await.unwrap();
         waiter.await.unwrap().release().await.unwrap();
-        let elapsed = released.elapsed();
-        assert!(elapsed < ms(50), "{name:?}: {elapsed:?}");
+        assert_within(released, ms(50), name);
     }
 }
 
@@ -246,7 +236,7 @@ async fn a_grant_serves_only_waiters_of_its_own_semaphore() {
         others[0].init(1).await.unwrap();
         let other_held = others[0].acquire(1).await.unwrap();
         let [_, seats] = others;
-        let other = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+        let other = spawn_ok(seats.acquire(1));
         eventually("both waiters are queued", || clients[1].waiters() == 2).await;
         world.quiet().await;
         let released = Instant::now();
@@ -256,8 +246,7 @@ async fn a_grant_serves_only_waiters_of_its_own_semaphore() {
         assert!(!other.is_finished(), "{name}");
         other_held.release().await.unwrap();
         other.await.unwrap().release().await.unwrap();
-        let elapsed = released.elapsed();
-        assert!(elapsed < ms(60), "{name}: {elapsed:?}");
+        assert_within(released, ms(60), name);
     }
 }
 
@@ -265,8 +254,7 @@ async fn a_grant_serves_only_waiters_of_its_own_semaphore() {
 #[tokio::test(start_paused = true)]
 async fn a_plain_waiter_does_not_take_the_grant_of_a_lease() {
     for plain_first in [true, false] {
-        let world = World::engine();
-        let clients = world.fleet(2).await;
+        let (world, clients) = World::engine().with_fleet(2).await;
         let seats = LEASED.on(&clients[0]);
         seats.init(1).await.unwrap();
         let held = seats.acquire(1).await.unwrap();
@@ -287,8 +275,7 @@ async fn a_plain_waiter_does_not_take_the_grant_of_a_lease() {
         let released = Instant::now();
         held.release().await.unwrap();
         serve(waiters).await;
-        let elapsed = released.elapsed();
-        assert!(elapsed < ms(60), "{plain_first}: {elapsed:?}");
+        assert_within(released, ms(60), plain_first);
         assert_eq!(free(&world), 1);
     }
 }

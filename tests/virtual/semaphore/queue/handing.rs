@@ -4,31 +4,32 @@ use std::pin::Pin;
 
 use stanchion::ReleaseError;
 use stanchion_tests::permits::{Seats, free};
+use stanchion_tests::{assert_within, ms, secs};
 use tokio::time::timeout;
 
 use super::*;
 
 /// Holds the only permit, and lets tasks of the same client wait for it in order. The scripts are cached on the server.
 async fn with_waiting_tasks(
-    world: &World,
     kind: Kind,
-    client: &Client,
     size: usize,
-) -> (Seat, Vec<JoinHandle<Seat>>) {
-    let seats = kind.on(client);
+) -> (World, Client, Seat, Vec<JoinHandle<Seat>>) {
+    let world = World::engine();
+    let client = world.named("only").await;
+    let seats = kind.on(&client);
     seats.init(1).await.unwrap();
     let held = seats.acquire(1).await.unwrap();
-    let first = taking(kind, client, 1);
-    processes_wait(world, kind, 1).await;
+    let first = taking(kind, &client, 1);
+    processes_wait(&world, kind, 1).await;
     held.release().await.unwrap();
     let held = first.await.unwrap();
     let mut waiters = Vec::new();
     for n in 0..size {
-        waiters.push(taking(kind, client, 1));
+        waiters.push(taking(kind, &client, 1));
         eventually("the waiter is queued", || client.waiters() == n + 1).await;
     }
-    processes_wait(world, kind, size.min(1)).await;
-    (held, waiters)
+    processes_wait(&world, kind, size.min(1)).await;
+    (world, client, held, waiters)
 }
 
 /// An acquire that was polled until it waits, and is not polled after that.
@@ -47,10 +48,8 @@ async fn stalled<'a>(world: &World, kind: Kind, seats: &'a Seats) -> Stalled<'a>
 #[tokio::test(start_paused = true)]
 async fn one_script_hands_a_permit_to_the_next_task() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (mut held, waiters) = with_waiting_tasks(&world, kind, &client, 5).await;
-        let faults = world.as_engine().faults();
+        let (world, _client, mut held, waiters) = with_waiting_tasks(kind, 5).await;
+        let faults = world.faults();
         faults.delay(None, ms(10));
         let scripts = world.scripts_run();
         for waiter in waiters {
@@ -76,9 +75,7 @@ async fn one_script_hands_a_permit_to_the_next_task() {
 #[tokio::test(start_paused = true)]
 async fn a_process_stays_queued_after_a_hand_off() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, waiters) = with_waiting_tasks(&world, kind, &client, 3).await;
+        let (world, _client, held, waiters) = with_waiting_tasks(kind, 3).await;
         held.release().await.unwrap();
         let mut waiters = waiters.into_iter();
         let first = waiters.next().unwrap().await.unwrap();
@@ -88,11 +85,7 @@ async fn a_process_stays_queued_after_a_hand_off() {
         let released = Instant::now();
         let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
         let second = waiters.next().unwrap().await.unwrap();
-        assert!(
-            released.elapsed() < ms(20),
-            "{kind:?}: {:?}",
-            released.elapsed()
-        );
+        assert_within(released, ms(20), kind);
         first.release().await.unwrap();
         let third = waiters.next().unwrap().await.unwrap();
         second.release().await.unwrap();
@@ -105,10 +98,8 @@ async fn a_process_stays_queued_after_a_hand_off() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_joins_during_a_hand_off_is_registered() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
-        let faults = world.as_engine().faults();
+        let (world, client, held, mut waiters) = with_waiting_tasks(kind, 1).await;
+        let faults = world.faults();
         faults.delay(None, ms(10));
         let release = tokio::spawn(held.release());
         eventually("the hand-off has run", || kind.queued(&world) == 0).await;
@@ -117,11 +108,7 @@ async fn a_waiter_that_joins_during_a_hand_off_is_registered() {
         release.await.unwrap().unwrap();
         let joined = Instant::now();
         eventually("the new waiter is registered", || kind.queued(&world) == 1).await;
-        assert!(
-            joined.elapsed() < ms(100),
-            "{kind:?}: {:?}",
-            joined.elapsed()
-        );
+        assert_within(joined, ms(100), kind);
         faults.delay(None, Duration::ZERO);
         held.release().await.unwrap();
         new_waiter.await.unwrap().release().await.unwrap();
@@ -133,28 +120,18 @@ async fn a_waiter_that_joins_during_a_hand_off_is_registered() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_joins_after_a_hand_off_is_registered() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, _) = with_waiting_tasks(&world, kind, &client, 0).await;
+        let (world, client, held, _) = with_waiting_tasks(kind, 0).await;
         let seats = kind.on(&client);
         let handed = stalled(&world, kind, &seats).await;
         held.release().await.unwrap();
         let joined = Instant::now();
         let new_waiter = taking(kind, &client, 1);
         eventually("the new waiter is registered", || kind.queued(&world) == 1).await;
-        assert!(
-            joined.elapsed() < ms(100),
-            "{kind:?}: {:?}",
-            joined.elapsed()
-        );
+        assert_within(joined, ms(100), kind);
         let released = Instant::now();
         handed.await.unwrap().release().await.unwrap();
         new_waiter.await.unwrap().release().await.unwrap();
-        assert!(
-            released.elapsed() < ms(20),
-            "{kind:?}: {:?}",
-            released.elapsed()
-        );
+        assert_within(released, ms(20), kind);
         kind.at_rest(&world, 1).await;
     }
 }
@@ -163,11 +140,9 @@ async fn a_waiter_that_joins_after_a_hand_off_is_registered() {
 #[tokio::test(start_paused = true)]
 async fn a_permit_freed_during_a_hand_off_goes_to_another_waiter() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, waiters) = with_waiting_tasks(&world, kind, &client, 2).await;
+        let (world, _client, held, waiters) = with_waiting_tasks(kind, 2).await;
         let other = world.named("other").await;
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.delay(Some("only"), ms(50));
         let release = tokio::spawn(held.release());
         tokio::time::sleep(ms(5)).await;
@@ -178,6 +153,12 @@ async fn a_permit_freed_during_a_hand_off_goes_to_another_waiter() {
         release.await.unwrap().unwrap();
         faults.delay(Some("only"), Duration::ZERO);
         kind.at_rest(&world, 2).await;
+    }
+}
+
+async fn served(waiter: JoinHandle<Seat>, within: Duration) {
+    for seat in together(vec![waiter], within).await {
+        seat.release().await.unwrap();
     }
 }
 
@@ -195,10 +176,8 @@ async fn together(waiters: Vec<JoinHandle<Seat>>, within: Duration) -> Vec<Seat>
 #[tokio::test(start_paused = true)]
 async fn a_permit_for_a_cancelled_waiter_goes_to_the_next() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 3).await;
-        let faults = world.as_engine().faults();
+        let (world, _client, held, mut waiters) = with_waiting_tasks(kind, 3).await;
+        let faults = world.faults();
         faults.delay(None, ms(50));
         let release = tokio::spawn(held.release());
         tokio::time::sleep(ms(5)).await;
@@ -218,9 +197,7 @@ async fn a_permit_for_a_cancelled_waiter_goes_to_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_permit_for_an_unpolled_future_goes_to_the_next_after_a_second() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, waiters) = with_waiting_tasks(&world, kind, &client, 0).await;
+        let (world, client, held, waiters) = with_waiting_tasks(kind, 0).await;
         assert!(waiters.is_empty());
         let seats = kind.on(&client);
         let forgotten = stalled(&world, kind, &seats).await;
@@ -244,12 +221,10 @@ async fn a_permit_for_an_unpolled_future_goes_to_the_next_after_a_second() {
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_its_waiter_received_is_kept() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
+        let (world, _client, held, mut waiters) = with_waiting_tasks(kind, 1).await;
         held.release().await.unwrap();
         let seat = waiters.remove(0).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(200)).await;
+        tokio::time::sleep(secs(200)).await;
         assert!(seat.is_held(), "{kind:?}");
         assert_eq!(kind.held(&world), 1, "{kind:?}");
         seat.release().await.unwrap();
@@ -262,17 +237,14 @@ async fn a_permit_that_its_waiter_received_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_during_a_hand_off_ends_the_waits_in_time() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, _) = with_waiting_tasks(&world, kind, &client, 0).await;
-        let seats = kind.on(&client);
-        let waiter = tokio::spawn(async move { seats.acquire(1).await });
+        let (world, client, held, _) = with_waiting_tasks(kind, 0).await;
+        let waiter = tokio::spawn(kind.on(&client).acquire(1));
         processes_wait(&world, kind, 1).await;
-        let faults = world.as_engine().faults();
+        let faults = world.faults();
         faults.freeze(None);
         let began = Instant::now();
         let release = tokio::spawn(held.release());
-        let outcome = timeout(Duration::from_secs(60), waiter).await;
+        let outcome = timeout(secs(60), waiter).await;
         let outcome = outcome.expect("the waiter never gives up").unwrap();
         assert!(
             matches!(outcome, Err(AcquireError::Ambiguous { .. })),
@@ -298,17 +270,13 @@ async fn an_outage_during_a_hand_off_ends_the_waits_in_time() {
 #[tokio::test(start_paused = true)]
 async fn permits_above_a_lowered_total_are_not_handed_over() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
+        let (world, client, held, mut waiters) = with_waiting_tasks(kind, 1).await;
         kind.on(&client).reduce(1).await.unwrap();
         held.release().await.unwrap();
         world.quiet().await;
         assert_eq!((kind.held(&world), free(&world)), (0, 0), "{kind:?}");
         kind.on(&client).add(1).await.unwrap();
-        let seat = timeout(ms(400), waiters.remove(0)).await;
-        let seat = seat.expect("the waiter got no permit in time").unwrap();
-        seat.release().await.unwrap();
+        served(waiters.remove(0), ms(400)).await;
         kind.at_rest(&world, 1).await;
     }
 }
@@ -317,10 +285,8 @@ async fn permits_above_a_lowered_total_are_not_handed_over() {
 #[tokio::test(start_paused = true)]
 async fn a_late_hand_off_releases_the_permit() {
     for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, mut waiters) = with_waiting_tasks(&world, kind, &client, 1).await;
-        world.as_engine().faults().step_clock(10_000);
+        let (world, _client, held, mut waiters) = with_waiting_tasks(kind, 1).await;
+        world.faults().step_clock(10_000);
         held.release().await.unwrap();
         let seat = timeout(ms(1500), waiters.remove(0)).await;
         let seat = seat.expect("the waiter got no permit in time").unwrap();
@@ -334,18 +300,11 @@ async fn a_late_hand_off_releases_the_permit() {
 async fn a_hand_off_that_the_server_rejects_loses_no_permit() {
     for kind in KINDS {
         for error in ["NOPERM no right to this command", "OOM not enough memory"] {
-            let world = World::engine();
-            let client = world.named("only").await;
-            let (held, waiters) = with_waiting_tasks(&world, kind, &client, 2).await;
-            world.as_engine().faults().fail_next("EVALSHA", error, 1);
+            let (world, _client, held, waiters) = with_waiting_tasks(kind, 2).await;
+            world.faults().fail_next("EVALSHA", error, 1);
             held.release().await.unwrap();
             for waiter in waiters {
-                let seat = timeout(ms(1500), waiter).await;
-                seat.expect("the permit was lost")
-                    .unwrap()
-                    .release()
-                    .await
-                    .unwrap();
+                served(waiter, ms(1500)).await;
             }
             kind.at_rest(&world, 1).await;
         }
@@ -355,17 +314,13 @@ async fn a_hand_off_that_the_server_rejects_loses_no_permit() {
 /// The waiters of a deleted semaphore wait until it is initialised again.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_semaphore_hands_over_no_permit() {
-    let world = World::engine();
-    let client = world.named("only").await;
-    let (held, mut waiters) = with_waiting_tasks(&world, Kind::Plain, &client, 1).await;
+    let (world, client, held, mut waiters) = with_waiting_tasks(Kind::Plain, 1).await;
     let _ = world.admin(&["DEL", NAME]);
     held.release().await.unwrap_err();
     world.quiet().await;
     assert_eq!(Kind::Plain.held(&world), 0);
     Kind::Plain.on(&client).init(1).await.unwrap();
-    let seat = timeout(ms(400), waiters.remove(0)).await;
-    let seat = seat.expect("the waiter got no permit in time").unwrap();
-    seat.release().await.unwrap();
+    served(waiters.remove(0), ms(400)).await;
     at_rest(&world, 1).await;
 }
 
@@ -377,19 +332,17 @@ async fn a_shutdown_during_a_hand_off_leaves_nothing() {
         .into_iter()
         .flat_map(|kind| moments.map(|after| (kind, after)))
     {
-        let world = World::engine();
-        let client = world.named("only").await;
-        let (held, _) = with_waiting_tasks(&world, kind, &client, 0).await;
+        let (world, client, held, _) = with_waiting_tasks(kind, 0).await;
         let mut waiters = JoinSet::new();
         for _ in 0..2 {
             let seats = kind.on(&client);
             waiters.spawn(async move { drop(seats.acquire(1).await) });
         }
         processes_wait(&world, kind, 1).await;
-        world.as_engine().faults().delay(None, ms(5));
+        world.faults().delay(None, ms(5));
         let release = tokio::spawn(held.release());
         tokio::time::sleep(ms(after)).await;
-        client.shutdown(Duration::from_secs(5)).await;
+        client.shutdown(secs(5)).await;
         drop(release.await);
         while waiters.join_next().await.is_some() {}
         kind.at_rest(&world, 1).await;

@@ -1,12 +1,12 @@
 //! Tests the relay: one waiting process subscribes to Redisson's channel on behalf of the others, and is not counted as a Redisson client.
 
 use super::*;
+use stanchion_tests::{assert_within, ms, secs};
 
 #[tokio::test(start_paused = true)]
 async fn a_redisson_release_wakes_one_process_for_each_freed_permit() {
     for kind in KINDS {
-        let world = World::engine();
-        let clients = world.fleet(6).await;
+        let (world, clients) = World::engine().with_fleet(6).await;
         kind.on(&clients[0]).init(3).await.unwrap();
         // Redisson holds all permits.
         let _ = world.admin(&["SET", NAME, "0"]);
@@ -16,7 +16,7 @@ async fn a_redisson_release_wakes_one_process_for_each_freed_permit() {
             processes_wait(&world, kind, n + 1).await;
         }
         // Every process has polled by then (every 5 s), and the relay is still registered.
-        tokio::time::sleep(Duration::from_secs(9)).await;
+        tokio::time::sleep(secs(9)).await;
         assert_eq!(
             world.admin(&["HEXISTS", kind.wake(), "sentry"]),
             "1",
@@ -44,8 +44,7 @@ async fn a_redisson_release_wakes_one_process_for_each_freed_permit() {
 async fn a_redisson_release_wakes_the_waiter_after_the_relay_was_served() {
     for kind in KINDS {
         for pause in [0, 100, 2000, 4000] {
-            let world = World::engine();
-            let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 1, 2).await;
+            let (world, clients, held, mut waiters) = with_waiting_processes(kind, 1, 2).await;
             let last = waiters.pop().unwrap();
             held.release().await.unwrap();
             let first = waiters.remove(0).await.unwrap();
@@ -54,8 +53,7 @@ async fn a_redisson_release_wakes_the_waiter_after_the_relay_was_served() {
             let released = Instant::now();
             let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
             let last = last.await.unwrap();
-            let elapsed = released.elapsed();
-            assert!(elapsed < ms(300), "{kind:?}, {pause}: {elapsed:?}");
+            assert_within(released, ms(300), (kind, pause));
             first.release().await.unwrap();
             last.release().await.unwrap();
             drop(clients);
@@ -74,13 +72,12 @@ async fn a_process_that_waits_again_still_receives_redisson_releases() {
             let _ = world.admin(&["SET", NAME, "0"]);
             let waiter = taking(kind, &client, 1);
             processes_wait(&world, kind, 1).await;
-            tokio::time::sleep(Duration::from_secs(waits)).await;
+            tokio::time::sleep(secs(waits)).await;
             let _ = world.admin(&["SET", NAME, "1"]);
             let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
             let released = Instant::now();
             waiter.await.unwrap().release().await.unwrap();
-            let elapsed = released.elapsed();
-            assert!(elapsed < ms(50), "{kind:?}, {waits}: {elapsed:?}");
+            assert_within(released, ms(50), (kind, waits));
         }
     }
 }
@@ -98,8 +95,7 @@ fn subscribers(world: &World) -> (i64, i64) {
 /// L7: neither a former relay with a lingering subscription nor a relay that reconnects is counted as a Redisson client.
 #[tokio::test(start_paused = true)]
 async fn a_relay_is_not_counted_as_a_redisson_client() {
-    let world = World::engine();
-    let (clients, held, mut waiters) = with_waiting_processes(&world, Kind::Leased, 1, 1).await;
+    let (world, clients, held, mut waiters) = with_waiting_processes(Kind::Leased, 1, 1).await;
     held.release().await.unwrap();
     let held = waiters.remove(0).await.unwrap();
     let later = world.named("later").await;
@@ -110,18 +106,18 @@ async fn a_relay_is_not_counted_as_a_redisson_client() {
         (2, 2),
         "the subscription of the first process lingers"
     );
-    world.as_engine().faults().kill_label("later:sub");
+    world.faults().kill_label("later:sub");
     eventually("the relay is subscribed again", || {
         subscribers(&world) == (2, 2)
     })
     .await;
     world.quiet().await;
-    world.as_engine().faults().freeze(Some("later"));
+    world.faults().freeze(Some("later"));
     held.release().await.unwrap();
     assert_eq!((Kind::Leased.held(&world), free(&world)), (1, 0));
-    world.as_engine().faults().thaw(None);
+    world.faults().thaw(None);
     waiter.await.unwrap().release().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(secs(10)).await;
     assert_eq!(subscribers(&world), (0, 0));
     drop(clients);
 }

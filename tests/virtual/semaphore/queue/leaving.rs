@@ -2,26 +2,24 @@
 
 use stanchion_testkit::eventually;
 use stanchion_tests::permits::{KINDS, at_rest};
-use stanchion_tests::{LostReply, World};
+use stanchion_tests::{LostReply, assert_within, ms};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{ms, taking, with_waiting_processes};
+use super::{taking, with_waiting_processes};
 
 /// P3: no permit is granted to a process without waiters.
 #[tokio::test(start_paused = true)]
 async fn a_process_leaves_the_queue_when_its_waiters_give_up() {
     for kind in KINDS {
-        let world = World::engine();
-        let (clients, held, waiters) = with_waiting_processes(&world, kind, 1, 2).await;
+        let (world, clients, held, waiters) = with_waiting_processes(kind, 1, 2).await;
         let patient = kind.on(&clients[2]);
         assert!(patient.acquire_timeout(1, ms(50)).await.is_err());
         waiters.iter().for_each(JoinHandle::abort);
         let gone = Instant::now();
-        eventually("the processes have left", || {
-            world.admin(&["EXISTS", kind.line(), kind.wake()]) == "0"
-        })
-        .await;
+        world
+            .until(&["EXISTS", kind.line(), kind.wake()], "0")
+            .await;
         assert!(gone.elapsed() < ms(1000), "{:?}", gone.elapsed());
         held.release().await.unwrap();
     }
@@ -31,8 +29,7 @@ async fn a_process_leaves_the_queue_when_its_waiters_give_up() {
 #[tokio::test(start_paused = true)]
 async fn a_process_leaves_the_queue_when_it_gives_up_without_a_reply() {
     for kind in KINDS {
-        let world = World::engine();
-        let (clients, held, waiters) = with_waiting_processes(&world, kind, 1, 1).await;
+        let (world, clients, held, waiters) = with_waiting_processes(kind, 1, 1).await;
         waiters[0].abort();
         eventually("the process has left", || kind.queued(&world) == 0).await;
         world.quiet().await;
@@ -53,8 +50,7 @@ async fn a_process_leaves_the_queue_when_it_gives_up_without_a_reply() {
 async fn a_waiter_that_joins_during_a_request_is_registered() {
     for kind in KINDS {
         for steps in 0..16 {
-            let world = World::engine();
-            let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 1, 1).await;
+            let (world, clients, held, mut waiters) = with_waiting_processes(kind, 1, 1).await;
             held.release().await.unwrap();
             for _ in 0..steps {
                 tokio::task::yield_now().await;
@@ -65,11 +61,7 @@ async fn a_waiter_that_joins_during_a_request_is_registered() {
             let released = Instant::now();
             first.release().await.unwrap();
             second.await.unwrap().release().await.unwrap();
-            assert!(
-                released.elapsed() < ms(50),
-                "{kind:?}, {steps}: {:?}",
-                released.elapsed()
-            );
+            assert_within(released, ms(50), (kind, steps));
             at_rest(&world, 1).await;
         }
     }
@@ -79,8 +71,7 @@ async fn a_waiter_that_joins_during_a_request_is_registered() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_joins_while_its_process_leaves_is_registered() {
     for kind in KINDS {
-        let world = World::engine();
-        let (clients, held, waiters) = with_waiting_processes(&world, kind, 1, 1).await;
+        let (world, clients, held, waiters) = with_waiting_processes(kind, 1, 1).await;
         waiters[0].abort();
         let next = taking(kind, &clients[0], 1);
         eventually("the next waiter is queued", || clients[0].waiters() == 1).await;

@@ -1,19 +1,27 @@
 //! Tests acquires with an unprocessed reply: a message that arrives first serves the other waiters, and a later permit serves the acquire.
 
+use stanchion_tests::{assert_within, ms, secs};
 use std::pin::pin;
 
 use futures_util::poll;
 
+use stanchion_tests::permits::Seats;
+
 use super::*;
+
+/// Another client holds `permits` permits, and one more, which are all.
+async fn with_two_holds(kind: Kind, permits: u32) -> (World, Seats, Seat, Seat) {
+    let (world, holder, held, _) = with_waiting_processes(kind, permits, 0).await;
+    let other = kind.on(&holder[0]);
+    other.add(1).await.unwrap();
+    let last = other.acquire(1).await.unwrap();
+    (world, other, held, last)
+}
 
 /// The first future of a process sends a request and is then not polled; `count` other tasks of the process wait. A release of `permits`
 /// permits serves the other tasks after a second at the latest, and a later release of one permit serves the first.
 async fn with_stalled_request(kind: Kind, permits: u32, count: usize) {
-    let world = World::engine();
-    let (holder, held, _) = with_waiting_processes(&world, kind, permits, 0).await;
-    let other = kind.on(&holder[0]);
-    other.add(1).await.unwrap();
-    let last = other.acquire(1).await.unwrap();
+    let (world, _other, held, last) = with_two_holds(kind, permits).await;
     let client = world.named("p").await;
     let seats = kind.on(&client);
     let mut first = pin!(seats.acquire(1));
@@ -38,11 +46,7 @@ async fn with_stalled_request(kind: Kind, permits: u32, count: usize) {
         let other = tokio::time::timeout(ms(1100), other).await;
         taken.push(other.unwrap().unwrap());
     }
-    assert!(
-        released.elapsed() < ms(1100),
-        "{kind:?}: {:?}",
-        released.elapsed()
-    );
+    assert_within(released, ms(1100), kind);
     if let Some(last) = last {
         // Now the first future processes its refusal.
         assert!(poll!(first.as_mut()).is_pending());
@@ -78,11 +82,7 @@ async fn a_stalled_request_takes_no_permits_of_a_later_message() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_registers_again_if_its_refusal_is_processed_after_a_grant() {
     for kind in KINDS {
-        let world = World::engine();
-        let (holder, held, _) = with_waiting_processes(&world, kind, 2, 0).await;
-        let other = kind.on(&holder[0]);
-        other.add(1).await.unwrap();
-        let last = other.acquire(1).await.unwrap();
+        let (world, other, held, last) = with_two_holds(kind, 2).await;
         // The process is subscribed from here on, so no confirmed subscription causes a request.
         let client = world.named("p").await;
         let before = taking(kind, &client, 1);
@@ -108,11 +108,7 @@ async fn a_waiter_registers_again_if_its_refusal_is_processed_after_a_grant() {
         let given_back = Instant::now();
         last.release().await.unwrap();
         let first = first.await.unwrap();
-        assert!(
-            given_back.elapsed() < ms(20),
-            "{kind:?}: {:?}",
-            given_back.elapsed()
-        );
+        assert_within(given_back, ms(20), kind);
         first.release().await.unwrap();
         for seat in taken {
             seat.release().await.unwrap();
@@ -137,11 +133,7 @@ macro_rules! poll_until_retry {
 #[tokio::test(start_paused = true)]
 async fn a_new_waiter_behind_a_stalled_request_is_woken() {
     for kind in KINDS {
-        let world = World::engine();
-        let (holder, held, _) = with_waiting_processes(&world, kind, 1, 0).await;
-        let other = kind.on(&holder[0]);
-        other.add(1).await.unwrap();
-        let last = other.acquire(1).await.unwrap();
+        let (world, _other, held, last) = with_two_holds(kind, 1).await;
         let client = world.named("p").await;
         let seats = kind.on(&client);
         let mut first = pin!(seats.acquire(1));
@@ -155,11 +147,7 @@ async fn a_new_waiter_behind_a_stalled_request_is_woken() {
         let released = Instant::now();
         last.release().await.unwrap();
         let new_waiter = new_waiter.await.unwrap();
-        assert!(
-            released.elapsed() < ms(700),
-            "{kind:?}: {:?}",
-            released.elapsed()
-        );
+        assert_within(released, ms(700), kind);
         second.release().await.unwrap();
         new_waiter.release().await.unwrap();
         first.await.unwrap().release().await.unwrap();
@@ -171,8 +159,7 @@ async fn a_new_waiter_behind_a_stalled_request_is_woken() {
 #[tokio::test(start_paused = true)]
 async fn a_poll_recovers_a_lost_message_behind_a_stalled_request() {
     for kind in KINDS {
-        let world = World::engine();
-        let (_holder, held, _) = with_waiting_processes(&world, kind, 1, 0).await;
+        let (world, _holder, held, _) = with_waiting_processes(kind, 1, 0).await;
         let client = world.named("p").await;
         let seats = kind.on(&client);
         let mut first = pin!(seats.acquire(1));
@@ -180,17 +167,13 @@ async fn a_poll_recovers_a_lost_message_behind_a_stalled_request() {
         let next = taking(kind, &client, 1);
         eventually("the waiter is queued", || client.waiters() == 2).await;
         world.quiet().await;
-        world.as_engine().faults().lose_messages(10);
+        world.faults().lose_messages(10);
         let released = Instant::now();
         held.release().await.unwrap();
-        let next = tokio::time::timeout(Duration::from_secs(60), next).await;
+        let next = tokio::time::timeout(secs(60), next).await;
         let next = next.unwrap().unwrap();
-        assert!(
-            released.elapsed() < Duration::from_secs(7),
-            "{:?}",
-            released.elapsed()
-        );
-        world.as_engine().faults().lose_messages(0);
+        assert_within(released, secs(7), ());
+        world.faults().lose_messages(0);
         next.release().await.unwrap();
         first.await.unwrap().release().await.unwrap();
         at_rest(&world, 1).await;
@@ -201,8 +184,7 @@ async fn a_poll_recovers_a_lost_message_behind_a_stalled_request() {
 #[tokio::test(start_paused = true)]
 async fn a_permit_announced_to_a_dropped_waiter_goes_to_the_next() {
     for kind in KINDS {
-        let world = World::engine();
-        let (_holder, held, _) = with_waiting_processes(&world, kind, 1, 0).await;
+        let (world, _holder, held, _) = with_waiting_processes(kind, 1, 0).await;
         let client = world.named("p").await;
         let seats = kind.on(&client);
         let mut first = Box::pin(seats.acquire(1));
@@ -219,11 +201,7 @@ async fn a_permit_announced_to_a_dropped_waiter_goes_to_the_next() {
         tokio::time::sleep(ms(2)).await;
         drop(first);
         let next = next.await.unwrap();
-        assert!(
-            released.elapsed() < ms(20),
-            "{kind:?}: {:?}",
-            released.elapsed()
-        );
+        assert_within(released, ms(20), kind);
         next.release().await.unwrap();
         at_rest(&world, 1).await;
     }
@@ -241,15 +219,14 @@ async fn a_message_that_overtakes_the_refusal_of_the_first_waiter_serves_it() {
         processes_wait(&world, kind, 1).await;
         world.quiet().await;
         // The next poll of `here` is refused, and the reply takes 20 ms.
-        let (before, faults) = (world.scripts_run(), world.as_engine().faults());
+        let (before, faults) = (world.scripts_run(), world.faults());
         faults.delay(Some("here"), ms(20));
         eventually("`here` polls", || world.scripts_run() > before).await;
         faults.delay(Some("here"), ms(0));
         let released = Instant::now();
         held.release().await.unwrap();
         let big = big.await.unwrap();
-        let elapsed = released.elapsed();
-        assert!(elapsed < ms(60), "{kind:?}: {elapsed:?}");
+        assert_within(released, ms(60), kind);
         big.release().await.unwrap();
         at_rest(&world, 10).await;
     }

@@ -1,6 +1,7 @@
 //! Tests requests for permits that are resent after a lost reply: the second reply says whether the process is queued.
 
-use stanchion::{AcquireOptions, Lease, LeasedSemaphore, Renewal};
+use stanchion::{AcquireOptions, LeasedSemaphore, Renewal};
+use stanchion_tests::{assert_within, lease, ms};
 
 use super::*;
 
@@ -14,14 +15,13 @@ async fn joins_during_the_resend(
 ) {
     let next = taking(kind, here, 1);
     let first = first.await.unwrap();
-    world.as_engine().faults().clear();
+    world.faults().clear();
     tokio::time::sleep(ms(200)).await;
     assert!(!next.is_finished());
     let released = Instant::now();
     held.release().await.unwrap();
     let next = next.await.unwrap();
-    let elapsed = released.elapsed();
-    assert!(elapsed < ms(20), "{kind:?}: {elapsed:?}");
+    assert_within(released, ms(20), kind);
     first.release().await.unwrap();
     next.release().await.unwrap();
 }
@@ -29,15 +29,14 @@ async fn joins_during_the_resend(
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_joins_during_a_repeated_request_is_queued() {
     let kind = Kind::Plain;
-    let world = World::engine();
-    let (clients, held, mut waiters) = with_waiting_processes(&world, kind, 2, 1).await;
+    let (world, clients, held, mut waiters) = with_waiting_processes(kind, 2, 1).await;
     let holder = kind.on(&clients[1]);
     holder.add(1).await.unwrap();
     let first = waiters.remove(0).await.unwrap();
     let waiting = taking(kind, &clients[0], 1);
     processes_wait(&world, kind, 1).await;
     // Wakes the waiter in 20 ms. The reply to its request is lost.
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.delay(Some("p0"), ms(20));
     holder.add(1).await.unwrap();
     faults.lose_replies("EVALSHA", 1);
@@ -59,7 +58,7 @@ async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_que
     kind.on(&holder).init(2).await.unwrap();
     let held = kind.on(&holder).acquire(1).await.unwrap();
     let ends = AcquireOptions::new()
-        .lease(Lease::new(ms(2000)).unwrap())
+        .lease(lease(ms(2000)))
         .renewal(Renewal::Manual);
     let permits = LeasedSemaphore::new(&other, NAME).unwrap();
     let _ended = permits.acquire_with(1, ends).await.unwrap();
@@ -68,7 +67,7 @@ async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_que
     processes_wait(&world, kind, 1).await;
     // The waiter sends a request when the lease ends. Its reply is lost.
     tokio::time::sleep_until(acquired + ms(1990)).await;
-    let faults = world.as_engine().faults();
+    let faults = world.faults();
     faults.delay(Some("here"), ms(20));
     faults.lose_replies("EVALSHA", 1);
     tokio::time::sleep_until(acquired + ms(2005)).await;
