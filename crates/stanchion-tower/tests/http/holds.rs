@@ -7,13 +7,8 @@ use std::time::Duration;
 use stanchion_tower::*;
 use tower_layer::Layer as _;
 
+use super::desk::Desk;
 use super::*;
-
-fn token<B>(request: &Request<B>) -> String {
-    let locked = request.extensions().get::<Locked>().unwrap();
-    assert!(locked.is_held());
-    locked.fencing_token().unwrap().to_string()
-}
 
 /// The lock of a request is that of its path. `/free` needs none.
 fn by_path(client: &Client) -> OneAtATimeLayer {
@@ -25,167 +20,101 @@ fn by_path(client: &Client) -> OneAtATimeLayer {
     .unwrap()
 }
 
+/// The layer in two processes.
+async fn paths(handler: Handler) -> Desk {
+    let mut desk = Desk::new(handler).await;
+    desk.serve("here", by_path(&desk.here));
+    desk.serve("there", by_path(&desk.there));
+    desk
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_request_for_a_key_runs_at_a_time_in_all_processes() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let inner = handler.service(|request| Response::new(Full::from(token(request))));
-    let here = by_path(&client).layer(inner.clone());
-    let there = by_path(&another(&engine).await).layer(inner);
-    let first = spawned(&here, request("POST", "/a", ""));
-    handler.called(1).await;
-    for service in [&here, &there] {
-        let busy = send(service, request("POST", "/a", "")).await;
-        assert_eq!(busy.status(), 409);
-        let refusal = Refusal::Busy { retry_after: 1 };
-        assert_eq!(busy.extensions().get(), Some(&refusal));
-        assert_eq!(header(&busy, "retry-after"), Some("1"));
-        assert_eq!(
-            header(&busy, "content-type"),
-            Some("application/problem+json")
-        );
-    }
-    assert_eq!(handler.calls(), 1);
-    handler.gate.add_permits(1);
-    let first = first.await.unwrap();
-    // The lock is free when the response is there.
-    handler.gate.add_permits(2);
-    let second = send(&there, request("POST", "/a", "")).await;
-    let token = |text: String| text.parse::<u64>().unwrap();
-    assert!(token(text(first).await) < token(text(second).await));
-    assert_eq!(send(&here, request("POST", "/b", "")).await.status(), 200);
-    assert_eq!(
-        send(&here, request("POST", "/invalid", "")).await.status(),
-        400
+    let mut desk = paths(Handler::closed()).await;
+    desk.serve(
+        "waits",
+        by_path(&desk.there).wait(Duration::from_millis(2500)),
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_waits_for_its_lock_and_no_longer() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let inner = handler.service(|_| Response::default());
-    let here = by_path(&client).layer(inner.clone());
-    let waits = by_path(&another(&engine).await).wait(Duration::from_millis(2500));
-    let waits = waits.layer(inner);
-    let first = spawned(&here, request("POST", "/a", ""));
-    handler.called(1).await;
-    // The same condition has the same status as without a wait.
-    let busy = send(&waits, request("POST", "/a", "")).await;
-    assert_eq!(busy.status(), 409);
-    assert_eq!(header(&busy, "retry-after"), Some("3"));
-    let second = spawned(&waits, request("POST", "/a", ""));
-    handler.gate.add_permits(2);
-    assert_eq!(first.await.unwrap().status(), 200);
-    assert_eq!(second.await.unwrap().status(), 200);
-    assert_eq!(handler.calls(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dropped_request_releases_its_lock() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let inner = handler.service(|_| Response::default());
-    let here = by_path(&client).layer(inner.clone());
-    let there = by_path(&another(&engine).await).layer(inner);
-    let dropped = spawned(&here, request("POST", "/a", ""));
-    handler.called(1).await;
-    dropped.abort();
-    assert!(dropped.await.unwrap_err().is_cancelled());
-    handler.gate.add_permits(1);
-    stanchion_testkit::eventually_async("the lock is free", async || {
-        send(&there, request("POST", "/a", "")).await.status() == 200
-    })
-    .await;
+    let text = "
+        first = here POST /a
+        here POST /a -> 409 Busy retry=1
+        there POST /a -> 409 Busy retry=1
+        # Without a free lock, the status is the same as without a wait.
+        waits POST /a -> 409 Busy retry=3
+        second ~ waits POST /a
+        open 2
+        first -> 200 #1 lock ran
+        second -> 200 #2 lock
+        # The lock is free when the response is there.
+        open 3
+        there POST /a -> 200 #3 lock ran
+        here POST /b -> 200 #4 lock ran
+        here POST /free -> 200 #5 ran
+        here POST /invalid -> 400 InvalidName
+        # A dropped request releases its lock.
+        third = here POST /a
+        abort third
+        open 1
+        until there POST /a -> 200 #7 lock ran
+    ";
+    desk.check(text).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_ends_the_handler() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let inner = handler.service(|_| Response::default());
-    let here = by_path(&client).layer(inner);
-    let lost = spawned(&here, request("POST", "/a", ""));
-    drop(here);
-    handler.called(1).await;
-    let operator = Lock::new(&another(&engine).await, "paths:/a").unwrap();
+    let mut desk = paths(Handler::closed()).await;
+    let handlers = Arc::strong_count(&desk.handler.calls);
+    desk.check("first = here POST /a").await;
+    let operator = Lock::new(&another(&desk.engine).await, "paths:/a").unwrap();
     assert!(operator.danger().force_release().await.unwrap());
-    let lost = tokio::time::timeout(Duration::from_secs(60), lost).await;
-    let lost = lost.expect("the handler is dropped").unwrap();
-    assert_eq!(lost.status(), 503);
-    assert_eq!(lost.extensions().get(), Some(&Refusal::Lost));
-    // The handler was dropped: it did not pass the gate.
-    assert_eq!(handler.gate.available_permits(), 0);
-    assert_eq!(Arc::strong_count(&handler.calls), 1);
+    desk.check("first -> 503 Lost").await;
+    assert_eq!(
+        Arc::strong_count(&desk.handler.calls),
+        handlers,
+        "it was dropped"
+    );
 }
 
+/// The permit of a client that disconnects is free again.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_runs_at_most_n_requests() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let inner = handler.service(|request| {
-        assert!(request.extensions().get::<Locked>().is_none());
-        Response::default()
-    });
-    let mut processes = Vec::new();
-    for client in [client.clone(), another(&engine).await] {
+    let mut desk = Desk::new(Handler::closed()).await;
+    for (name, client) in [("here", desk.here.clone()), ("there", desk.there.clone())] {
         let permits = LeasedSemaphore::new(&client, "permits").unwrap();
         permits.init(2).await.unwrap();
-        let layer = ConcurrencyLayer::new(permits);
-        processes.push(layer.layer(inner.clone()));
+        desk.serve(name, ConcurrencyLayer::new(permits));
     }
-    let mut running: Vec<_> = (0..2)
-        .map(|n| spawned(&processes[n], request("GET", "/", "")))
-        .collect();
-    handler.called(2).await;
-    for service in &processes {
-        let full = send(service, request("GET", "/", "")).await;
-        assert_eq!(full.status(), 503);
-        assert_eq!(header(&full, "retry-after"), Some("1"));
-    }
-    // The permit of a client that disconnects is free again.
-    running.remove(0).abort();
-    handler.gate.add_permits(2);
-    stanchion_testkit::eventually_async("a permit is free", async || {
-        send(&processes[1], request("GET", "/", "")).await.status() == 200
-    })
-    .await;
-    assert_eq!(running.remove(0).await.unwrap().status(), 200);
+    let text = "
+        first = here GET /
+        second = there GET /
+        here GET / -> 503 Full retry=1
+        there GET / -> 503 Full retry=1
+        abort first
+        open 2
+        until there GET / -> 200 #3 ran
+        second -> 200 #2
+    ";
+    desk.check(text).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_limited_request_learns_when_to_retry() {
-    let (_engine, client) = world().await;
-    let handler = Handler::open();
+    let mut desk = Desk::new(Handler::open()).await;
+    let client = desk.here.clone();
     let layer = RateLimitLayer::by(move |parts| match parts.uri.path() {
         "/invalid" => Err(Lock::new(&client, "").unwrap_err()),
         path => RateLimiter::new(&client, path, "1/10s".parse().unwrap()).map(Some),
     });
-    let service = layer.layer(handler.service(|_| Response::default()));
-    let facts = |response: &Response<ResponseBody<Body>>| {
-        ["limit", "remaining", "reset"].map(|it| {
-            let value = header(response, &format!("ratelimit-{it}"));
-            value.unwrap().parse::<u64>().unwrap()
-        })
-    };
-    let passed = send(&service, request("GET", "/a", "")).await;
-    assert_eq!(passed.status(), 200);
-    assert_eq!(facts(&passed), [1, 0, 10]);
-    assert_eq!(header(&passed, "retry-after"), None);
-    let limited = send(&service, request("GET", "/a", "")).await;
-    assert_eq!(limited.status(), 429);
-    assert_eq!(header(&limited, "retry-after"), Some("10"));
-    assert_eq!(facts(&limited), [1, 0, 10]);
-    assert_eq!(send(&service, request("GET", "/b", "")).await.status(), 200);
-    assert_eq!(
-        send(&service, request("GET", "/invalid", ""))
-            .await
-            .status(),
-        400
-    );
-    assert_eq!(handler.calls(), 2);
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(send(&service, request("GET", "/a", "")).await.status(), 200);
+    desk.serve("here", layer);
+    let text = "
+        here GET /a -> 200 #1 rate=1/0/10 ran
+        here GET /a -> 429 Limited retry=10 rate=1/0/10
+        here GET /b -> 200 #2 rate=1/0/10 ran
+        here GET /invalid -> 400 InvalidName
+        wait 10000
+        here GET /a -> 200 #3 rate=1/0/10 ran
+    ";
+    desk.check(text).await;
 }
 
 /// Panics if it is called without having been ready.

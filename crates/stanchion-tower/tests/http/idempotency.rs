@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use stanchion_embedded::Reply;
+use stanchion_embedded::{Reply, Switch};
 use stanchion_tower::*;
-use tower_layer::Layer as _;
+use tower_layer::{Layer as _, Stack};
 
+use super::desk::Desk;
 use super::*;
 
 /// The scope is the user. `anonymous` has none.
@@ -21,27 +21,12 @@ fn by_user(client: &Client) -> IdempotencyLayer {
     .unwrap()
 }
 
-fn with_key(key: &'static str, body: &'static str) -> Request<Body> {
-    with(request("POST", "/pay?now", body), "idempotency-key", key)
-}
-
-/// The number of the attempt, its token and its key.
-fn respond(request: &Request<Body>) -> Response<Body> {
-    let claim = request.extensions().get::<Claim>().unwrap();
-    assert!(claim.lock().is_held());
-    let text = format!("{} {}", claim.key(), claim.fencing_token().unwrap());
-    let response = Response::builder().status(201).header("x-made", "yes");
-    response.body(Full::from(text)).unwrap()
-}
-
-async fn token(response: Response<ResponseBody<Body>>) -> u64 {
-    text(response)
-        .await
-        .split_once(' ')
-        .unwrap()
-        .1
-        .parse()
-        .unwrap()
+/// The layer in two processes.
+async fn payments(handler: Handler) -> Desk {
+    let mut desk = Desk::new(handler).await;
+    desk.serve("here", by_user(&desk.here));
+    desk.serve("there", by_user(&desk.there));
+    desk
 }
 
 /// The key of the server that begins with `prefix`.
@@ -54,234 +39,107 @@ fn key(engine: &Engine, prefix: &str) -> Option<String> {
 const DONE: &str = "stanchion_done:{idempotency:";
 
 #[tokio::test(start_paused = true)]
-async fn a_repetition_gets_the_stored_response() {
-    let (engine, client) = world().await;
-    let handler = Handler::open();
-    let inner = handler.service(respond);
-    let here = by_user(&client).layer(inner.clone());
-    let there = by_user(&another(&engine).await).layer(inner);
-    let first = send(&here, with_key("\"k\"", "5 €")).await;
-    assert_eq!(first.status(), 201);
-    assert_eq!(header(&first, "idempotency-replayed"), None);
-    let first = text(first).await;
-    for service in [&here, &there] {
-        let again = send(service, with_key("k", "5 €")).await;
-        assert_eq!(again.status(), 201);
-        assert_eq!(header(&again, "idempotency-replayed"), Some("true"));
-        assert_eq!(header(&again, "x-made"), Some("yes"));
-        assert_eq!(text(again).await, first);
-    }
-    assert_eq!(handler.calls(), 1);
-
-    let other = send(&there, with_key("k", "6 €")).await;
-    assert_eq!(other.status(), 422);
-    assert_eq!(other.extensions().get(), Some(&Refusal::KeyReused));
-    let mut other = with_key("k", "5 €");
-    *other.uri_mut() = "/refund".parse().unwrap();
-    assert_eq!(send(&there, other).await.status(), 422);
-
-    // Another user's key is another key.
-    let bob = with(with_key("k", "6 €"), "x-user", "bob");
-    assert_eq!(send(&there, bob).await.status(), 201);
-    assert_eq!(handler.calls(), 2);
-
-    // The response is kept for a day.
-    let done = key(&engine, DONE).unwrap();
-    let Reply::Int(ttl) = engine.execute(&["PTTL", &done]) else {
+async fn requests_and_their_repetitions() {
+    assert_eq!(MAX_RESPONSE_BYTES, 65_536);
+    let mut desk = payments(Handler::open()).await;
+    let client = desk.here.clone();
+    let of = |namespace| IdempotencyLayer::new(&client, namespace, |_| Some(String::new()));
+    desk.serve("required", by_user(&client).required());
+    desk.serve("small", by_user(&client).max_request(4));
+    desk.serve("keep", by_user(&client).keep(Duration::ZERO));
+    desk.serve("lease", by_user(&client).lease(Duration::ZERO));
+    let text = "
+        # Others than idempotent methods need a key where it is required, also unknown ones.
+        here POST /pay -> 200 #1 ran
+        required POST /pay -> 400 KeyMissing
+        required SETTLE /pay -> 400 KeyMissing
+        required GET /pay key=k -> 200 #2 ran
+        required PUT /pay key=k -> 200 #3 ran
+        required DELETE /pay key=k -> 200 #4 ran
+        required DELETE /pay key=k -> 200 #5 ran
+        here POST /pay key=a~b -> 400 KeyInvalid
+        required POST /pay key=a~b -> 400 KeyInvalid
+        # Without a scope, two callers with one key could not be distinguished.
+        required POST /pay user=anonymous key=k -> 400 ScopeMissing
+        required POST /pay user=anonymous key=a~b -> 400 KeyInvalid
+        required POST /pay user=anonymous -> 400 KeyMissing
+        here POST /pay user=anonymous key=k -> 200 #6 ran
+        here POST /pay user=anonymous key=a~b -> 200 #7 ran
+        here POST /pay user=anonymous -> 200 #8 ran
+        # A body over the bound.
+        small POST /pay key=k body=12345 -> 413 TooLarge
+        # Setters cannot fail, so a request with a key checks their values before the claim.
+        keep POST /pay key=k -> 500 Rejected
+        lease POST /pay key=k -> 500 Rejected
+    ";
+    desk.check(text).await;
+    assert_eq!(key(&desk.engine, ""), None, "nothing was claimed");
+    desk.serve("other", of("other").unwrap());
+    desk.serve("not_404", by_user(&client).store_if(|it| it.status != 404));
+    let text = r#"
+        # A repetition gets the stored response.
+        here POST /pay?now key="k" body=5~€ status=201 -> 201 #9 claim ran
+        here POST /pay?now key=k body=5~€ -> 201 #9 claim replayed
+        there POST /pay?now key=k body=5~€ -> 201 #9 claim replayed
+        there POST /pay?now key=k body=6~€ -> 422 KeyReused
+        there POST /refund key=k body=5~€ -> 422 KeyReused
+        # The user and the namespace are parts of the key.
+        here POST /pay?now key=k user=bob -> 200 #10 claim ran
+        wait 1
+        other POST /pay?now key=k -> 200 #11 claim ran
+        # A predicate says which responses are stored.
+        not_404 POST /pay key=a status=500 -> 500 #12 claim ran
+        not_404 POST /pay key=a status=500 -> 500 #12 claim replayed
+        not_404 POST /pay key=b status=404 -> 404 #13 claim ran
+        not_404 POST /pay key=b status=404 -> 404 #14 claim ran
+        # A response that is too large is not stored, and the handler does not run again.
+        here POST /pay key=c length=65536 -> 200 65536 bytes ran
+        here POST /pay key=c -> 200 65536 bytes replayed
+        here POST /other key=c -> 422 KeyReused
+        here POST /pay key=d length=65537 -> 200 65537 bytes ran
+        here POST /pay key=d -> 410 NotStored
+        here POST /other key=d -> 422 KeyReused
+        small POST /pay key=e body=1234 -> 200 #17 claim ran
+    "#;
+    desk.check(text).await;
+    // A response is kept for a day.
+    let done = key(&desk.engine, DONE).unwrap();
+    let Reply::Int(ttl) = desk.engine.execute(&["PTTL", &done]) else {
         panic!("no TTL")
     };
-    assert!((86_300_000..=86_400_000).contains(&ttl), "{ttl} ms");
-    tokio::time::sleep(Duration::from_secs(86_401)).await;
-    assert_eq!(send(&here, with_key("k", "6 €")).await.status(), 201);
-    assert_eq!(handler.calls(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_without_a_valid_key_is_refused_or_passes() {
-    let (_engine, client) = world().await;
-    let handler = Handler::open();
-    let inner = handler.service(|request| {
-        assert!(request.extensions().get::<Claim>().is_none());
-        Response::default()
-    });
-    let optional = by_user(&client).layer(inner.clone());
-    let required = by_user(&client).required().layer(inner);
-    let without = || request("POST", "/pay", "");
-    assert_eq!(send(&optional, without()).await.status(), 200);
-    let missing = send(&required, without()).await;
-    assert_eq!(missing.status(), 400);
-    assert_eq!(missing.extensions().get(), Some(&Refusal::KeyMissing));
-    for service in [&optional, &required] {
-        assert_eq!(send(service, with_key("a b", "")).await.status(), 400);
-    }
-    assert_eq!(handler.calls(), 1);
-    // Idempotent methods pass. Others need a key, also unknown ones.
-    let mut unknown = without();
-    *unknown.method_mut() = "SETTLE".parse().unwrap();
-    assert_eq!(send(&required, unknown).await.status(), 400);
-    for method in ["GET", "PUT", "DELETE"] {
-        let mut request = with_key("k", "");
-        *request.method_mut() = method.parse().unwrap();
-        for _ in 0..2 {
-            assert_eq!(send(&required, request.clone()).await.status(), 200);
-        }
-    }
-    assert_eq!(handler.calls(), 7);
-}
-
-/// Without a scope, two callers with one key could not be distinguished.
-#[tokio::test(start_paused = true)]
-async fn a_request_without_a_scope_never_runs_unclaimed_where_a_key_is_required() {
-    let (engine, client) = world().await;
-    let handler = Handler::open();
-    let inner = handler.service(|_| Response::default());
-    let optional = by_user(&client).layer(inner.clone());
-    let required = by_user(&client).required().layer(inner);
-    for (request, refusal) in [
-        (with_key("k", ""), Refusal::ScopeMissing),
-        (with_key("a b", ""), Refusal::KeyInvalid),
-        (request("POST", "/pay", ""), Refusal::KeyMissing),
-    ] {
-        let request = with(request, "x-user", "anonymous");
-        let refused = send(&required, request.clone()).await;
-        assert_eq!(refused.status(), 400);
-        assert_eq!(refused.extensions().get(), Some(&refusal));
-        assert_eq!(send(&optional, request).await.status(), 200);
-    }
-    assert_eq!(handler.calls(), 3);
-    assert_eq!(key(&engine, ""), None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_predicate_says_which_responses_are_stored() {
-    let (_engine, client) = world().await;
-    let handler = Handler::open();
-    let inner = handler.service(|request| {
-        let missing = request.headers()["x-user"] == "bob";
-        let status = if missing { 404 } else { 500 };
-        Response::builder()
-            .status(status)
-            .body(Body::default())
-            .unwrap()
-    });
-    let layer = by_user(&client).store_if(|response| response.status != 404);
-    let service = layer.layer(inner);
-    for (user, stored) in [("ann", true), ("bob", false)] {
-        let request = with(with_key("k", ""), "x-user", user);
-        let first = send(&service, request.clone()).await;
-        let again = send(&service, request).await;
-        assert_eq!(first.status(), again.status());
-        let replayed = header(&again, "idempotency-replayed");
-        assert_eq!(replayed, stored.then_some("true"));
-    }
-    assert_eq!(handler.calls(), 3);
-}
-
-/// The namespace is a part of the key.
-#[tokio::test(start_paused = true)]
-async fn layers_of_two_namespaces_share_no_key() {
-    let (_engine, client) = world().await;
-    let handler = Handler::open();
-    let scope = |_: &http::request::Parts| Some("ann".to_owned());
-    let of = |namespace| IdempotencyLayer::new(&client, namespace, scope);
-    for namespace in ["payments", "refunds"] {
-        let service = of(namespace).unwrap().layer(handler.service(respond));
-        let first = send(&service, with_key("k", "")).await;
-        assert_eq!(header(&first, "idempotency-replayed"), None);
-        assert_eq!(first.status(), 201);
-    }
-    assert_eq!(handler.calls(), 2);
+    assert!((86_390_000..=86_400_000).contains(&ttl), "{ttl} ms");
     for namespace in ["", "a:b"] {
         assert!(of(namespace).is_err(), "{namespace:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_over_the_bound_is_refused_before_the_claim() {
-    let (engine, client) = world().await;
-    let handler = Handler::open();
-    let small = by_user(&client)
-        .max_request(4)
-        .layer(handler.service(respond));
-    let large = send(&small, with_key("k", "12345")).await;
-    assert_eq!(large.status(), 413);
-    assert_eq!(handler.calls(), 0);
-    assert_eq!(key(&engine, ""), None);
-    assert_eq!(send(&small, with_key("k", "1234")).await.status(), 201);
-}
-
-#[tokio::test(start_paused = true)]
 async fn one_of_concurrent_requests_runs_and_the_others_get_409() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let inner = handler.service(respond);
-    let there = by_user(&another(&engine).await).layer(inner.clone());
-    let here = by_user(&client).layer(inner);
-    let first = spawned(&here, with_key("k", ""));
-    handler.called(1).await;
-    for body in ["", "another body"] {
-        let busy = send(&there, with_key("k", body)).await;
-        assert_eq!(busy.status(), 409);
-        assert_eq!(busy.extensions().get(), Some(&Refusal::InProgress));
-    }
-    handler.gate.add_permits(1);
-    assert_eq!(first.await.unwrap().status(), 201);
+    let mut desk = payments(Handler::closed()).await;
+    let text = "
+        first = here POST /pay key=k
+        there POST /pay key=k -> 409 InProgress retry=1
+        there POST /pay key=k body=another -> 409 InProgress retry=1
+        open 1
+        first -> 200 #1 claim
+        there POST /pay key=k -> 200 #1 claim replayed
+        # A dropped request frees its claim.
+        second = here POST /pay key=dropped
+        abort second
+        open 1
+        until there POST /pay key=dropped -> 200 #3 claim ran
+    ";
+    desk.check(text).await;
     // Repetitions do not exclude each other.
-    let again: Vec<_> = (0..20)
-        .map(|_| spawned(&there, with_key("k", "")))
-        .collect();
-    for again in again {
-        let again = again.await.unwrap();
-        assert_eq!(
-            (again.status(), header(&again, "idempotency-replayed")),
-            (StatusCode::CREATED, Some("true"))
-        );
+    let again = (0..20).map(|_| desk.send(&["there", "POST", "/pay", "key=k"]));
+    for again in futures_util::future::join_all(again).await {
+        assert_eq!(again.shown(), "200 #1 claim replayed");
     }
-    assert_eq!(handler.calls(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dropped_request_frees_its_claim_and_the_next_token_is_larger() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let tokens = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = Arc::clone(&tokens);
-    let inner = handler.service(respond);
-    let inner = tower::service_fn(move |request: Request<Body>| {
-        let claim = request.extensions().get::<Claim>().unwrap();
-        seen.lock().unwrap().push(claim.fencing_token().unwrap());
-        inner.clone().oneshot(request)
-    });
-    let here = by_user(&client).layer(inner.clone());
-    let there = by_user(&another(&engine).await).layer(inner);
-    let dropped = spawned(&here, with_key("k", ""));
-    handler.called(1).await;
-    dropped.abort();
-    handler.gate.add_permits(1);
-    stanchion_testkit::eventually_async("the claim is free", async || {
-        send(&there, with_key("k", "")).await.status() == 201
-    })
-    .await;
-    assert_eq!(handler.calls(), 2);
-    let tokens = tokens.lock().unwrap();
-    assert!(tokens[0] < tokens[1], "{tokens:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_not_stored() {
-    let (engine, client) = world().await;
-    let handler = Handler::open();
-    let inner = handler.service(|request| {
-        let mut response = Response::default();
-        *response.status_mut() = request.headers()["x-status"]
-            .to_str()
-            .unwrap()
-            .parse()
-            .unwrap();
-        response
-    });
-    let service = by_user(&client).layer(inner);
-    let mut calls = 0;
+    let mut desk = payments(Handler::open()).await;
     for (status, stored) in [
         (500, false),
         (503, false),
@@ -291,52 +149,25 @@ async fn a_failure_is_not_stored() {
         (409, true),
         (200, true),
     ] {
-        let status_text = status.to_string();
-        let request = with(with_key("k", ""), "x-user", &status_text);
-        let mut request = with(request, "x-status", &status_text);
-        *request.uri_mut() = format!("/{status}").parse().unwrap();
-        for _ in 0..2 {
-            assert_eq!(send(&service, request.clone()).await.status(), status);
-        }
-        calls += if stored { 1 } else { 2 };
-        assert_eq!(handler.calls(), calls, "{status}");
+        let request = format!("here POST /pay key=k user={status} status={status}");
+        let [first, again] = [1, 2].map(|it| desk.handler.calls() + it);
+        let again = match stored {
+            true => format!("{first} claim replayed"),
+            false => format!("{again} claim ran"),
+        };
+        let first = format!("{request} -> {status} #{first} claim ran");
+        let text = format!("{first}\n{request} -> {status} #{again}");
+        desk.check(&text).await;
     }
     // A refusal of another layer is not stored, either.
-    let lock = Lock::new(&client, "/pay").unwrap();
-    let locks = OneAtATimeLayer::by({
-        let lock = lock.clone();
-        move |_| Ok(Some(lock.clone()))
-    });
-    let both = by_user(&client).layer(locks.layer(handler.service(respond)));
+    let lock = Lock::new(&desk.here, "lock").unwrap();
     let held = lock.acquire().await.unwrap();
-    assert_eq!(send(&both, with_key("k", "")).await.status(), 409);
+    let locks = OneAtATimeLayer::by(move |_| Ok(Some(lock.clone())));
+    desk.serve("both", Stack::new(locks, by_user(&desk.here)));
+    desk.check("both POST /pay key=k -> 409 Busy retry=1").await;
     held.release().await.unwrap();
-    assert_eq!(send(&both, with_key("k", "")).await.status(), 201);
-    let _ = engine;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_response_that_is_too_large_is_not_stored_and_the_handler_does_not_run_again() {
-    let (engine, client) = world().await;
-    let handler = Handler::open();
-    let inner = handler.service(|request| {
-        let length = request.headers()["x-length"].to_str().unwrap();
-        Response::new(Full::from(vec![b'x'; length.parse().unwrap()]))
-    });
-    let service = by_user(&client).layer(inner);
-    for (length, again) in [(MAX_RESPONSE_BYTES, 200), (MAX_RESPONSE_BYTES + 1, 410)] {
-        let length_text = length.to_string();
-        let request = with(with_key("k", ""), "x-user", &length_text);
-        let mut request = with(request, "x-length", &length_text);
-        let calls = handler.calls();
-        let first = send(&service, request.clone()).await;
-        assert_eq!(text(first).await.len(), length);
-        assert_eq!(send(&service, request.clone()).await.status(), again);
-        *request.uri_mut() = "/other".parse().unwrap();
-        assert_eq!(send(&service, request).await.status(), 422);
-        assert_eq!(handler.calls(), calls + 1);
-    }
-    let _ = engine;
+    desk.check("both POST /pay key=k -> 200 #12 claim ran")
+        .await;
 }
 
 /// A body of unknown length may be endless, so it is not read for the record.
@@ -350,7 +181,7 @@ async fn a_response_of_unknown_length_is_sent_as_it_comes() {
     });
     let service = by_user(&client).layer(service);
     let send = async || {
-        let request = with_key("k", "").map(Body::new);
+        let request = with(request("POST", "/pay", ""), "idempotency-key", "k").map(Body::new);
         service.clone().oneshot(request).await.unwrap()
     };
     let first = send().await;
@@ -377,105 +208,59 @@ impl futures_util::Stream for Parts {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_claim_ends_the_handler() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let here = by_user(&client).layer(handler.service(respond));
-    let lost = spawned(&here, with_key("k", ""));
-    handler.called(1).await;
-    let claim = key(&engine, "idempotency:").unwrap();
-    let operator = Lock::new(&another(&engine).await, claim).unwrap();
+    let mut desk = payments(Handler::closed()).await;
+    desk.check("first = here POST /pay key=k").await;
+    let claim = key(&desk.engine, "idempotency:").unwrap();
+    let operator = Lock::new(&another(&desk.engine).await, claim).unwrap();
     assert!(operator.danger().force_release().await.unwrap());
-    let lost = tokio::time::timeout(Duration::from_secs(60), lost).await;
-    let lost = lost.expect("the handler is dropped").unwrap();
-    assert_eq!(lost.status(), 503);
-    assert_eq!(lost.extensions().get(), Some(&Refusal::Lost));
-    assert_eq!(key(&engine, DONE), None);
+    desk.check("first -> 503 Lost").await;
+    assert_eq!(key(&desk.engine, DONE), None);
 }
 
 /// The client does not notice that its claim is gone, as in a paused process: no message says so, and no renewal is due.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_lost_its_claim_does_not_overwrite_the_response_of_its_successor() {
-    let (engine, client) = world().await;
-    let paused = Handler::closed();
-    let here = by_user(&client).layer(paused.service(respond));
-    let first = spawned(&here, with_key("k", ""));
-    paused.called(1).await;
-    let claim = key(&engine, "idempotency:").unwrap();
-    assert_eq!(engine.execute(&["DEL", &claim]), Reply::Int(1));
-
-    let there = by_user(&another(&engine).await);
-    let there = there.layer(Handler::open().service(respond));
-    let second = send(&there, with_key("k", "")).await;
-    assert_eq!(second.status(), 201);
-    let second = token(second).await;
-    paused.gate.add_permits(1);
-    let first = first.await.unwrap();
-    assert_eq!(first.status(), 503);
-    assert_eq!(first.extensions().get(), Some(&Refusal::Lost));
-    assert_eq!(token(send(&there, with_key("k", "")).await).await, second);
+    let mut desk = payments(Handler::closed()).await;
+    let paused = std::mem::replace(&mut desk.handler, Handler::open());
+    desk.serve("next", by_user(&desk.there));
+    desk.handler = paused;
+    desk.check("first = here POST /pay key=k").await;
+    let claim = key(&desk.engine, "idempotency:").unwrap();
+    assert_eq!(desk.engine.execute(&["DEL", &claim]), Reply::Int(1));
+    let text = "
+        next POST /pay key=k status=201 -> 201 #1 claim
+        open 1
+        first -> 503 Lost
+        next POST /pay key=k -> 201 #1 claim replayed
+    ";
+    desk.check(text).await;
 }
 
 /// The handler has run, so its response is sent.
 #[tokio::test(start_paused = true)]
 async fn a_response_that_cannot_be_stored_is_sent() {
-    let (engine, client) = world().await;
-    let handler = Handler::closed();
-    let service = by_user(&client).layer(handler.service(respond));
-    let first = spawned(&service, with_key("k", ""));
-    handler.called(1).await;
-    engine
-        .faults()
-        .out_of_memory(stanchion_embedded::Switch::On);
-    handler.gate.add_permits(1);
-    assert_eq!(first.await.unwrap().status(), 201);
-    engine
-        .faults()
-        .out_of_memory(stanchion_embedded::Switch::Off);
-    assert_eq!(key(&engine, DONE), None);
-    handler.gate.add_permits(1);
-    assert_eq!(send(&service, with_key("k", "")).await.status(), 201);
-    assert_eq!(handler.calls(), 2);
+    let mut desk = payments(Handler::closed()).await;
+    desk.check("first = here POST /pay key=k").await;
+    desk.engine.faults().out_of_memory(Switch::On);
+    desk.check("open 2\nfirst -> 200 #1 claim").await;
+    desk.engine.faults().out_of_memory(Switch::Off);
+    assert_eq!(key(&desk.engine, DONE), None);
+    desk.check("here POST /pay key=k -> 200 #2 claim ran").await;
 }
 
 /// The reply to the script that stores is lost: it is sent again, and stores once (P6).
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_does_not_change_the_outcome() {
-    let (engine, client) = world().await;
+    let mut desk = payments(Handler::open()).await;
+    // All scripts are known to the server then, so each of the four is one EVALSHA.
+    desk.check("here POST /pay key=warm -> 200 #1 claim ran")
+        .await;
     for lost in 0..4 {
-        let handler = Handler::open();
-        let service = by_user(&client).layer(handler.service(respond));
-        let mut request = with(with_key("k", ""), "x-user", &lost.to_string());
-        *request.uri_mut() = format!("/{lost}").parse().unwrap();
-        // All scripts are known to the server by now, so each of the four is one EVALSHA.
-        if lost == 0 {
-            let warm = send(&service, with_key("warm", "")).await;
-            assert_eq!(warm.status(), 201);
-        }
-        let calls = handler.calls();
-        engine.faults().lose_replies("EVALSHA", lost);
-        let first = send(&service, request.clone()).await;
-        assert_eq!(first.status(), 201);
-        let first = text(first).await;
-        let again = send(&service, request).await;
-        assert_eq!(header(&again, "idempotency-replayed"), Some("true"));
-        assert_eq!(text(again).await, first);
-        assert_eq!(handler.calls(), calls + 1);
+        desk.engine.faults().lose_replies("EVALSHA", lost);
+        let (request, call) = (format!("here POST /pay key=k user={lost}"), lost + 2);
+        let [ran, replayed] =
+            ["ran", "replayed"].map(|it| format!("{request} -> 200 #{call} claim {it}"));
+        let text = format!("{ran}\n{replayed}");
+        desk.check(&text).await;
     }
-}
-
-/// Setters cannot fail, so a request with a key checks their values before the claim.
-#[tokio::test(start_paused = true)]
-async fn settings_out_of_bounds_reject_requests_with_a_key() {
-    let (engine, client) = world().await;
-    let handler = Handler::open();
-    for layer in [
-        by_user(&client).keep(Duration::ZERO),
-        by_user(&client).lease(Duration::ZERO),
-    ] {
-        let service = layer.layer(handler.service(respond));
-        let refused = send(&service, with_key("k", "5 €")).await;
-        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    }
-    assert_eq!(handler.calls(), 0);
-    assert_eq!(key(&engine, "idempotency:"), None);
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod axum;
+mod desk;
 mod holds;
 mod idempotency;
 mod killed;
@@ -10,16 +11,17 @@ mod outages;
 mod stacks;
 mod tonic;
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use stanchion_embedded::Engine;
-use stanchion_tower::{Client, ClientConfig};
+use stanchion_tower::{Claim, Client, ClientConfig, Locked};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
@@ -51,16 +53,6 @@ fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<
     request
 }
 
-/// Sends a request in a task.
-fn spawned<S>(service: &S, request: Request<Body>) -> JoinHandle<S::Response>
-where
-    S: Service<Request<Body>, Response: Send, Error = Infallible, Future: Send>,
-    S: Clone + Send + 'static,
-{
-    let sent = service.clone().oneshot(request);
-    tokio::spawn(async { sent.await.unwrap() })
-}
-
 async fn send<S, B>(service: &S, request: Request<Body>) -> Response<B>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
@@ -83,11 +75,13 @@ fn header<'a, B>(response: &'a Response<B>, name: &str) -> Option<&'a str> {
         .map(|value| value.to_str().unwrap())
 }
 
-/// A handler that counts its calls, and returns when the test opens the gate.
+/// A handler that counts its calls, and responds when the test opens the gate.
 #[derive(Clone)]
 struct Handler {
     calls: Arc<AtomicUsize>,
     gate: Arc<Semaphore>,
+    /// The last token of each claim and lock.
+    tokens: Arc<Mutex<HashMap<String, u64>>>,
 }
 
 impl Handler {
@@ -95,6 +89,7 @@ impl Handler {
         Self {
             calls: Arc::default(),
             gate: Arc::new(Semaphore::new(0)),
+            tokens: Arc::default(),
         }
     }
 
@@ -112,10 +107,30 @@ impl Handler {
         stanchion_testkit::eventually("the handler is called", || self.calls() == times).await;
     }
 
-    /// A service whose responses are made by `respond`, behind the gate.
-    fn service<F>(
+    /// P2: the request holds what its layer acquired, and the token is larger than those before. Returns what that is.
+    fn holds(&self, request: &Request<Body>) -> &'static str {
+        let user = request.headers().get("x-user");
+        let (name, lock, what) = if let Some(claim) = request.extensions().get::<Claim>() {
+            (
+                format!("{} of {user:?}", claim.key()),
+                claim.lock(),
+                " claim",
+            )
+        } else if let Some(lock) = request.extensions().get::<Locked>() {
+            (request.uri().path().to_owned(), lock, " lock")
+        } else {
+            return "";
+        };
+        assert!(lock.is_held());
+        let token = lock.fencing_token().unwrap().get();
+        let last = self.tokens.lock().unwrap().insert(name, token);
+        assert!(last.is_none_or(|last| last < token), "{last:?} {token}");
+        what
+    }
+
+    /// A service behind the gate, which responds with the number of its call, and `claim` or `lock`.
+    fn service(
         &self,
-        respond: F,
     ) -> impl Service<
         Request<Body>,
         Response = Response<Body>,
@@ -123,17 +138,23 @@ impl Handler {
         Future: Future + Send,
     > + Clone
     + Send
-    + 'static
-    where
-        F: Fn(&Request<Body>) -> Response<Body> + Clone + Send + 'static,
-    {
+    + 'static {
         let handler = self.clone();
         tower::service_fn(move |request: Request<Body>| {
-            let (handler, respond) = (handler.clone(), respond.clone());
+            let handler = handler.clone();
             async move {
-                handler.calls.fetch_add(1, Ordering::Relaxed);
+                let call = handler.calls.fetch_add(1, Ordering::Relaxed) + 1;
+                let what = handler.holds(&request);
                 handler.gate.acquire().await.unwrap().forget();
-                Ok(respond(&request))
+                let header = |name| Some(request.headers().get(name)?.to_str().unwrap());
+                let response = Response::builder().status(header("x-status").unwrap_or("200"));
+                let response = match header("x-length") {
+                    Some(length) => response.body("x".repeat(length.parse().unwrap())),
+                    None => response
+                        .header("x-made", "yes")
+                        .body(format!("#{call}{what}")),
+                };
+                Ok(response.unwrap().map(Body::from))
             }
         })
     }

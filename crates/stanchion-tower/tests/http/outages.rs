@@ -6,15 +6,12 @@ use std::time::Duration;
 use stanchion_embedded::Switch;
 use stanchion_tower::*;
 use tokio::time::Instant;
-use tower_layer::Layer as _;
+use tower_layer::Stack;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use super::desk::Desk;
 use super::*;
-
-fn with_key() -> Request<Body> {
-    with(request("POST", "/a", ""), "idempotency-key", "k")
-}
 
 /// Cuts the connections, and returns when the client knows it.
 async fn disconnect(engine: &Engine, client: &Client) {
@@ -66,165 +63,134 @@ impl Subscriber for Levels {
     fn exit(&self, _: &Id) {}
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_request_passes_during_an_outage_and_a_client_that_knows_of_it_refuses_at_once() {
-    for known in [false, true] {
-        let (engine, client) = world().await;
-        let handler = Handler::open();
-        let inner = handler.service(|_| Response::default());
-        let wait = Duration::from_secs(2);
-        if known {
-            disconnect(&engine, &client).await;
-        } else {
-            engine.faults().freeze(None);
-        }
-        let levels = Levels::default();
-        let _guard = tracing::subscriber::set_default(levels.clone());
-        let began = Instant::now();
-        let inner = || inner.clone();
-        let responses = [
-            send(&locks(&client).layer(inner()), with_key()).await,
-            send(&locks(&client).wait(wait).layer(inner()), with_key()).await,
-            send(&permits(&client).layer(inner()), with_key()).await,
-            send(&permits(&client).wait(wait).layer(inner()), with_key()).await,
-            send(&rates(&client).layer(inner()), with_key()).await,
-            send(&rates(&client).wait(wait).layer(inner()), with_key()).await,
-            send(&keys(&client).layer(inner()), with_key()).await,
-        ];
-        assert_eq!(began.elapsed() == Duration::ZERO, known);
-        for response in responses {
-            assert_eq!(response.status(), 503, "{response:?}");
-            let refusal = response.extensions().get();
-            assert_eq!(refusal, Some(&Refusal::Unavailable), "{response:?}");
-            assert_eq!(header(&response, "retry-after"), Some("1"));
-        }
-        assert_eq!(handler.calls(), 0);
-        assert_eq!(*levels.0.lock().unwrap(), [Level::WARN; 7]);
-        // A request without a lock passes.
-        let free = OneAtATimeLayer::new(&client, "all", |_| None::<String>).unwrap();
-        assert_eq!(send(&free.layer(inner()), with_key()).await.status(), 200);
-
-        // The layers work again when the connection is back.
-        engine.faults().thaw(None);
-        engine.faults().refuse_connections(Switch::Off);
-        stanchion_testkit::eventually("the client is connected", || client.is_connected()).await;
-        let back = send(&keys(&client).layer(inner()), with_key()).await;
-        assert_eq!(back.status(), 200);
+/// Takes the server out of reach. With `known`, the client knows it: it is disconnected.
+async fn cut(desk: &Desk, known: bool) {
+    match known {
+        true => disconnect(&desk.engine, &desk.here).await,
+        false => desk.engine.faults().freeze(None),
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn open_layers_pass_requests_while_the_server_is_out_of_reach() {
-    let (engine, client) = world().await;
-    let handler = Handler::open();
-    let inner = handler.service(|request| {
-        assert!(request.extensions().get::<Locked>().is_none());
-        Response::default()
-    });
-    let lock = locks(&client).fail_open().layer(inner.clone());
-    let waits = locks(&client).wait(Duration::from_secs(1)).fail_open();
-    let waits = waits.layer(inner.clone());
-    let permit = permits(&client).fail_open().layer(inner.clone());
-    let rate = rates(&client).fail_open().layer(inner.clone());
-    let pass = async || {
-        for service in [&lock, &waits, &permit] {
-            assert_eq!(send(service, with_key()).await.status(), 200);
-        }
-        let passed = send(&rate, with_key()).await;
-        assert_eq!(passed.status(), 200);
-        assert_eq!(header(&passed, "ratelimit-limit"), None);
-    };
-    // Not known yet: each request waits for a reply.
-    engine.faults().freeze(None);
-    pass().await;
+fn mend(engine: &Engine) {
     engine.faults().thaw(None);
-    disconnect(&engine, &client).await;
-    let began = Instant::now();
-    pass().await;
-    assert_eq!(began.elapsed(), Duration::ZERO);
-    assert_eq!(handler.calls(), 8);
+    engine.faults().refuse_connections(Switch::Off);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_passes_during_an_outage_and_a_client_that_knows_of_it_refuses_at_once() {
+    for known in [false, true] {
+        let mut desk = Desk::new(Handler::open()).await;
+        let (client, wait) = (desk.here.clone(), Duration::from_secs(2));
+        desk.serve("lock", locks(&client));
+        desk.serve("wait_lock", locks(&client).wait(wait));
+        desk.serve("permit", permits(&client));
+        desk.serve("wait_permit", permits(&client).wait(wait));
+        desk.serve("rate", rates(&client));
+        desk.serve("wait_rate", rates(&client).wait(wait));
+        desk.serve("keys", keys(&client));
+        let free = OneAtATimeLayer::new(&client, "all", |_| None::<String>);
+        desk.serve("free", free.unwrap());
+        cut(&desk, known).await;
+        let levels = Levels::default();
+        let _guard = tracing::subscriber::set_default(levels.clone());
+        let began = Instant::now();
+        let text = "
+            lock POST /a key=k -> 503 Unavailable retry=1
+            wait_lock POST /a key=k -> 503 Unavailable retry=1
+            permit POST /a key=k -> 503 Unavailable retry=1
+            wait_permit POST /a key=k -> 503 Unavailable retry=1
+            rate POST /a key=k -> 503 Unavailable retry=1
+            wait_rate POST /a key=k -> 503 Unavailable retry=1
+            keys POST /a key=k -> 503 Unavailable retry=1
+        ";
+        desk.check(text).await;
+        assert_eq!(began.elapsed() == Duration::ZERO, known);
+        assert_eq!(*levels.0.lock().unwrap(), [Level::WARN; 7]);
+        // A request without a lock passes. The layers work again when the connection is back.
+        desk.check("free POST /a -> 200 #1 ran").await;
+        mend(&desk.engine);
+        stanchion_testkit::eventually("the client is connected", || client.is_connected()).await;
+        desk.check("keys POST /a key=k -> 200 #2 claim ran").await;
+    }
 }
 
 /// A busy lock is no outage.
 #[tokio::test(start_paused = true)]
-async fn an_open_layer_is_closed_while_the_server_answers() {
-    let (_engine, client) = world().await;
+async fn open_layers_pass_requests_while_the_server_is_out_of_reach() {
+    let mut desk = Desk::new(Handler::open()).await;
+    let (client, second) = (desk.here.clone(), Duration::from_secs(1));
+    desk.serve("lock", locks(&client).fail_open());
+    desk.serve("wait_lock", locks(&client).fail_open().wait(second));
+    desk.serve("permit", permits(&client).fail_open());
+    desk.serve("rate", rates(&client).fail_open());
     let held = Lock::new(&client, "all:").unwrap().acquire().await.unwrap();
-    let handler = Handler::open();
-    let inner = handler.service(|_| Response::default());
-    let second = Duration::from_secs(1);
-    for layer in [
-        locks(&client).fail_open(),
-        locks(&client).fail_open().wait(second),
-    ] {
-        let busy = send(&layer.layer(inner.clone()), with_key()).await;
-        assert_eq!(busy.status(), 409);
-    }
+    let text = "
+        lock POST /a -> 409 Busy retry=1
+        wait_lock POST /a -> 409 Busy retry=1
+    ";
+    desk.check(text).await;
     held.release().await.unwrap();
+    // Not known yet: each request waits for a reply.
+    cut(&desk, false).await;
+    let text = "
+        lock POST /a -> 200 #1 ran
+        wait_lock POST /a -> 200 #2 ran
+        permit POST /a -> 200 #3 ran
+        rate POST /a -> 200 #4 ran
+    ";
+    desk.check(text).await;
+    desk.engine.faults().thaw(None);
+    cut(&desk, true).await;
+    let began = Instant::now();
+    let text = "
+        lock POST /a -> 200 #5 ran
+        wait_lock POST /a -> 200 #6 ran
+        permit POST /a -> 200 #7 ran
+        rate POST /a -> 200 #8 ran
+    ";
+    desk.check(text).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
 /// The client may be connected, without knowing that the server is out of reach.
 #[tokio::test(start_paused = true)]
 async fn a_response_does_not_wait_for_the_release() {
-    for disconnected in [false, true] {
-        let (engine, client) = world().await;
-        let permits = LeasedSemaphore::new(&client, "permits").unwrap();
-        permits.init(1).await.unwrap();
-        let handler = Handler::closed();
-        let inner = handler.service(|_| Response::default());
-        let service = locks(&client).layer(ConcurrencyLayer::new(permits.clone()).layer(inner));
-        let running = spawned(&service, with_key());
-        handler.called(1).await;
-        if disconnected {
-            disconnect(&engine, &client).await;
-        } else {
-            engine.faults().freeze(None);
-        }
+    for known in [false, true] {
+        let mut desk = Desk::new(Handler::closed()).await;
+        let semaphore = LeasedSemaphore::new(&desk.here, "permits").unwrap();
+        semaphore.init(1).await.unwrap();
+        desk.serve("both", Stack::new(permits(&desk.here), locks(&desk.here)));
+        desk.check("first = both POST /a").await;
+        cut(&desk, known).await;
         let began = Instant::now();
-        handler.gate.add_permits(1);
-        assert_eq!(running.await.unwrap().status(), 200);
-        let longest = Duration::from_millis(if disconnected { 0 } else { 2 * 101 });
+        desk.check("open 1\nfirst -> 200 #1 lock").await;
+        let longest = Duration::from_millis(if known { 0 } else { 2 * 101 });
         assert!(began.elapsed() <= longest, "{:?}", began.elapsed());
         // P3: both releases are under way.
-        engine.faults().thaw(None);
-        engine.faults().refuse_connections(Switch::Off);
-        let lock = Lock::new(&client, "all:").unwrap();
+        mend(&desk.engine);
+        let lock = Lock::new(&desk.here, "all:").unwrap();
         let soon = Duration::from_secs(5);
         let _guard = lock.acquire_timeout(soon).await.unwrap();
-        let _permit = permits.acquire_timeout(soon).await.unwrap();
+        let _permit = semaphore.acquire_timeout(soon).await.unwrap();
     }
 }
 
 /// The handler has run, so its client gets the response. A repetition gets it, too, when the server is back.
 #[tokio::test(start_paused = true)]
 async fn a_response_is_stored_after_the_outage_in_which_it_was_sent() {
-    for disconnected in [false, true] {
-        let (engine, client) = world().await;
-        let handler = Handler::closed();
-        let service = keys(&client).layer(handler.service(|_| Response::default()));
-        let running = spawned(&service, with_key());
-        handler.called(1).await;
-        if disconnected {
-            disconnect(&engine, &client).await;
-        } else {
-            engine.faults().freeze(None);
-        }
+    for known in [false, true] {
+        let mut desk = Desk::new(Handler::closed()).await;
+        desk.serve("keys", keys(&desk.here));
+        desk.check("first = keys POST /a key=k").await;
+        cut(&desk, known).await;
         let began = Instant::now();
-        handler.gate.add_permits(1);
-        assert_eq!(running.await.unwrap().status(), 200);
-        let longest = if disconnected { 0 } else { 1 };
-        assert_eq!(began.elapsed().as_secs(), longest);
+        desk.check("open 2\nfirst -> 200 #1 claim").await;
+        assert_eq!(began.elapsed().as_secs(), u64::from(!known));
         assert!(began.elapsed().subsec_millis() < 10);
-
         // Longer than the operation timeout, shorter than the lease.
-        tokio::time::sleep(Duration::from_secs(12)).await;
-        engine.faults().thaw(None);
-        engine.faults().refuse_connections(Switch::Off);
-        stanchion_testkit::eventually_async("a repetition gets the response", async || {
-            let again = send(&service, with_key()).await;
-            header(&again, "idempotency-replayed") == Some("true")
-        })
-        .await;
-        assert_eq!(handler.calls(), 1);
+        desk.check("wait 12000").await;
+        mend(&desk.engine);
+        let again = "until keys POST /a key=k -> 200 #1 claim replayed";
+        desk.check(again).await;
     }
 }

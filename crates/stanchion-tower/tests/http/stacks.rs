@@ -5,8 +5,9 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use stanchion_tower::*;
-use tower_layer::Layer as _;
+use tower_layer::{Layer as _, Stack};
 
+use super::desk::Desk;
 use super::*;
 
 /// The inner body is one that no layer could make, as that of a layer for traces.
@@ -45,22 +46,19 @@ async fn all_layers_accept_each_other_and_any_body_of_a_response() {
 /// The smaller rest of two limits is the one that a client must know.
 #[tokio::test(start_paused = true)]
 async fn of_two_rates_the_headers_show_the_one_with_less_left() {
-    let (_engine, client) = world().await;
+    let mut desk = Desk::new(Handler::open()).await;
+    let client = desk.here.clone();
     let rate = |namespace, quota: &str| {
         let quota: Quota = quota.parse().unwrap();
         RateLimitLayer::new(&client, namespace, quota, |_| Some("")).unwrap()
     };
-    let handler = Handler::open();
-    for (outer, inner) in [("a", "b"), ("c", "d")] {
-        let (outer, inner) = match outer {
-            "a" => (rate(outer, "9/h"), rate(inner, "3/h")),
-            _ => (rate(outer, "3/h"), rate(inner, "9/h")),
-        };
-        let stack = outer.layer(inner.layer(handler.service(|_| Response::default())));
-        let response = send(&stack, request("GET", "/", "")).await;
-        assert_eq!(header(&response, "ratelimit-limit"), Some("3"));
-        assert_eq!(header(&response, "ratelimit-remaining"), Some("2"));
-    }
+    desk.serve("inner", Stack::new(rate("b", "3/h"), rate("a", "9/h")));
+    desk.serve("outer", Stack::new(rate("d", "9/h"), rate("c", "3/h")));
+    let text = "
+        inner GET / -> 200 #1 rate=3/2/1200 ran
+        outer GET / -> 200 #2 rate=3/2/1200 ran
+    ";
+    desk.check(text).await;
 }
 
 /// A client of gRPC reads a status only from headers, and takes no body of another type.
@@ -70,7 +68,7 @@ async fn a_refusal_for_grpc_is_a_status_of_grpc() {
     let locks = OneAtATimeLayer::new(&client, "s", |_| Some("k")).unwrap();
     let service = locks
         .wait(Duration::from_secs(1))
-        .layer(Handler::open().service(|_| Response::default()));
+        .layer(Handler::open().service());
     let held = Lock::new(&client, "s:k").unwrap().acquire().await.unwrap();
     let mut call = request("POST", "/shop.Orders/Settle", "");
     let kind = http::HeaderValue::from_static("application/grpc+proto");
