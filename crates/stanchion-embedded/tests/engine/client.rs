@@ -1,39 +1,10 @@
-//! An unmodified redis-rs client on the engine: handshake, scripts, messages, and bytes cut anywhere.
+//! An unmodified redis-rs client on the engine: scripts, messages, and bytes cut anywhere.
 
-use crate::support::{SOON, client, client_on, client_with, eval, pushed, run};
-use redis::{ProtocolVersion, PushKind, RedisConnectionInfo, Script, Value};
-use stanchion_embedded::{Engine, EngineStream, Reply};
+use crate::support::{SOON, client, client_on, eval, pushed, run};
+use redis::{PushKind, Script, Value};
+use stanchion_embedded::{Engine, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
-
-fn assert_stream<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static>() {}
-fn assert_shared<T: Send + Sync + Clone + 'static>() {}
-
-#[test]
-fn types_can_go_where_they_have_to() {
-    assert_stream::<EngineStream>();
-    assert_shared::<Engine>();
-}
-
-#[tokio::test]
-async fn both_protocols_shake_hands_and_select_a_database() {
-    let engine = Engine::new();
-    for (protocol, db) in [(ProtocolVersion::RESP2, 3), (ProtocolVersion::RESP3, 4)] {
-        let info = RedisConnectionInfo::default()
-            .set_protocol(protocol)
-            .set_db(db);
-        let (mut client, _) = client_with(engine.connect().unwrap(), info).await.unwrap();
-        let hset = format!("HSET h f {db}");
-        run::<()>(&mut client, &hset).await.unwrap();
-        let all: std::collections::HashMap<String, i64> =
-            run(&mut client, "HGETALL h").await.unwrap();
-        assert_eq!(all["f"], db);
-    }
-    assert!(
-        engine.keys().is_empty(),
-        "both wrote to databases of their own"
-    );
-}
 
 #[tokio::test]
 async fn a_script_is_loaded_again_after_a_flush() {
@@ -224,18 +195,6 @@ async fn a_tcp_port_can_be_served() {
         .unwrap();
     assert_eq!(replies, b"$1\r\nv\r\n");
     server.abort();
-}
-
-#[tokio::test]
-async fn a_client_can_kill_another() {
-    let engine = Engine::new();
-    let mut victim = client(&engine).await;
-    let id: i64 = run(&mut victim, "CLIENT ID").await.unwrap();
-    let mut killer = client(&engine).await;
-    let kill = format!("CLIENT KILL ID {id}");
-    let killed: i64 = run(&mut killer, &kill).await.unwrap();
-    assert_eq!(killed, 1);
-    assert!(run::<()>(&mut victim, "PING").await.is_err());
 }
 
 #[test]
