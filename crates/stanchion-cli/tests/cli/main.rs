@@ -4,10 +4,8 @@
 mod home;
 mod hostile;
 mod interop;
-mod lead;
 mod operator;
 mod serve;
-mod signals;
 mod support;
 #[cfg(target_os = "linux")]
 mod terminal;
