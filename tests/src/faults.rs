@@ -28,6 +28,16 @@ pub fn start(builder: RedisServerBuilder) -> Option<RedisServer> {
     RedisServer::or_skip(std::thread::current().name().unwrap_or("a test"))
 }
 
+/// Starts a server that speaks TLS.
+pub fn with_tls() -> Option<RedisServer> {
+    start(RedisServer::builder().tls())
+}
+
+/// Starts a server that keeps its data over a restart.
+pub fn durable() -> Option<RedisServer> {
+    start(RedisServer::builder().append_only())
+}
+
 /// A configuration with short timeouts, so that the client detects faults quickly.
 pub fn config(url: impl Into<ServerUrl>) -> ClientConfig {
     ClientConfig::new(url)

@@ -231,6 +231,15 @@ impl World {
         Client::connect_with(self.config(name)).await.unwrap()
     }
 
+    /// A new client with more settings.
+    pub async fn configured(
+        &self,
+        name: &str,
+        more: impl FnOnce(ClientConfig) -> ClientConfig,
+    ) -> Client {
+        Client::connect_with(more(self.config(name))).await.unwrap()
+    }
+
     /// `size` clients with the names `p0`, `p1` and so on. Their seeds differ, so that they do not all poll at the same time.
     pub async fn fleet(&self, size: usize) -> Vec<Client> {
         let mut clients = Vec::new();

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use stanchion::{AcquireError, Lease, Rejection};
+use stanchion::{AcquireError, AcquireOptions, Lease, Rejection, Renewal};
 use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -91,6 +91,14 @@ pub fn alive_tasks() -> usize {
 #[must_use]
 pub fn lease(length: Duration) -> Lease {
     Lease::new(length).unwrap()
+}
+
+/// A lease of this length that is not renewed.
+#[must_use]
+pub fn manual(length: Duration) -> AcquireOptions {
+    AcquireOptions::new()
+        .lease(lease(length))
+        .renewal(Renewal::Manual)
 }
 
 /// Asserts that less than `limit` has passed `since` then. `case` is shown on failure.

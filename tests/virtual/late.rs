@@ -1,9 +1,8 @@
 //! P3, R1 and R2 for every kind of hold: a request that is executed long after its caller gave up, or after its undo, takes and frees nothing.
 
-use stanchion::{AcquireOptions, Renewal};
 use stanchion_testkit::eventually;
 use stanchion_tests::kinds::{Case, SOON, kinds, served};
-use stanchion_tests::{assert_swept_later, lease, secs};
+use stanchion_tests::{assert_swept_later, manual, secs};
 use tokio::time::sleep;
 
 /// P3. The request is written now, and runs at the thaw. While another client holds, a late request would join the queue instead.
@@ -80,9 +79,7 @@ async fn late_requests_of_a_former_holder_change_nothing() {
     for kind in kinds() {
         for call in ["renew", "reenter", "release", "drop"] {
             let case = Case::warm(kind).await;
-            let options = AcquireOptions::new()
-                .lease(lease(secs(3)))
-                .renewal(Renewal::Manual);
+            let options = manual(secs(3));
             let held = match case.ours().acquire_with(options).await {
                 Some(held) if !case.needs_both_clients() => held.unwrap(),
                 _ => break,

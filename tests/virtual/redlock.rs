@@ -10,7 +10,7 @@ use stanchion::embedded::{Data, Faults, Switch};
 use stanchion::redlock::NodeOutcome;
 use stanchion::{AcquireOptions, Client, LostReason, RedGuard, RedLock, RedLockError, Renewal};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
-use stanchion_tests::{World, assert_within, lease, ms, secs};
+use stanchion_tests::{World, assert_within, lease, manual, ms, secs};
 use tokio::time::Instant;
 
 /// The default node timeout.
@@ -236,9 +236,7 @@ async fn a_hold_is_lost_before_another_client_gets_a_quorum() {
 async fn the_next_client_acquires_after_a_hold_expires() {
     let nodes = Nodes::new(3);
     let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
-    let options = AcquireOptions::new()
-        .lease(lease(ms(1_000)))
-        .renewal(Renewal::Manual);
+    let options = manual(ms(1_000));
     let guard = ours.acquire_with(options).await.unwrap();
     let started = Instant::now();
     let next = theirs.acquire().await.unwrap();
@@ -374,9 +372,7 @@ async fn a_quorum_that_expires_before_the_round_ends_does_not_count() {
     nodes.faults(0).delay(None, ms(5));
     nodes.faults(1).delay(None, ms(30));
     nodes.faults(2).freeze(None);
-    let options = AcquireOptions::new()
-        .lease(lease(ms(40)))
-        .renewal(Renewal::Manual);
+    let options = manual(ms(40));
     let error = lock.try_acquire_with(options).await.unwrap_err();
     assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
     nodes.faults(2).thaw(None);

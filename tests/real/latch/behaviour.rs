@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use stanchion::error::NameRule;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, ClientConfig, CountDownLatch, Lease, OnDeadlock,
-    QueryError, Rejection,
+    AcquireError, AcquireOptions, Client, CountDownLatch, Lease, OnDeadlock, QueryError, Rejection,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::{World, ms, secs};
@@ -109,8 +108,9 @@ async fn a_wait_that_times_out_leaves_nothing(world: &World) {
 
 async fn a_thousand_waiters_cost_one_message_and_one_request(world: &World) {
     // No polls: only requests that a message causes are counted.
-    let config = world.config("ours").poll_interval(secs(600));
-    let ours = Client::connect_with(config).await.unwrap();
+    let ours = world
+        .configured("ours", |it| it.poll_interval(secs(600)))
+        .await;
     let theirs = world.client().await;
     assert!(latch(&theirs).arm(3).await.unwrap());
     // Loads the script, so that each count-down below is one request.
@@ -233,8 +233,9 @@ async fn a_latch_in_braces_has_redissons_channel(world: &World) {
 }
 
 async fn the_key_prefix_is_part_of_a_latchs_name(world: &World) {
-    let config: ClientConfig = world.config("prefixed").key_prefix("app:");
-    let client = Client::connect_with(config).await.unwrap();
+    let client = world
+        .configured("prefixed", |it| it.key_prefix("app:"))
+        .await;
     assert!(latch(&client).arm(1).await.unwrap());
     assert_eq!(latch(&client).name().to_string(), "app:job");
     assert_eq!(world.admin(&["GET", "app:job"]), "1");

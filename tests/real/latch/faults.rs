@@ -65,9 +65,7 @@ async fn a_latch_publishes_redissons_messages() {
 
 #[tokio::test]
 async fn a_waiter_outlives_a_restart_of_the_server() {
-    let Some(mut server) = start(RedisServer::builder().append_only()) else {
-        return;
-    };
+    let Some(mut server) = durable() else { return };
     let (ours, theirs) = (latch_of(&server).await, latch_of(&server).await);
     assert!(ours.arm(2).await.unwrap());
     let waiter = waiting_for(&server, &theirs).await;

@@ -7,23 +7,19 @@ mod java;
 mod preference;
 mod waiting;
 
-use stanchion::{
-    AcquireError, AcquireOptions, Client, Rejection, ReleaseError, RenewError, RwLock,
-};
-use stanchion_tests::{World, lease, secs, spawn_ok};
+use stanchion::{AcquireError, AcquireOptions, Client, Rejection, RwLock};
+use stanchion_tests::{World, secs, spawn_ok};
 
 const CHANNEL: &str = "redisson_rwlock:{job}";
 
 suite! {
     readers_hold_together_and_leave_nothing,
-    a_writer_excludes_readers_and_writers,
     a_writer_acquires_a_nested_read_hold_at_once,
     a_writer_that_releases_its_write_hold_keeps_its_read_hold,
     a_writer_that_reads_may_re_enter_its_write_hold,
     a_reader_that_acquires_a_write_hold_is_refused_at_once,
     status_shows_the_holders,
     status_lists_a_thousand_readers_at_most,
-    force_release_frees_the_lock_and_old_holders_cannot_release_it,
 }
 
 fn rwlock(client: &Client) -> RwLock {
@@ -43,18 +39,6 @@ async fn readers_hold_together_and_leave_nothing(world: &World) {
     assert!(rwlock(&theirs).try_write().await.unwrap().is_none());
     second.release().await.unwrap();
     assert!(world.keys().is_empty());
-}
-
-async fn a_writer_excludes_readers_and_writers(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let writing = rwlock(&ours).write().await.unwrap();
-    for lock in [rwlock(&ours), rwlock(&theirs)] {
-        assert!(lock.try_read().await.unwrap().is_none());
-        assert!(lock.try_write().await.unwrap().is_none());
-    }
-    writing.release().await.unwrap();
-    assert!(world.keys().is_empty());
-    assert!(rwlock(&theirs).try_write().await.unwrap().is_some());
 }
 
 async fn a_writer_acquires_a_nested_read_hold_at_once(world: &World) {
@@ -197,32 +181,4 @@ async fn status_lists_a_thousand_readers_at_most(world: &World) {
     let status = lock.status().await.unwrap();
     assert_eq!((status.reader_count, status.readers.len()), (1500, 1000));
     let _ = world.admin(&["DEL", "job"]);
-}
-
-async fn force_release_frees_the_lock_and_old_holders_cannot_release_it(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let lock = rwlock(&ours);
-    assert!(!lock.danger().force_release().await.unwrap());
-    // A forced release leaves the reader's other keys, which end with its lease.
-    let lease = lease(secs(2));
-    let reading = lock.clone().lease(lease).read().await.unwrap();
-    let waiting = spawn_ok(rwlock(&theirs).write());
-    world.subscribed(CHANNEL).await;
-    world.quiet().await;
-    assert!(lock.danger().force_release().await.unwrap());
-    let writing = waiting.await.unwrap();
-    let error = reading.reenter().await.unwrap_err();
-    assert!(matches!(error, RenewError::Lost(_)), "{error}");
-    assert!(matches!(
-        reading.release().await,
-        Err(ReleaseError::Lost(_))
-    ));
-    let owner = writing.owner().to_string();
-    assert_eq!(lock.status().await.unwrap().writer.unwrap().owner, owner);
-    assert!(lock.danger().force_release().await.unwrap());
-    assert!(matches!(
-        writing.release().await,
-        Err(ReleaseError::Lost(_))
-    ));
-    world.at_rest().await;
 }

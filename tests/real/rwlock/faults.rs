@@ -49,9 +49,7 @@ fn line(worker: &mut Process, start: &str) -> String {
 
 #[tokio::test]
 async fn read_holds_survive_a_restart_that_keeps_the_data() {
-    let Some(mut server) = start(RedisServer::builder().append_only()) else {
-        return;
-    };
+    let Some(mut server) = durable() else { return };
     let ours = rwlock_of(&server, ms(3000)).await;
     let theirs = rwlock_of(&server, LONG).await;
     let (first, second) = (ours.read().await.unwrap(), theirs.read().await.unwrap());

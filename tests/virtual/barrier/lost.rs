@@ -278,8 +278,9 @@ async fn a_resend_after_the_loss_of_its_place_takes_a_new_place() {
 async fn an_arrival_that_completes_a_round_after_its_first_place_was_lost_counts_once() {
     for way in LostReply::WAYS {
         let world = engine();
-        let config = world.config("slow").response_timeout(ms(1_000));
-        let slow = Client::connect_with(config).await.unwrap();
+        let slow = world
+            .configured("slow", |it| it.response_timeout(ms(1_000)))
+            .await;
         let slow = of(&slow, 2).lease(lease(ms(300)));
         let other = barrier(&world, 2).await;
         let before = the_next_round_works(&world, 2).await;

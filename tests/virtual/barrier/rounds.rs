@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stanchion::barrier::InvalidBarrier;
 use stanchion::embedded::Engine;
-use stanchion::{AcquireError, BarrierError, Client, DoubleBarrier, QueryError, Rejection};
+use stanchion::{AcquireError, BarrierError, DoubleBarrier, QueryError, Rejection};
 use stanchion_tests::together;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -369,8 +369,9 @@ async fn a_shutdown_ends_waits_and_returns_their_places() {
 #[tokio::test(start_paused = true)]
 async fn a_polling_waiter_backs_off_to_ten_polls_a_second() {
     let world = engine();
-    let config = world.config("polls").wake(stanchion::client::Wake::Poll);
-    let polls = Client::connect_with(config).await.unwrap();
+    let polls = world
+        .configured("polls", |it| it.wake(stanchion::client::Wake::Poll))
+        .await;
     let first = wait(&of(&polls, 2));
     taken(&world, 1).await;
     let polls_sent = || world.as_engine().stats().count("EVALSHA");

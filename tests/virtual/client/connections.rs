@@ -71,8 +71,9 @@ async fn a_console_sends_plain_commands_and_distinguishes_refusals_from_outages(
 #[tokio::test(start_paused = true)]
 async fn a_waiter_survives_an_outage_of_fifty_minutes() {
     let world = World::engine();
-    let config = world.config("client").outage_tolerance(secs(3600));
-    let client = Client::connect_with(config).await.unwrap();
+    let client = world
+        .configured("client", |it| it.outage_tolerance(secs(3600)))
+        .await;
     let lock = Lock::new(&client, "job").unwrap();
     let waiting = tokio::spawn({
         let faults = world.faults();
@@ -155,8 +156,9 @@ async fn observed(world: &World, life: Duration, seed: u64) -> (Client, Arc<Mute
         life,
         dialled: Arc::clone(&dialled),
     };
-    let config = world.config("client").connector(connector).seed(seed);
-    let client = Client::connect_with(config).await.unwrap();
+    let client = world
+        .configured("client", |it| it.connector(connector).seed(seed))
+        .await;
     (client, dialled)
 }
 

@@ -2,7 +2,7 @@
 
 use stanchion::client::Wake;
 use stanchion::embedded::{Data, Switch};
-use stanchion::{Client, Event, QueryError};
+use stanchion::{Event, QueryError};
 use tokio::time::{Instant, sleep, timeout};
 
 use stanchion_tests::events::*;
@@ -37,8 +37,7 @@ async fn polls_find_changes_when_tracking_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_client_with_wake_poll_uses_no_tracking() {
     let world = engine();
-    let config = world.config("ours").wake(Wake::Poll);
-    let ours = Client::connect_with(config).await.unwrap();
+    let ours = world.configured("ours", |it| it.wake(Wake::Poll)).await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
     let started = Instant::now();

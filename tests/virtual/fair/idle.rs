@@ -39,8 +39,7 @@ async fn waiting_processes_rarely_send_requests() {
         for i in 0..count {
             let name = format!("waiter{i}");
             // With the same seed, all would poll at the same moments.
-            let config = world.config(&name).seed(i as u64);
-            let client = Client::connect_with(config).await.unwrap();
+            let client = world.configured(&name, |it| it.seed(i as u64)).await;
             for _ in 0..waiters {
                 queue.push(waiting(&world, &fair(&client)).await);
             }

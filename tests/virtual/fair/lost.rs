@@ -1,7 +1,7 @@
 //! Tests that the fair lock's waiters find their grants after lost replies and lost messages, and what a grant by message and a long wait
 //! renew. `virtual/lost_replies` and `virtual/lost_messages` have the cases of all kinds.
 
-use stanchion_tests::{LostReply, assert_within, lease, ms, secs, spawn_ok};
+use stanchion_tests::{LostReply, assert_within, manual, ms, secs, spawn_ok};
 
 use super::*;
 
@@ -157,9 +157,7 @@ async fn a_manual_hold_that_was_granted_by_message_has_its_whole_lease() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
     let lock = fair(&theirs);
-    let options = AcquireOptions::new()
-        .lease(lease(secs(10)))
-        .renewal(Renewal::Manual);
+    let options = manual(secs(10));
     let next = spawn_ok(lock.acquire_with(options));
     eventually("it waits", || queued(&world) == 1).await;
     held.release().await.unwrap();

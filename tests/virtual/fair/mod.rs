@@ -4,9 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stanchion::embedded::{Data, Reply, Switch};
-use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, ReleaseError, Renewal,
-};
+use stanchion::{AcquireError, Client, FairLock, FairLockGuard, ReleaseError};
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::fair::{QUEUE, TIMEOUTS, WAITERS, queued, waiting};
 use stanchion_tests::{World, ms, secs};

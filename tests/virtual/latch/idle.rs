@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, Client, ClientConfig, CountDownLatch, IdleExpiry, QueryError};
+use stanchion::{AcquireError, CountDownLatch, IdleExpiry, QueryError};
 use stanchion_tests::idle::latch::*;
 use stanchion_tests::{LostReply, World, assert_is, ms, secs};
 use tokio::time::sleep;
@@ -24,8 +24,9 @@ async fn a_latch_with_a_waiter_does_not_expire() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_with_a_long_poll_interval_keeps_the_latch() {
     let (world, ours) = World::engine().with_client().await;
-    let config: ClientConfig = world.config("rare").poll_interval(secs(3600));
-    let rare = Client::connect_with(config).await.unwrap();
+    let rare = world
+        .configured("rare", |it| it.poll_interval(secs(3600)))
+        .await;
     let second = secs(1);
     assert!(ephemeral(&ours, second).arm(1).await.unwrap());
     let waiter = waiting(&rare);

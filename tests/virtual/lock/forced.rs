@@ -30,8 +30,7 @@ async fn a_message_or_the_next_renewal_notifies_the_holder_of_a_forced_release()
         (automatic, Wake::Poll, 6_000, 8_000),
     ] {
         let world = World::slow_engine();
-        let config = world.config("client").wake(wake);
-        let client = Client::connect_with(config).await.unwrap();
+        let client = world.configured("client", |it| it.wake(wake)).await;
         let took = notices_after(&world, &client, options).await.as_millis();
         assert!((earliest..latest).contains(&took), "{wake:?}: {took} ms");
         let subscribes = u64::from(wake == Wake::Messages);

@@ -191,8 +191,9 @@ async fn a_lock_rests_after_its_holder_is_cut_off_and_not_after_a_release() {
 async fn replies_to_other_requests_do_not_extend_a_deadline() {
     let world = World::engine();
     let timeout = secs(3);
-    let config = world.config("ours").operation_timeout(timeout);
-    let client = Client::connect_with(config).await.unwrap();
+    let client = world
+        .configured("ours", |it| it.operation_timeout(timeout))
+        .await;
     let hold = async |name| {
         let lock = Lock::new(&client, name).unwrap();
         lock.lease(lease(secs(600))).acquire().await.unwrap()

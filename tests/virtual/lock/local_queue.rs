@@ -88,8 +88,7 @@ async fn a_loss_during_a_renewal_wakes_the_next_waiter() {
     for wake in [Wake::Poll, Wake::Messages] {
         for frozen in [1300, 1600, 1900, 2500, 4000] {
             let world = World::engine();
-            let config = world.config("client").wake(wake);
-            let client = Client::connect_with(config).await.unwrap();
+            let client = world.configured("client", |it| it.wake(wake)).await;
             let lock = Lock::new(&client, "job").unwrap();
             let lock = lock.lease(lease(ms(900)));
             let guard = lock.acquire().await.unwrap();

@@ -111,8 +111,9 @@ async fn errors_of_a_silent_server(world: &World, client: &Client) -> Vec<(&'sta
 async fn an_error_names_the_last_refusal_though_a_request_is_in_flight() {
     let world = World::engine();
     // The silent server ends no request before the deadlines.
-    let config = world.config("client").response_timeout(secs(60));
-    let client = Client::connect_with(config).await.unwrap();
+    let client = world
+        .configured("client", |it| it.response_timeout(secs(60)))
+        .await;
     for (call, error) in Box::pin(errors_of_a_silent_server(&world, &client)).await {
         assert!(error.contains("LOADING"), "P8: {call}: {error}");
     }
@@ -155,8 +156,9 @@ async fn requests_to_a_server_that_refuses_for_now_become_rare() {
         engine: world.as_engine().clone(),
         sent: Arc::clone(&sent),
     };
-    let config = world.config("client").connector(connector);
-    let client = Client::connect_with(config).await.unwrap();
+    let client = world
+        .configured("client", |it| it.connector(connector))
+        .await;
     let refusal = "MISCONF Redis is configured to save RDB snapshots, but";
     let faults = world.faults();
     faults.fail_next("evalsha", refusal, usize::MAX);

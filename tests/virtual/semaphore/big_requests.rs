@@ -2,36 +2,28 @@
 //! order, and a request that waits for a leaked permit does not block others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use stanchion::Client;
 use stanchion_tests::permits::{KINDS, Seats, at_rest, free};
 use stanchion_tests::{World, assert_within, ms, secs, spawn_ok, together};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// Spawns tasks that acquire `permits` and hold them for `hold`, repeatedly, until `over` is set.
-fn workers(
-    seats: &Seats,
-    tasks: u64,
-    permits: u32,
-    hold: Duration,
-    over: &Arc<AtomicBool>,
-) -> Vec<JoinHandle<()>> {
-    (0..tasks)
-        .map(|_| {
-            let (seats, over) = (seats.clone(), Arc::clone(over));
-            tokio::spawn(async move {
-                while !over.load(Ordering::Relaxed) {
-                    let seat = seats.acquire(permits).await.unwrap();
-                    tokio::time::sleep(hold).await;
-                    seat.release().await.unwrap();
-                }
-            })
-        })
-        .collect()
+/// Spawns tasks that acquire `permits` and hold them for `hold`, repeatedly.
+fn work(all: &mut JoinSet<()>, seats: &Seats, tasks: u64, permits: u32, hold: Duration) {
+    for _ in 0..tasks {
+        let seats = seats.clone();
+        all.spawn(async move {
+            loop {
+                let seat = seats.acquire(permits).await.unwrap();
+                tokio::time::sleep(hold).await;
+                seat.release().await.unwrap();
+            }
+        });
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,18 +40,17 @@ async fn the_first_in_the_queue_acquires_as_soon_as_enough_permits_are_free() {
                     world.client().await,
                 ];
                 kind.on(&clients[0]).init(10).await.unwrap();
-                let over = Arc::new(AtomicBool::new(false));
                 let hold = ms(5);
-                let mut tasks = workers(&kind.on(&clients[0]), 3, 3, hold, &over);
-                tasks.extend(workers(&kind.on(&clients[1]), 3, 3, hold, &over));
+                let mut tasks = JoinSet::new();
+                work(&mut tasks, &kind.on(&clients[0]), 3, 3, hold);
+                work(&mut tasks, &kind.on(&clients[1]), 3, 3, hold);
                 tokio::time::sleep(Duration::from_micros(40_000 + 2_331 * offset)).await;
                 let big: &Client = &clients[if own_client { 2 } else { 0 }];
                 let started = Instant::now();
                 let all = kind.on(big).acquire(10).await.unwrap();
                 assert_within(started, ms(500), (kind, own_client, offset));
                 all.release().await.unwrap();
-                over.store(true, Ordering::Relaxed);
-                together(tasks).await;
+                tasks.shutdown().await;
                 at_rest(&world, 10).await;
             }
         }
@@ -121,9 +112,9 @@ async fn a_clock_that_is_stepped_back_does_not_lengthen_the_rest_of_a_big_reques
             kind.on(&leaky).init(4).await.unwrap();
             let leaked = kind.on(&leaky).acquire(1).await.unwrap();
             let all = spawn_ok(kind.on(&greedy).acquire(4));
-            let over = Arc::new(AtomicBool::new(false));
             let hold = ms(30);
-            let small = workers(&kind.on(&leaky), 12, 1, hold, &over);
+            let mut small = JoinSet::new();
+            work(&mut small, &kind.on(&leaky), 12, 1, hold);
             tokio::time::sleep(secs(begins)).await;
             world.faults().step_clock(-3_600_000);
             tokio::time::sleep(secs(5)).await;
@@ -131,8 +122,7 @@ async fn a_clock_that_is_stepped_back_does_not_lengthen_the_rest_of_a_big_reques
             let served = tokio::time::timeout(secs(60), all).await;
             let served = served.unwrap_or_else(|_| panic!("{kind:?}: {begins} s"));
             served.unwrap().release().await.unwrap();
-            over.store(true, Ordering::Relaxed);
-            together(small).await;
+            small.shutdown().await;
             at_rest(&world, 4).await;
         }
     }
@@ -160,15 +150,14 @@ async fn a_leaked_permit_delays_other_requests_by_one_turn_only() {
         }
         assert_eq!(free(&world), 7, "{kind:?}");
         // The permit is returned after all: both requests for eight are served, in any order.
-        let over = Arc::new(AtomicBool::new(false));
-        let small = workers(&kind.on(&other), 12, 1, ms(30), &over);
+        let mut small = JoinSet::new();
+        work(&mut small, &kind.on(&other), 12, 1, ms(30));
         leaked.release().await.unwrap();
         let started = Instant::now();
         let served = [all, again].map(async |big| big.await.unwrap().release().await.unwrap());
         join_all(served).await;
         assert_within(started, secs(60), kind);
-        over.store(true, Ordering::Relaxed);
-        together(small).await;
+        small.shutdown().await;
         at_rest(&world, 8).await;
     }
 }
@@ -178,13 +167,12 @@ async fn a_big_request_is_served_although_every_holder_outlasts_its_turn() {
     for kind in KINDS {
         let (world, [busy, busier, other]) = World::engine().with_clients().await;
         kind.on(&busy).init(6).await.unwrap();
-        let over = Arc::new(AtomicBool::new(false));
-        let mut tasks = Vec::new();
+        let mut tasks = JoinSet::new();
         // Twelve tasks share six permits. Each holds its permit for three times a turn (3 s) or longer, and they are not in step.
         for (client, hold) in [(&busy, 9_100), (&busier, 10_300)] {
             for n in 0..6 {
                 let hold = ms(hold + 311 * n);
-                tasks.extend(workers(&kind.on(client), 1, 1, hold, &over));
+                work(&mut tasks, &kind.on(client), 1, 1, hold);
                 tokio::time::sleep(ms(700)).await;
             }
         }
@@ -192,8 +180,7 @@ async fn a_big_request_is_served_although_every_holder_outlasts_its_turn() {
         let all = kind.on(&other).acquire(6).await.unwrap();
         assert_within(started, secs(300), kind);
         all.release().await.unwrap();
-        over.store(true, Ordering::Relaxed);
-        together(tasks).await;
+        tasks.shutdown().await;
         at_rest(&world, 6).await;
     }
 }

@@ -123,9 +123,7 @@ async fn tls_on_a_plain_port_is_a_tls_error() {
 
 #[tokio::test]
 async fn a_plain_client_on_a_tls_port_is_refused() {
-    let Some(server) = start(RedisServer::builder().tls()) else {
-        return;
-    };
+    let Some(server) = with_tls() else { return };
     let error = refused(config(format!("redis://{}/", server.addr()))).await;
     assert!(unreachable(&error), "{error:?}");
 }
@@ -156,9 +154,7 @@ async fn a_bad_certificate_is_a_tls_error() {
 
 #[tokio::test]
 async fn an_authority_that_is_not_trusted_is_a_tls_error() {
-    let Some(server) = start(RedisServer::builder().tls()) else {
-        return;
-    };
+    let Some(server) = with_tls() else { return };
     // The client trusts the platform's authorities only.
     let error = refused(config(server.url())).await;
     assert!(tls(&error), "{error:?}");
@@ -166,9 +162,7 @@ async fn an_authority_that_is_not_trusted_is_a_tls_error() {
 
 #[tokio::test]
 async fn a_bad_authority_file_is_a_configuration_error() {
-    let Some(server) = start(RedisServer::builder().tls()) else {
-        return;
-    };
+    let Some(server) = with_tls() else { return };
     let empty = server.unix_path().with_file_name("empty.crt");
     std::fs::write(&empty, "").unwrap();
     for path in [empty, PathBuf::from("/nowhere/ca.crt")] {

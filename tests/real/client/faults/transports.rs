@@ -28,9 +28,7 @@ async fn exclude_and_wake(server: &RedisServer, configs: [ClientConfig; 2]) {
 /// By its address, and by its host name.
 #[tokio::test]
 async fn over_tls_locks_exclude_and_messages_wake() {
-    let Some(server) = start(RedisServer::builder().tls()) else {
-        return;
-    };
+    let Some(server) = with_tls() else { return };
     let by_name = format!("rediss://localhost:{}/", server.addr().port());
     let configs = [config(server.url()), config(by_name)];
     let configs = configs.map(|config| config.tls_ca_file(ca_file(&server)));
@@ -39,9 +37,7 @@ async fn over_tls_locks_exclude_and_messages_wake() {
 
 #[tokio::test]
 async fn over_tls_a_client_reconnects_to_a_restarted_server() {
-    let Some(mut server) = start(RedisServer::builder().tls()) else {
-        return;
-    };
+    let Some(mut server) = with_tls() else { return };
     let client = Client::connect_with(config(server.url()).tls_ca_file(ca_file(&server)))
         .await
         .unwrap();
@@ -112,9 +108,7 @@ async fn over_tls_renewed_certificates_are_used_at_the_next_connect() {
 
 #[tokio::test]
 async fn an_unusable_client_certificate_is_a_configuration_error() {
-    let Some(server) = start(RedisServer::builder().tls()) else {
-        return;
-    };
+    let Some(server) = with_tls() else { return };
     let (certificate, key) = server.client_certificate();
     let (_, strange_key) = server.strange_certificate();
     let garbage = server.unix_path().with_file_name("garbage");

@@ -87,18 +87,20 @@ async fn force_release_notifies_the_holders_of_each_primitive(world: &World) {
         ("read", readers),
         ("m2", vec![many.acquire().await.unwrap().into()]),
     ];
-    for (name, guards) in &held {
-        let fair = FairLock::new(&other, *name).unwrap();
-        let rwlock = RwLock::new(&other, *name).unwrap();
-        let lock = Lock::new(&other, *name).unwrap();
-        let done = match *name {
+    for (name, guards) in held {
+        let fair = FairLock::new(&other, name).unwrap();
+        let rwlock = RwLock::new(&other, name).unwrap();
+        let lock = Lock::new(&other, name).unwrap();
+        let done = match name {
             "fair" => fair.danger().force_release().await,
             "written" | "read" => rwlock.danger().force_release().await,
             _ => lock.danger().force_release().await,
         };
         assert!(done.unwrap(), "{name} was held");
         for guard in guards {
-            lost_by_message(world, name, guard).await;
+            lost_by_message(world, name, &guard).await;
+            let error = guard.release().await.unwrap_err();
+            assert!(matches!(error, ReleaseError::Lost(_)), "{name}: {error}");
         }
     }
     for guard in kept {

@@ -52,8 +52,9 @@ async fn a_release_is_published_on_redissons_channel(world: &World) {
 }
 
 async fn the_key_prefix_is_part_of_the_name(world: &World) {
-    let config = world.config("prefixed").key_prefix("app:");
-    let client = Client::connect_with(config).await.unwrap();
+    let client = world
+        .configured("prefixed", |it| it.key_prefix("app:"))
+        .await;
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
     assert_eq!(world.keys(), ["app:job"]);

@@ -1,7 +1,7 @@
 //! Tests servers that are restarted and paused.
 
 use stanchion::{LostReason, ReleaseError};
-use stanchion_testkit::{RedisServer, eventually};
+use stanchion_testkit::eventually;
 use stanchion_tests::assert_is;
 use stanchion_tests::faults::*;
 
@@ -29,9 +29,7 @@ async fn the_holder_detects_a_restart_without_data_and_tokens_still_grow() {
 
 #[tokio::test]
 async fn the_hold_and_the_waiter_survive_a_restart_that_keeps_the_data() {
-    let Some(mut server) = start(RedisServer::builder().append_only()) else {
-        return;
-    };
+    let Some(mut server) = durable() else { return };
     // The lease outlasts the restart, also on a busy machine.
     let lock_a = lock_of(server.url(), "orders", ms(15_000)).await;
     let lock_b = lock_of(server.url(), "orders", LONG).await;

@@ -1,8 +1,8 @@
 //! Tests leases of readers and writers next to each other. `real/kinds/leases` has the cases of all kinds.
 
-use stanchion::{AcquireOptions, Renewal};
+use stanchion::AcquireOptions;
 use stanchion_testkit::eventually;
-use stanchion_tests::{World, kept, lease, ms, secs};
+use stanchion_tests::{World, kept, lease, manual, ms, secs};
 
 use super::rwlock;
 
@@ -71,9 +71,7 @@ async fn a_writer_is_granted_when_the_lease_of_the_last_dead_reader_ends(world: 
     // Readers of a killed process are neither renewed nor released.
     let dead = rwlock(&world.client().await);
     for _ in 0..8 {
-        let options = AcquireOptions::new()
-            .lease(lease(ms(1500)))
-            .renewal(Renewal::Manual);
+        let options = manual(ms(1500));
         std::mem::forget(dead.read_with(options).await.unwrap());
     }
     std::mem::forget(dead);

@@ -1,7 +1,7 @@
 //! Tests requests for permits that are resent after a lost reply: the second reply says whether the process is queued.
 
-use stanchion::{AcquireOptions, LeasedSemaphore, Renewal};
-use stanchion_tests::{assert_within, lease, ms};
+use stanchion::LeasedSemaphore;
+use stanchion_tests::{assert_within, manual, ms};
 
 use super::*;
 
@@ -57,9 +57,7 @@ async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_que
     ];
     kind.on(&holder).init(2).await.unwrap();
     let held = kind.on(&holder).acquire(1).await.unwrap();
-    let ends = AcquireOptions::new()
-        .lease(lease(ms(2000)))
-        .renewal(Renewal::Manual);
+    let ends = manual(ms(2000));
     let permits = LeasedSemaphore::new(&other, NAME).unwrap();
     let _ended = permits.acquire_with(1, ends).await.unwrap();
     let acquired = Instant::now();
