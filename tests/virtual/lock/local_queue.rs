@@ -192,6 +192,33 @@ async fn a_hold_is_renewed_from_the_time_its_future_takes_it() {
     assert!(guard.is_held());
 }
 
+/// P10: a message grants during the first request, whose reply its task reads later than a second.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_taken_after_a_second_is_renewed() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let [lock, elsewhere] = [&ours, &theirs].map(|it| Lock::new(it, "job").unwrap());
+    let held = elsewhere.acquire().await.unwrap();
+    let before = tokio::spawn({
+        let lock = lock.clone();
+        async move { drop(lock.acquire().await.unwrap()) }
+    });
+    // From here on the process is subscribed.
+    eventually("it waits", || ours.waiters() == 1).await;
+    world.quiet().await;
+    held.release().await.unwrap();
+    before.await.unwrap();
+    let held = elsewhere.acquire().await.unwrap();
+    let (mut late, run) = (pin!(lock.acquire()), world.scripts_run());
+    assert!(poll_once(late.as_mut()).await.is_none());
+    eventually("the request is refused", || world.scripts_run() > run).await;
+    held.release().await.unwrap();
+    tokio::time::sleep(ms(1200)).await;
+    let guard = late.await.unwrap();
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    assert!(guard.is_held());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_grant_to_an_unpolled_future_is_passed_on_after_a_second() {
     let (world, [ours, theirs]) = World::engine().with_clients().await;
