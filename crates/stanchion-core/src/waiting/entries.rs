@@ -60,15 +60,7 @@ impl LockEntries {
     ) -> Ticket {
         let subject = Subject::queue_of(&*debt.sync, name);
         let new = || LockEntry::new(&subject, channel, core);
-        let stands_by = debt.sync.facts().is_some();
-        let joins = |state: &mut State<LockEntry>| {
-            let (place, ask) = state.queue.join(core, debt, *terms, stay);
-            // In the same event: the subscription must not lead to a request before the call begins to wait.
-            if stands_by {
-                state.queue.stand_by(place);
-            }
-            (place, ask)
-        };
+        let joins = |state: &mut State<_>| state.queue.join(core, debt, *terms, stay);
         let (entry, (place, ask)) = core.entries.table.enter(&subject, new, joins);
         let first = ask.map(|ask| sending::begin(core, Arc::clone(&entry), ask));
         if first.is_none() {

@@ -92,7 +92,7 @@ impl Ticket {
         self.event(|queue, cx| queue.bring(cx, place));
     }
 
-    /// Begins to wait after [`Ticket::stand_by`]. With `look`, or if one is due, the queue sends a request.
+    /// Begins to wait for a fact. With `look`, or if one is due, the queue sends a request.
     pub(crate) fn attend(&self, look: bool) {
         let Some(place) = self.place else { return };
         self.event(|queue, cx| queue.attend(cx, place, look));
@@ -103,7 +103,7 @@ impl Ticket {
         self.entry.state().queue.outage().cloned()
     }
 
-    /// Subscribes, and plans a poll in case a message is lost (P4). No request is sent before [`Ticket::attend`].
+    /// Subscribes, and plans a poll in case a message is lost (P4), for a wait for a fact that begins later.
     pub(crate) fn stand_by(&self) {
         let subscribed = self.entry.want(&self.core);
         self.event(|queue, cx| {

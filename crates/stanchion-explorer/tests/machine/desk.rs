@@ -247,7 +247,6 @@ impl Desk {
                 let ttl = ttl.first().map(|it| ms(number(it)));
                 self.queue.passed_on(&clock, debt, ttl, placed);
             }
-            ["begins-later"] => self.queue.stand_by(place),
             ["begins"] => self.queue.attend(&clock, place, false),
             ["begins", "looks"] => self.queue.attend(&clock, place, true),
             ["sleeps"] => drop(self.stopped.insert(place)),

@@ -51,20 +51,17 @@ fn a_call_that_begins_to_wait_later_sends_its_request_then() {
     check(
         "
         one that looks
-        join fact; a begins-later
+        join fact
         a begins looks | a Turn
         a begins looks
 
         one that is due
-        join fact fact; a begins-later; b begins-later
+        join fact fact
         free; a begins; b begins | a Turn
 
         one that is not
-        join fact; a begins-later; a begins
+        join fact; a begins
         free | a Told
-
-        not one with a request in flight
-        join event; a begins-later; a refused 9000 | a Turn, poll 5000
         ",
     );
 }

@@ -48,7 +48,8 @@ pub(super) fn spin<P: Parts>(cx: &dyn Context<P>, refused: u32) -> Duration {
 
 impl<P: Parts> Queue<P> {
     /// Adds a waiter behind all others, which sends its requests in the name of the owner of `debt`, for as long as the queue leaves `debt` to it.
-    /// Returns its place. With a request, the caller sends it: no other waiter has to be passed.
+    /// Returns its place. With a request, the caller sends it: no other waiter has to be passed. A waiter for a fact sends none before
+    /// [`Queue::attend`]: it joins before the event can occur.
     pub fn join(
         &mut self,
         cx: &dyn Context<P>,
@@ -60,6 +61,10 @@ impl<P: Parts> Queue<P> {
         self.next += 1;
         let (want, owner) = (debt.want().clone(), debt.owner().clone());
         let asks = self.admits(cx, &want);
+        let doing = match want.is_fact() {
+            true => Doing::StandingBy,
+            false => Doing::Nothing,
+        };
         self.facts |= want.is_fact();
         if want.sharing() == Sharing::Queued {
             // Each waiter's own first request sets its deadline on the server (F7), so the interval begins with the first of
@@ -77,7 +82,7 @@ impl<P: Parts> Queue<P> {
                 terms,
                 stay,
                 debt: Some(debt),
-                doing: Doing::Nothing,
+                doing,
                 given: None,
                 again: false,
                 asked: Asked::Never,
@@ -231,16 +236,7 @@ impl<P: Parts> Queue<P> {
         Some((sharing, waker))
     }
 
-    /// The call of the waiter at `place` will begin to wait later.
-    pub fn stand_by(&mut self, place: u64) {
-        if let Some(waiter) = self.waiters.get_mut(&place)
-            && waiter.is_parked()
-        {
-            waiter.doing = Doing::StandingBy;
-        }
-    }
-
-    /// The call of the waiter at `place` begins to wait. With `look`, or if it is due, it sends a request.
+    /// The call of the waiter at `place`, which waits for a fact, begins to wait. With `look`, or if it is due, it sends a request.
     pub fn attend(&mut self, cx: &dyn Context<P>, place: u64, look: bool) {
         if let Some(waiter) = self.waiters.get_mut(&place)
             && waiter.doing == Doing::StandingBy
