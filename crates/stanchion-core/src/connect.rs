@@ -16,7 +16,6 @@ use crate::hold::handle::Watch;
 use crate::hold::holds::Holds;
 use crate::hold::losses::{AbandonedHold, Losses};
 use crate::hold::releases::{self, Releases};
-use crate::hold::sweep::Leftover;
 use crate::primitive::Handle;
 use crate::receiver::Subscriptions;
 use crate::shared::Core;
@@ -172,7 +171,7 @@ impl Handle {
         // P3: the same applies to calls that have a hold and continue to wait.
         for hold in core.live_holds() {
             if hold.is_withheld() && hold.end().is_ok() {
-                Leftover::of(&hold).sweep(core, &hold.sync);
+                hold.debt.sweep();
             }
         }
         core.runner.drain(grace).await;

@@ -84,7 +84,7 @@ impl Holds {
             return;
         };
         for hold in self.live_holds() {
-            let number = hold.owner.number();
+            let number = hold.debt.owner.number();
             match &notice {
                 Notice::SomeGone if hold.sync.notices().as_deref() == Some(channel) => {}
                 Notice::Gone(numbers) if numbers.contains(&number) => {}

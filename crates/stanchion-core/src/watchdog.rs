@@ -115,7 +115,7 @@ struct Due {
 
 impl Due {
     fn new(hold: Arc<HoldState>, now: Moment) -> Self {
-        let items = hold.sync.renewals(&hold.owner, hold.lease_to_ask(now));
+        let items = hold.sync.renewals(&hold.debt.owner, hold.lease_to_ask(now));
         Self { hold, items }
     }
 }
@@ -166,7 +166,7 @@ pub(crate) async fn renew(
     hold: &HoldState,
     lease: Lease,
 ) -> Result<Option<bool>, Failure> {
-    let items = hold.sync.renewals(&hold.owner, lease);
+    let items = hold.sync.renewals(&hold.debt.owner, lease);
     if items.is_empty() {
         return Ok(Some(true));
     }
@@ -178,7 +178,7 @@ pub(crate) async fn renew(
 /// the next renewal decides.
 pub(crate) async fn verify(core: &Holds, hold: &Arc<HoldState>) -> bool {
     // The check is a renewal for the shortest lease, which lengthens nothing (R3), because the hold may be one that is not renewed.
-    let items = hold.sync.renewals(&hold.owner, Lease::MIN);
+    let items = hold.sync.renewals(&hold.debt.owner, Lease::MIN);
     let items: Vec<&Item> = items.iter().collect();
     if items.is_empty() {
         return true;

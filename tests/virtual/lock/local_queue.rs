@@ -215,7 +215,7 @@ async fn a_hold_that_is_taken_after_a_second_is_renewed() {
     held.release().await.unwrap();
     tokio::time::sleep(ms(1200)).await;
     let guard = late.await.unwrap();
-    tokio::time::sleep(Duration::from_secs(90)).await;
+    tokio::time::sleep(secs(90)).await;
     assert!(guard.is_held());
 }
 

@@ -6,8 +6,8 @@
 //! * [`stand_by`]: a wait that begins before the awaited event can happen.
 //! * [`reentry`]: an acquire as an explicit owner, which re-enters an existing hold of this owner.
 //!
-//! A [`Debt`](crate::hold::sweep::Debt) is the possible leftover of the requests on the server. It is swept when its last reference is
-//! dropped (P3). A grant becomes a [`Hold`], which takes over the debt. After an unanswered request the retry uses the same owner. If a
+//! A [`Debt`](crate::hold::debt::Debt) is all that an owner may have on the server. It is swept when its last reference is
+//! dropped (P3). A grant becomes a [`Hold`], which keeps the debt. After an unanswered request the retry uses the same owner. If a
 //! hold of the owner is being released, the next attempt uses a fresh owner (rule R1).
 
 mod dated;

@@ -50,7 +50,7 @@ pub(super) async fn as_owner(
     let already = |state: &HoldState, rule| AcquireError::Rejected {
         name: sync.name().clone(),
         rejection: Rejection::AlreadyHeld {
-            owner: state.owner.clone(),
+            owner: state.debt.owner.clone(),
             rule,
         },
     };
@@ -91,7 +91,7 @@ pub(super) async fn as_owner(
     if let Some(state) = live(&seat.exclusive).filter(|_| shares) {
         // This owner excludes all others already, so one attempt is enough.
         let plan = plan.with(Other {
-            within: Some(state.owner.clone()),
+            within: Some(state.debt.owner.clone()),
             ..Other::default()
         });
         hold = once(core, sync, &plan, deadline).await?.ok();

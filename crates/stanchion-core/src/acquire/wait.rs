@@ -12,10 +12,10 @@ use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::extension::{GiveUp, Queued};
 use crate::free_by::FreeBy;
+use crate::hold::debt::Debt;
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
-use crate::hold::sweep::Debt;
 use crate::options::OnQueued;
 use crate::seat::Seat;
 use crate::shared::Core;
@@ -142,17 +142,16 @@ fn seen(
     entry: &Arc<LockEntry>,
 ) -> Hold {
     let grant = Grant {
-        owner: core.next_wire_owner(),
         token: None,
         terms: plan.terms,
         sent: core.clock.now(),
         first: None,
         given: false,
-        unanswered_until: Moment::ZERO,
         due: Moment::ZERO,
         next: None,
     };
-    Hold::begin(core.base(), sync, Arc::clone(entry) as _, grant)
+    let debt = Debt::new(core.base(), sync, plan.terms.lease);
+    Hold::begin(&Arc::new(debt), Arc::clone(entry) as _, grant)
 }
 
 /// Leaves the queue. Returns the longest life of a leftover on the server, if there may be one: of an earlier unanswered request, of one in flight, of

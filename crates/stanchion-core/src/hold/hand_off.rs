@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::debt::Debt;
 use super::release::{Freed, Sent, ambiguous, end, gone, publicly, was_sent};
-use super::sweep::{Debt, finished, is_divided};
+use super::sweep::{finished, is_divided};
 use crate::description::{End, Request, Synchronizer, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
 use crate::hold::guarded::Guarded as _;
@@ -85,18 +86,16 @@ impl<'a> Passing<'a> {
             match reply.as_ref().map(Verdict::read) {
                 Ok(Some(Verdict::Granted(token))) => {
                     let grant = Grant {
-                        owner: self.to.owner.clone(),
                         token,
                         terms: self.terms,
                         sent,
                         first: None,
                         given: self.given,
-                        unanswered_until: self.to.settle(),
                         due: Moment::ZERO,
                         next: None,
                     };
-                    let (core, queue) = (Arc::clone(core), Arc::clone(self.queue));
-                    return Passed::To(Hold::begin(core, &self.to.sync, queue, grant));
+                    let queue = Arc::clone(self.queue);
+                    return Passed::To(Hold::begin(&self.to, queue, grant));
                 }
                 Ok(Some(Verdict::Late)) => {
                     core.synchronise(path, self.from.sync.name()).await;
@@ -151,7 +150,7 @@ pub(super) async fn hand_off(
     let script = |request: &Request<'_>| {
         let mut request = *request;
         (request.yields, request.approach.hears) = (successor.yields, successor.hears);
-        Some(to.hand_off()?.hand_off(&state.owner, &request))
+        Some(to.hand_off()?.hand_off(&state.debt.owner, &request))
     };
     let passed = passing.go(path, script).await;
     let (end, outcome) = match passed {
@@ -234,7 +233,7 @@ pub(crate) async fn downgrade(
     let sent = Sent::now(&state);
     // P10: the downgrade does not restart `max_hold`.
     let passing = Passing::new(&state, &to, state.terms_left(), &state.queue, false);
-    let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
+    let script = |to: &Request<'_>| state.sync.downgrade(&state.debt.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
     if matches!(passed, Passed::Undone) {
         // The first try was refused as late and did nothing. The server's clock has been read again since.

@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::description::{End, Sharing, Synchronizer};
+use crate::description::{End, Sharing};
 use crate::error::{Rejection, ReleaseError, RenewError};
+use crate::hold::debt::Debt;
 use crate::hold::ended::Ended;
 use crate::hold::guarded::Guarded;
-use crate::hold::holds::Base;
 use crate::hold::queue::HoldQueue;
 use crate::hold::renew::{in_time, keep, reenter, renew};
 use crate::hold::request::ReleaseRequest;
 use crate::hold::spent::Spent;
 use crate::hold::state::{Grant, HoldState};
-use crate::hold::sweep::Leftover;
 use crate::hold::{hand_off, release};
 use crate::lease::Lease;
 use crate::name::Name;
@@ -36,15 +35,10 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Begins a hold with `grant` and returns its first count. From then on the watchdog tends the hold.
-    pub(crate) fn begin(
-        core: Arc<dyn Base>,
-        sync: &Arc<dyn Synchronizer>,
-        queue: Arc<dyn HoldQueue>,
-        grant: Grant,
-    ) -> Self {
+    /// Begins the hold of the owner of `debt` with `grant`, and returns its first count. From then on the watchdog tends the hold.
+    pub(crate) fn begin(debt: &Arc<Debt>, queue: Arc<dyn HoldQueue>, grant: Grant) -> Self {
         Self {
-            state: Some(HoldState::begin(core, sync, queue, grant)),
+            state: Some(HoldState::begin(Arc::clone(debt), queue, grant)),
         }
     }
 
@@ -85,13 +79,8 @@ impl Hold {
     pub(crate) fn give_back(self) {
         let state = self.into_state();
         if state.end().is_ok() {
-            Leftover::of(&state).sweep(&state.core, &state.sync);
+            state.debt.sweep();
         }
-    }
-
-    /// Records that an earlier request of this owner may still run until `unanswered_until` (P3).
-    pub(crate) fn mind(&self, unanswered_until: Moment) {
-        self.state().mind(unanswered_until);
     }
 
     pub(crate) fn is_held_at(&self, now: Moment) -> bool {
@@ -114,7 +103,7 @@ impl Hold {
     pub fn owner(&self) -> &Owner {
         let state = self.state();
         state.public_owner.get_or_init(|| {
-            let owner = Owner::new(state.owner.clone());
+            let owner = Owner::new(state.debt.owner.clone());
             // No other code has this owner yet, so its seat is free.
             if let Some(mut seat) = state.seat_of(&owner).try_take() {
                 *seat.of(state.sync.sharing()) = Arc::downgrade(state);
@@ -151,7 +140,7 @@ impl Hold {
     /// The owner that Redis stores as the holder.
     #[must_use]
     pub fn wire_owner(&self) -> &WireOwner {
-        &self.state().owner
+        &self.state().debt.owner
     }
 
     /// The token of this hold, if its synchronizer mints tokens.
@@ -251,7 +240,7 @@ impl Hold {
     /// The call that checks whether the grant is still valid after this `wait`; `None` if no check is needed.
     pub(crate) fn confirmation(&self, wait: Duration) -> Option<Call> {
         let state = self.state();
-        state.sync.confirm(&state.owner, wait)
+        state.sync.confirm(&state.debt.owner, wait)
     }
 
     pub(crate) fn next(&self) -> Option<Moment> {
@@ -272,7 +261,7 @@ impl Hold {
     #[must_use]
     pub fn is_owed_an_answer(&self) -> bool {
         let state = self.state();
-        state.core.clock.now() < state.unanswered_until()
+        state.core.clock.now() < state.debt.until()
     }
 
     /// Ends the hold as used up, without a release and without waking a waiter. [`Spent::give_back`] can release it later.

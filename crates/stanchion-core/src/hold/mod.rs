@@ -1,6 +1,7 @@
 //! A hold, from its grant to its end.
 //!
 //! * [`holds`]: the state that the holds of a client share; [`queue`]: the local queue of a hold's name, as the hold uses it.
+//! * [`debt`]: all that one owner may have on the server, which its requests and its hold share.
 //! * [`state`]: the state that the guards, the watchdog and the releaser of one hold share.
 //! * [`request`]: a request to give the hold back.
 //! * [`handle`]: one count of a hold; [`set`]: several holds that count as one; [`guarded`]: what a guard needs of either.
@@ -10,6 +11,7 @@
 //!   way in which a hold ended; [`spent`]: the rest of a hold that was used up.
 //! * [`releases`]: the releases of the last seconds, which are sent again to a new master.
 
+pub(crate) mod debt;
 pub(crate) mod ended;
 pub(crate) mod guarded;
 pub(crate) mod hand_off;

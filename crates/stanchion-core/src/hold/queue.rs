@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::description::{End, Synchronizer};
+use crate::hold::debt::Debt;
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
-use crate::hold::sweep::Debt;
 use crate::line::{Placed, Yields};
 use crate::terms::HoldTerms;
 use crate::wire_owner::WireOwner;

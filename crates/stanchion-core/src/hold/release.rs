@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hand_off::hand_off;
-use super::sweep::{Leftover, finished, is_divided, persist_telling, served, tend_after};
+use super::sweep::{finished, is_divided, persist_telling, served, tend_after};
 use crate::description::{End, Tenure, code_of};
 use crate::error::{LeaseLost, LostReason, ReleaseError};
 use crate::hold::queue::Piggyback;
@@ -31,7 +31,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
         return last(&state, path).await;
     }
     let lease = state.asked(state.terms.lease, state.core.clock.now());
-    let call = state.sync.release(&state.owner, *count, lease);
+    let call = state.sync.release(&state.debt.owner, *count, lease);
     // The server receives counts, not differences, so the owner's next operation corrects a failure of this one.
     *count -= 1;
     let lost = |now| {
@@ -96,7 +96,7 @@ pub(super) fn end(state: &Arc<HoldState>) -> Result<(), LeaseLost> {
     };
     // The hold has expired by the client's clock, but perhaps not by the server's. An early removal helps the waiters. If the server no
     // longer has the hold, it may have a part of it, or the owner's place in the queue: another master, or older data, has lost the grant.
-    Leftover::of(state).sweep(&state.core, &state.sync);
+    state.debt.sweep();
     Err(state.lease_lost(reason))
 }
 
@@ -120,16 +120,14 @@ impl Sent {
 /// Does the follow-up of a release; to be called when the release has been answered or given up.
 ///
 /// Records the release, so that it is sent again if the master loses it. If an unanswered request of this owner may still
-/// run, a sweep follows after the last such moment (P3, rule R2): only a release that is sent after that moment is final.
+/// run, the drop of the debt sweeps after the last such moment (P3, rule R2): only a release that is sent after that moment is final.
 pub(super) fn was_sent(state: &Arc<HoldState>, sent: Sent) {
     let core = &state.core;
     // Recorded only now. If the release were still in flight, its repetition could run first, and the release would report a loss. P1: after a
     // hand-off, the new hold is live by now, so it is checked before this release is sent again.
-    let (sync, owner, lease) = (&state.sync, &state.owner, state.longest_lease());
+    let (sync, owner, lease) = (&state.sync, &state.debt.owner, state.debt.longest_lease());
     core.releases.note(core, sent.to, sync, owner, lease);
-    if sent.at < state.unanswered_until() {
-        Leftover::of(state).sweep(&state.core, &state.sync);
-    }
+    state.debt.released(sent.at);
 }
 
 /// The effect of an earlier script on this owner: the script may have removed the owner already.
@@ -147,7 +145,7 @@ pub(super) async fn publicly(
 ) -> Result<(), ReleaseError> {
     let core = &state.core;
     let lease = state.asked(state.terms.lease, core.clock.now());
-    let Some(call) = state.sync.release(&state.owner, 1, lease) else {
+    let Some(call) = state.sync.release(&state.debt.owner, 1, lease) else {
         return Ok(());
     };
     core.tell(|sink| sink.released(state.sync.kind().name()));
@@ -169,7 +167,7 @@ async fn with_request(
     asks: Box<dyn Piggyback>,
 ) -> Result<(), ReleaseError> {
     let core = &state.core;
-    let Some(call) = asks.call(&state.owner) else {
+    let Some(call) = asks.call(&state.debt.owner) else {
         asks.answered(None);
         return publicly(state, path, Freed::No).await;
     };
@@ -211,7 +209,7 @@ fn released(
         Ok((Some(GONE), resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
         Ok((Some(GONE), ..)) => {
             // Another master, or older data, that has lost the grant may still have the owner's place in the queue.
-            Leftover::of(state).sweep(core, &state.sync);
+            state.debt.sweep();
             (End::Unknown, Err(gone(state)))
         }
         Ok((Some(_), ..)) => (End::Released, Ok(())),
@@ -230,7 +228,7 @@ async fn divided(
     call: &Call,
     until: Moment,
 ) -> Result<(Reply, bool), Failure> {
-    let alone = state.sync.release_alone(&state.owner);
+    let alone = state.sync.release_alone(&state.debt.owner);
     let done = persist_telling(
         &state.core,
         &*state.sync,

@@ -95,7 +95,7 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
             Some(lease) => (state.asked(lease, sent), lease),
             None => (state.lease_to_ask(sent), state.terms.lease),
         };
-        state.asks_for(asked);
+        state.debt.asks_for(asked);
         match watchdog::renew(&state.core, &state, asked).await {
             Ok(Some(true)) => {
                 state.renewed_for(lease, sent);
@@ -180,7 +180,7 @@ async fn reenter_persistently(
         let sent = core.clock.now();
         // Each try has a `not_after` of its own, and all of them set the same count (R4).
         let limit = core.limit(state.sync.name(), sent);
-        let request = limit.request(&state.owner, state.lease_to_ask(sent));
+        let request = limit.request(&state.debt.owner, state.lease_to_ask(sent));
         let Some(call) = state.sync.reenter(&request, *count) else {
             return Err(RenewError::Rejected {
                 name: state.sync.name().clone(),

@@ -32,7 +32,7 @@ impl Spent {
     /// The owner to which the hold was granted.
     #[must_use]
     pub fn wire_owner(&self) -> &WireOwner {
-        &self.state.owner
+        &self.state.debt.owner
     }
 
     /// The moment from which the hold counted.

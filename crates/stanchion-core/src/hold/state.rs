@@ -28,6 +28,7 @@ use crate::agenda::Item;
 use crate::description::{End, Subject, Synchronizer, Tenure};
 use crate::error::{LeaseLost, LostReason};
 use crate::free_by::FreeBy;
+use crate::hold::debt::Debt;
 use crate::hold::ended::Ended;
 use crate::hold::holds::Base;
 use crate::hold::losses::Loss;
@@ -40,7 +41,6 @@ use crate::owner::Owner;
 use crate::seat::Seat;
 use crate::terms::{HoldTerms, Renewal};
 use crate::token::FencingToken;
-use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage, Placement, Slot};
 
 /// The state of one hold of one owner, shared by all its guards.
@@ -52,7 +52,8 @@ pub(crate) struct HoldState {
     pub(crate) sync: Arc<dyn Synchronizer>,
     /// The local queue of its name.
     pub(crate) queue: Arc<dyn HoldQueue>,
-    pub(crate) owner: WireOwner,
+    /// What its owner may have on the server.
+    pub(crate) debt: Arc<Debt>,
     pub(crate) terms: HoldTerms,
     pub(super) token: Option<FencingToken>,
     began: Moment,
@@ -81,8 +82,6 @@ struct Life {
     /// The end that the holder may count on (P5). Renewals raise it, counted from the send time of a successful request. The end is
     /// never lowered, so a late answer cannot shorten the hold.
     valid_until: Moment,
-    /// The longest lease requested from the server: it bounds how long the server keeps the hold. Raised before each request.
-    longest_lease: Lease,
     /// True until the first renewal if the server granted for less than the lease.
     provisional: bool,
     /// The number of counts that were given to a caller which has not taken them yet: to a waiter, or to a re-entry
@@ -93,9 +92,6 @@ struct Life {
     withheld: bool,
     /// The number of `run`s under way. A shutdown gives them its grace.
     working: u32,
-    /// The end of the time in which an earlier request of this owner may still run on the server (P3). Only raised. The release reads
-    /// this value, and sweeps once more after that time.
-    unanswered_until: Moment,
     /// The hold's slot in the timetable. A hold that has ended has none.
     slot: Option<Slot>,
     /// The re-entries in flight, and some that have ended.
@@ -135,7 +131,6 @@ const UNTAKEN: Duration = Duration::from_secs(1);
 
 /// The data of a grant.
 pub(crate) struct Grant {
-    pub(crate) owner: WireOwner,
     pub(crate) token: Option<FencingToken>,
     pub(crate) terms: HoldTerms,
     /// The moment before the request was sent.
@@ -144,8 +139,6 @@ pub(crate) struct Grant {
     pub(crate) first: Option<Duration>,
     /// True if the hold is given to a waiter that has to take it.
     pub(crate) given: bool,
-    /// The end of the time in which an earlier request of this owner may still run.
-    pub(crate) unanswered_until: Moment,
     /// The moment from which the hold counts.
     pub(crate) due: Moment,
     /// The moment at which the next waiter sends a request, if the grant sets one.
@@ -153,24 +146,19 @@ pub(crate) struct Grant {
 }
 
 impl HoldState {
-    /// Begins a hold, and hands it to the watchdog. The hold may have expired already: check [`HoldState::is_held`].
-    pub(crate) fn begin(
-        core: Arc<dyn Base>,
-        sync: &Arc<dyn Synchronizer>,
-        queue: Arc<dyn HoldQueue>,
-        grant: Grant,
-    ) -> Arc<Self> {
+    /// Begins the hold of the owner of `debt`, and hands it to the watchdog. The hold may have expired already: check [`HoldState::is_held`].
+    pub(crate) fn begin(debt: Arc<Debt>, queue: Arc<dyn HoldQueue>, grant: Grant) -> Arc<Self> {
         let Grant {
-            owner,
             token,
             terms,
             sent,
             first,
             given,
-            unanswered_until,
             due,
             next,
         } = grant;
+        debt.granted();
+        let (core, sync) = (Arc::clone(&debt.core), Arc::clone(&debt.sync));
         // A wait without a hold has nothing to take.
         let given = given && sync.tenure() != Tenure::Nothing;
         let ends = terms.ends(sent);
@@ -191,9 +179,9 @@ impl HoldState {
         let state = Arc::new_cyclic(|this| Self {
             this: this.clone(),
             core,
-            sync: Arc::clone(sync),
+            sync,
             queue,
-            owner,
+            debt,
             terms,
             token,
             began: sent,
@@ -205,12 +193,10 @@ impl HoldState {
             life: Mutex::new(Life {
                 phase: Phase::Held,
                 valid_until,
-                longest_lease: terms.first_asked(sent),
                 provisional: leased && first.is_some(),
                 unclaimed: given.into(),
                 withheld: false,
                 working: 0,
-                unanswered_until,
                 slot: None,
                 reentries: Vec::new(),
                 outage: None,
@@ -298,7 +284,7 @@ impl HoldState {
         let requests = self.requests();
         // A sender may repeat its request, as a candidate does. Only a new request is logged and passed on.
         if requests.borrow().as_ref() != Some(&request) {
-            tracing::info!(name = %self.sync.name(), owner = %self.owner, reason = request.reason, "asked to release");
+            tracing::info!(name = %self.sync.name(), owner = %self.debt.owner, reason = request.reason, "asked to release");
             requests.send_replace(Some(request));
         }
     }
@@ -306,16 +292,6 @@ impl HoldState {
     /// The last request to give the hold back, if there was one.
     pub(super) fn last_request(&self) -> Option<ReleaseRequest> {
         self.life().requests.as_ref()?.borrow().clone()
-    }
-
-    pub(crate) fn unanswered_until(&self) -> Moment {
-        self.life().unanswered_until
-    }
-
-    /// Records that an earlier request of this owner may still run until `unanswered_until` (P3).
-    pub(super) fn mind(&self, unanswered_until: Moment) {
-        let mut life = self.life();
-        life.unanswered_until = life.unanswered_until.max(unanswered_until);
     }
 
     /// Marks one count as given to a caller that has not taken it yet.
@@ -440,17 +416,6 @@ impl HoldState {
         }
     }
 
-    /// The longest lease that was requested from the server.
-    pub(super) fn longest_lease(&self) -> Lease {
-        self.life().longest_lease
-    }
-
-    /// Records that a renewal for `lease` is about to be sent.
-    pub(super) fn asks_for(&self, lease: Lease) {
-        let mut life = self.life();
-        life.longest_lease = life.longest_lease.max(lease);
-    }
-
     /// The time within which due renewals are sent together.
     pub(crate) fn batching_window(&self) -> Duration {
         // A tenth of the renewal interval: a renewal this much earlier costs little, and the holds of one process are sent in one batch.
@@ -504,7 +469,7 @@ impl HoldState {
         let (kind, label) = (self.sync.kind().name(), observe::reason(reason));
         self.core.tell(|sink| sink.lost(kind, label));
         self.tell_ended();
-        tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
+        tracing::warn!(name = %self.sync.name(), owner = %self.debt.owner, %reason, "hold lost");
         self.may_be_there(reason);
         // P4: the first task that notices the loss wakes the waiters, because no other task may do so.
         self.queue.freed(self, End::Unknown);
@@ -524,7 +489,7 @@ impl HoldState {
             let loss = Loss {
                 hold: Some(self.this.clone()),
                 name: self.sync.name().clone(),
-                owner: self.owner.clone(),
+                owner: self.debt.owner.clone(),
                 gone: free_by.map_or(Moment::FAR, |time| now + time),
             };
             self.core.losses.add(loss, now);
@@ -665,7 +630,7 @@ impl HoldState {
 
     /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
     pub(crate) fn free_by(&self) -> FreeBy {
-        let by_lease = self.core.free_by(self.sync.tenure(), self.longest_lease());
+        let by_lease = self.debt.free_by();
         if self.ends == Moment::FAR || self.terms.has_first_lease() {
             return by_lease;
         }
@@ -723,7 +688,7 @@ impl fmt::Debug for HoldState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold")
             .field("name", self.sync.name())
-            .field("owner", &self.owner)
+            .field("owner", &self.debt.owner)
             .field("token", &self.token)
             .finish_non_exhaustive()
     }

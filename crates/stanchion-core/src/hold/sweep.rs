@@ -3,210 +3,22 @@
 //! A request without an answer may still run (P3). A sweep therefore runs at once, and again after the last moment at
 //! which such a request may run. Only a release that is sent after that moment is final (rule R2).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
 use crate::description::{Synchronizer, Tenure, code_of, rest_of};
-use crate::free_by::FreeBy;
 use crate::hold::holds::{Base, Holds};
 use crate::hold::releases::Process;
-use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::wire::Retries;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
-/// The time after which the server grants no more to an entry in a queue: the TTL of a queue without requests plus the length of a grant by
-/// message (1.5 s), see `line.lua`.
-const STANDS: Duration = Duration::from_millis(151_500);
-
 /// The longest outage during which the client keeps trying to give up a place in a queue. The attempts keep the
 /// client's connections alive, so a server that never returns must not prolong them indefinitely.
 pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
-
-/// The possible leftovers of the requests of one new owner: a hold, a place in the server's queue, a request that may still run.
-///
-/// The caller and its request in flight share the debt. The drop of the last reference sweeps (P3), so a sweep
-/// follows the request that it undoes. A hold takes the debt over when the hold begins, see [`Debt::settle`].
-#[derive(Debug)]
-pub(crate) struct Debt {
-    pub(crate) core: Arc<dyn Base>,
-    pub(crate) sync: Arc<dyn Synchronizer>,
-    pub(crate) owner: WireOwner,
-    lease: Lease,
-    owed: Mutex<Owed>,
-}
-
-/// The part of a [`Debt`] that grows with each request. Locked for one access; no other mutex is taken under it.
-#[derive(Debug, Default)]
-struct Owed {
-    /// The end of the time in which an unanswered request may still run.
-    unanswered_until: Moment,
-    /// The same of the request in flight; zero without one.
-    asks_until: Moment,
-    /// True once the server knows that the owner waits.
-    queued: bool,
-    /// The arrival time of the owner's place in a line, server time in µs; 0 without a place.
-    arrived: u64,
-}
-
-impl Owed {
-    /// The end of the time in which any request may still run; zero if none can.
-    fn until(&self) -> Moment {
-        self.unanswered_until.max(self.asks_until)
-    }
-}
-
-impl Debt {
-    /// Creates the debt of an owner that was never used. `lease`: the longest lease that its requests contain.
-    pub(crate) fn new(core: Arc<dyn Base>, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
-        Self::of(core.next_wire_owner(), core, sync, lease)
-    }
-
-    /// As [`Debt::new`], for `owner`.
-    pub(crate) fn of(
-        owner: WireOwner,
-        core: Arc<dyn Base>,
-        sync: &Arc<dyn Synchronizer>,
-        lease: Lease,
-    ) -> Self {
-        Self {
-            core,
-            sync: Arc::clone(sync),
-            owner,
-            lease,
-            owed: Mutex::default(),
-        }
-    }
-
-    /// Passes the queue entry of this owner, which has nothing else on the server, to the acquire of `own`.
-    pub(crate) fn pass_to(&self, own: &Self) -> Arc<Self> {
-        let next = Self::of(
-            self.owner.clone(),
-            Arc::clone(&own.core),
-            &own.sync,
-            own.lease,
-        );
-        *next.owed() = std::mem::take(&mut *self.owed());
-        Arc::new(next)
-    }
-
-    fn owed(&self) -> MutexGuard<'_, Owed> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records that a request is in flight, which may run until `ends_by`.
-    pub(crate) fn asks(&self, ends_by: Moment) {
-        if self.sync.tenure() != Tenure::Nothing {
-            self.owed().asks_until = ends_by;
-        }
-    }
-
-    /// Records that no request is in flight any more.
-    pub(crate) fn answered(&self) {
-        self.owed().asks_until = Moment::ZERO;
-    }
-
-    /// Records a request without an answer, which may run until `ends_by`.
-    pub(crate) fn unanswered(&self, ends_by: Moment) {
-        // A late run that leaves nothing on the server needs no clean-up.
-        if self.sync.tenure() != Tenure::Nothing {
-            let mut owed = self.owed();
-            owed.unanswered_until = owed.unanswered_until.max(ends_by);
-        }
-    }
-
-    /// Records that the server knows that the owner waits.
-    pub(crate) fn queued(&self) {
-        self.owed().queued = true;
-    }
-
-    /// Records that the owner has a place in a line, since `arrived`.
-    pub(crate) fn placed(&self, arrived: u64) {
-        let mut owed = self.owed();
-        owed.queued = true;
-        owed.arrived = arrived;
-    }
-
-    /// The arrival time of the owner's place in a line; 0 without a place.
-    pub(crate) fn arrived(&self) -> u64 {
-        self.owed().arrived
-    }
-
-    /// Returns whether the server knows that the owner waits.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.owed().queued
-    }
-
-    /// Returns whether a request was not answered.
-    pub(crate) fn is_unanswered(&self) -> bool {
-        self.owed().unanswered_until > Moment::ZERO
-    }
-
-    /// Clears the debt: the owner's hold takes over all clean-up. Returns the end of the time in which an earlier
-    /// request may still run. The hold must take that time into account.
-    pub(crate) fn settle(&self) -> Moment {
-        // The place is cleared, too: the grant has ended it on the server.
-        std::mem::take(&mut *self.owed()).until()
-    }
-
-    /// The longest life of a hold that a request in flight may still get.
-    pub(crate) fn free_by(&self) -> FreeBy {
-        self.core.free_by(self.sync.tenure(), self.lease)
-    }
-
-    /// The longest life of a leftover of the requests so far; `None` if there can be no leftover.
-    pub(crate) fn leftover(&self) -> Option<FreeBy> {
-        let (until, arrived) = {
-            let owed = self.owed();
-            (owed.until(), owed.arrived)
-        };
-        if until > Moment::ZERO {
-            return Some(self.free_by());
-        }
-        // P8: the server may grant to a place in its queue or line until that place is given up.
-        (arrived > 0).then(|| (STANDS + self.core.config.response_timeout).into())
-    }
-}
-
-impl Debt {
-    /// Clears the debt and returns its leftover, which the caller must sweep. `None`: there is no leftover.
-    fn take_leftover(&self) -> Option<Leftover> {
-        let owed = std::mem::take(&mut *self.owed());
-        (owed.until() > Moment::ZERO || owed.queued).then(|| Leftover {
-            owner: self.owner.clone(),
-            lease: self.lease,
-            unanswered_until: owed.until(),
-            queued: owed.queued,
-        })
-    }
-
-    /// Sweeps now. The future resolves to `true` once the first release is confirmed and no earlier request can run
-    /// any more, or if there is nothing to sweep. Dropping the future does not stop the sweep.
-    pub(crate) fn give_up(&self) -> impl Future<Output = bool> + Send + Unpin + use<> {
-        let (done, told) = oneshot::channel();
-        match self.take_leftover() {
-            Some(leftover) => {
-                leftover.note(&self.core, &self.sync);
-                leftover.sweep_and_tell(&self.core, &self.sync, Some(done));
-            }
-            None => done.send(()).unwrap_or_default(),
-        }
-        told.map(|told| told.is_ok())
-    }
-}
-
-impl Drop for Debt {
-    fn drop(&mut self) {
-        // P3, rule R2.
-        if let Some(leftover) = self.take_leftover() {
-            leftover.sweep(&self.core, &self.sync);
-        }
-    }
-}
 
 /// The leftovers of an owner on the server: a hold, a place in a queue, or a request that may still run.
 #[derive(Clone, Debug)]
@@ -220,15 +32,6 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    pub(crate) fn of(state: &HoldState) -> Self {
-        Self {
-            owner: state.owner.clone(),
-            lease: state.longest_lease(),
-            unanswered_until: state.unanswered_until(),
-            queued: false,
-        }
-    }
-
     /// Removes the leftovers in the background: at once, and again when no request can run any more. A shutdown waits for this work.
     pub(crate) fn sweep(self, core: &Holds, sync: &Arc<dyn Synchronizer>) {
         self.note(core, sync);
@@ -236,7 +39,7 @@ impl Leftover {
     }
 
     /// Records the release that follows, which is sent again if the server loses it.
-    fn note(&self, core: &Holds, sync: &Arc<dyn Synchronizer>) {
+    pub(super) fn note(&self, core: &Holds, sync: &Arc<dyn Synchronizer>) {
         let to = Process::now(core, sync.name());
         core.releases.note(core, to, sync, &self.owner, self.lease);
     }

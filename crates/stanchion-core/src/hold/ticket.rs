@@ -10,11 +10,12 @@ use stanchion_transport::Printable;
 
 use uuid::Uuid;
 
+use super::debt::Debt;
 use super::handle::Hold;
 use super::release::end;
 use super::renew::in_time;
 use super::state::HoldState;
-use super::sweep::{Debt, Leftover, tend_after};
+use super::sweep::tend_after;
 use crate::description::{End, Verdict};
 use crate::error::{AdoptError, InvalidTicket, LostReason, Rejection, RenewError};
 use crate::field::detach_field;
@@ -263,16 +264,15 @@ impl Detached {
         // P5: the hold ends here before the server passes it on.
         *count = 0;
         end(state)?;
-        let core = &state.core;
-        let sent = core.clock.now();
+        let sent = state.core.clock.now();
         let passed = Self::pass(state, lease.unwrap_or(state.terms.lease)).await;
         if passed.is_err() {
             // The sweep begins before the next waiter sends its request, because the hold may still exist.
-            Leftover::of(state).sweep(core, &state.sync);
-        } else if sent < state.unanswered_until() {
+            state.debt.sweep();
+        } else if sent < state.debt.until() {
             // R2: an earlier acquire of this owner may still run after the hold has ended. P1: this release is not recorded. A server that
             // loses the detach still has this owner, which then keeps the name until its lease ends.
-            Leftover::of(state).sweep_and_tell(core, &state.sync, None);
+            state.debt.sweep_unrecorded();
         }
         // The server keeps the hold. The waiters send a request now, and the refusal says when the lease ends.
         state.queue.freed(state, End::Unknown);
@@ -295,13 +295,13 @@ impl Detached {
             let limit = core.limit(name, sent);
             // Each try has the same two owners, by which the script recognises an earlier run (R7).
             let request = limit.request(&owner, state.asked(lease, sent));
-            let call = detach_field(name, &state.owner, &request);
+            let call = detach_field(name, &state.debt.owner, &request);
             match core.call(Path::Direct, &call).await {
                 Ok(reply) => match Verdict::read(&reply) {
                     Some(Verdict::Granted(_)) => {
                         // From here on the hold is a leftover, until the ticket is taken.
                         debt.unanswered(core.clock.now());
-                        if request.lease < state.longest_lease() {
+                        if request.lease < state.debt.longest_lease() {
                             // P4: no message tells the waiters that the hold ends earlier than they know.
                             tend_after(core, &state.sync, request.lease.length());
                         }

@@ -44,7 +44,7 @@ impl HeldHere {
     /// The owner.
     #[must_use]
     pub fn owner(&self) -> &WireOwner {
-        &self.0.owner
+        &self.0.debt.owner
     }
 
     /// The actor that acquired the hold.

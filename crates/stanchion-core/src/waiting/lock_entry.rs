@@ -38,10 +38,10 @@ use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item, Polling};
 use crate::description::{Heard, Subject, Synchronizer, has_one_entry};
 use crate::hint::Hint;
+use crate::hold::debt::Debt;
 use crate::hold::handle::Hold;
 use crate::hold::holds::Holds;
 use crate::hold::state::Grant;
-use crate::hold::sweep::Debt;
 use crate::line::Reason;
 use crate::name::Name;
 use crate::receiver::{Part, Receiver};
@@ -310,23 +310,17 @@ impl LockEntry {
         let Begin { waiter, debt } = begin;
         let sync = &waiter.want;
         let grant = Grant {
-            owner: match &debt {
-                Some(debt) => debt.owner.clone(),
-                None => waiter.owner.clone(),
-            },
             token: granted.token,
             terms: waiter.terms,
             // P1: the lease runs since the server's decision. `when` errs to the early side.
             sent: core.when(sync.name(), granted.now),
             first: Some(granted.lease),
             given: true,
-            // That of a waiter with a request is taken over at the end of the request.
-            unanswered_until: debt.map_or(Moment::ZERO, |debt| debt.settle()),
             due: Moment::ZERO,
             next: None,
         };
         core.tell(|sink| sink.woken(sync.kind().name(), true));
-        Some(Hold::begin(core.base(), sync, entry, grant))
+        Some(Hold::begin(&debt, entry, grant))
     }
 
     /// Handles the refusal of a request of `debt`, which the waiter at `place` has sent.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::lock_entry::LockEntry;
 use crate::description::Synchronizer;
+use crate::hold::debt::Debt;
 use crate::hold::holds::Holds;
-use crate::hold::sweep::{Debt, finished};
+use crate::hold::sweep::finished;
 use crate::line::{Reason, Role};
 use crate::receiver::Part;
 use crate::shared::Core;

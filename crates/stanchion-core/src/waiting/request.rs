@@ -8,11 +8,12 @@ use crate::dated::Dated;
 use crate::description::{Request, Verdict, now_of, rest_of};
 use crate::error::Rejection;
 use crate::hint::Hint;
+use crate::hold::debt::Debt;
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
 use crate::hold::holds::Holds;
 use crate::hold::state::Grant;
-use crate::hold::sweep::{Debt, finished};
+use crate::hold::sweep::finished;
 use crate::line::{Approach, Reason};
 use crate::terms::HoldTerms;
 use crate::wire_owner::WireOwner;
@@ -69,7 +70,7 @@ fn dates(core: &Holds, Dated { due, next }: Dated) -> (Moment, Option<Moment>) {
 }
 
 /// Sends one request and reads its reply. `debt` must outlive the request: its drop cleans up after it (P3).
-pub(crate) async fn ask(debt: &Debt, asked: &Asked, entry: &Arc<LockEntry>) -> Attempt {
+pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Asked, entry: &Arc<LockEntry>) -> Attempt {
     let (core, sync) = (&debt.core, &debt.sync);
     // P1: read before the request is sent. The lease counts from here.
     let sent = core.clock.now();
@@ -111,19 +112,15 @@ pub(crate) async fn ask(debt: &Debt, asked: &Asked, entry: &Arc<LockEntry>) -> A
             Some(Verdict::Granted(token)) => {
                 let (due, next) = dates(core, sync.dated(rest_of(&reply)));
                 let grant = Grant {
-                    owner: debt.owner.clone(),
                     token,
                     terms: asked.terms,
                     sent,
                     first: None,
                     given: asked.is_given,
-                    // R2: the hold takes over the debt. Its release is followed by a sweep after the earlier requests.
-                    unanswered_until: debt.settle(),
                     due,
                     next,
                 };
-                let (core, queue) = (Arc::clone(core), Arc::clone(entry) as _);
-                let hold = Hold::begin(core, sync, queue, grant);
+                let hold = Hold::begin(debt, Arc::clone(entry) as _, grant);
                 if hold.is_held() || sync.keeps_late_grants() {
                     Attempt::Granted(hold)
                 } else {

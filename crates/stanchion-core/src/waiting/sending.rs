@@ -9,7 +9,7 @@ use super::request::{Asked, Attempt, ask};
 use super::shell::{Answer, Shell};
 use crate::error::AcquireError;
 use crate::hint::Hint;
-use crate::hold::sweep::Debt;
+use crate::hold::debt::Debt;
 use crate::line::Reason;
 use crate::shared::Core;
 use crate::wire::Retries;

@@ -7,9 +7,9 @@ use super::queue::{self, Context, Held, Holder, Owed, Parts, Queue, Waiter, Want
 use super::ticket::Ticket;
 use crate::description::{ServerQueue, Sharing, Synchronizer, has_one_entry};
 use crate::error::AcquireError;
+use crate::hold::debt::Debt;
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
-use crate::hold::sweep::Debt;
 use crate::shared::Core;
 use crate::terms::HoldTerms;
 use crate::wire_owner::WireOwner;
@@ -111,12 +111,6 @@ impl Held<Shell> for Hold {
         self.weak()
     }
 
-    fn settle(&self, debt: &Arc<Debt>) {
-        if *self.wire_owner() == debt.owner {
-            self.mind(debt.settle());
-        }
-    }
-
     fn is(&self, ended: &HoldState) -> bool {
         self.is(ended)
     }
@@ -142,7 +136,7 @@ impl queue::Ended<Shell> for HoldState {
     }
 
     fn owner(&self) -> &WireOwner {
-        &self.owner
+        &self.debt.owner
     }
 
     fn is_unclaimed(&self) -> bool {

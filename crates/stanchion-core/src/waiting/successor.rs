@@ -11,10 +11,10 @@ use super::queue::Context;
 use super::shared::Host as _;
 use super::shell::{LocalQueue, Shell};
 use crate::description::{End, ServerQueue, Sharing, Subject, Synchronizer};
+use crate::hold::debt::Debt;
 use crate::hold::handle::Hold;
 use crate::hold::queue::{HoldQueue, Piggyback, Successor};
 use crate::hold::state::HoldState;
-use crate::hold::sweep::Debt;
 use crate::line::{Placed, Reason, TURN, Yields};
 use crate::shared::Core;
 

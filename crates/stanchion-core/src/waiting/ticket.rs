@@ -14,7 +14,7 @@ use super::lock_entry::LockEntry;
 use super::queue::{Context, News, Outcome, after_expiry};
 use super::shared::Host as _;
 use super::shell::{LocalQueue, Shell};
-use crate::hold::sweep::Debt;
+use crate::hold::debt::Debt;
 use crate::line::Reason;
 use crate::shared::Core;
 use stanchion_transport::{Outage, Persistent};

@@ -159,9 +159,8 @@ impl Desk {
             }
             ["reserve", want] => {
                 let place = self.queue.reserve(&clock, &Wish::of(want), false);
-                self.cause(place.map_or("reserves none".into(), |it| {
-                    format!("reserves {}", letter(it))
-                }));
+                let reserved = place.map(|it| format!("reserves {}", letter(it)));
+                self.cause(reserved.unwrap_or_else(|| "reserves none".into()));
             }
             ["hand-offs"] => self.cause(self.queue.hand_offs().0),
             ["take-entry"] => drop(self.queue.take_entry()),
@@ -174,7 +173,7 @@ impl Desk {
             ["outage"] => self.cause(self.queue.outage().is_some()),
             ["idle"] => self.cause(self.queue.is_idle()),
             [waiter, ref event @ ..] => {
-                self.of_waiter(u64::from(waiter.as_bytes()[0] - b'a'), event)
+                self.of_waiter(u64::from(waiter.as_bytes()[0] - b'a'), event);
             }
             [] => {}
         }
@@ -210,7 +209,7 @@ impl Desk {
             ["granted", ref next @ ..] => {
                 let next = next.first().map(|it| at(self.now + number(it)));
                 let waiter = self.queue.waiter(place);
-                let owner = waiter.map_or(place.to_string(), |it| it.owner().clone());
+                let owner = waiter.map_or_else(|| place.to_string(), |it| it.owner().clone());
                 let hold = self.hold(self.want(place), owner, 10_000);
                 let other = self.queue.granted(&clock, place, hold, next);
                 self.caused
@@ -219,7 +218,7 @@ impl Desk {
             ["error"] => self.queue.answer(&clock, place, "error"),
             ["undecided"] => {
                 let debt = self.queue.undecided(&clock, place);
-                self.cause(debt.map_or("over".into(), |it| format!("again as {}", it.1)));
+                self.cause(debt.map_or_else(|| "over".into(), |it| format!("again as {}", it.1)));
             }
             ["unanswered"] => {
                 if self.queue.unanswered(&clock, place, ms(3000), &()) {
@@ -243,9 +242,10 @@ impl Desk {
             // Another process was ahead.
             ["passed", owner, ref ttl @ ..] => {
                 let debt = Right(self.want(place), owner.to_owned());
-                let placed = Placed::read(&[1, 0, 0, 0].map(Reply::Int)).unwrap();
                 let ttl = ttl.first().map(|it| ms(number(it)));
-                self.queue.passed_on(&clock, debt, ttl, placed);
+                if let Some(placed) = Placed::read(&[1, 0, 0, 0].map(Reply::Int)) {
+                    self.queue.passed_on(&clock, debt, ttl, placed);
+                }
             }
             ["begins"] => self.queue.attend(&clock, place, false),
             ["begins", "looks"] => self.queue.attend(&clock, place, true),
@@ -268,10 +268,10 @@ impl Desk {
                     Effect::Wake(waker) => self.wakers.retain(|_, it| *it != waker),
                     Effect::GiveUp(right) => self.cause(format!("gives up {}", right.1)),
                     Effect::Untaken(Outcome::Granted(hold)) => {
-                        self.cause(format!("drops {}", hold.owner))
+                        self.cause(format!("drops {}", hold.owner));
                     }
                     Effect::Untaken(Outcome::Answered(answer)) => {
-                        self.cause(format!("drops {answer}"))
+                        self.cause(format!("drops {answer}"));
                     }
                     Effect::Untaken(_) | Effect::Left(_) | Effect::Forget(_) => {}
                 }

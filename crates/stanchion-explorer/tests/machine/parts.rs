@@ -68,8 +68,6 @@ impl Held<Plain> for Hold {
         Some(self.clone())
     }
 
-    fn settle(&self, _: &Right) {}
-
     fn is(&self, ended: &Self) -> bool {
         self.owner == ended.owner
     }

@@ -330,8 +330,6 @@ impl Held<Model> for Hold {
         Arc::downgrade(&self.state)
     }
 
-    fn settle(&self, _: &Right) {}
-
     fn is(&self, ended: &HoldState) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.state), ended)
     }

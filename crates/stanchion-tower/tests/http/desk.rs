@@ -74,13 +74,16 @@ impl Answer {
     }
 }
 
+/// Sends a request through one stack of layers.
+type Sending = Box<dyn Fn(Request<Body>) -> Sent>;
+
 /// Services that share a handler, of two clients.
 pub(crate) struct Desk {
     pub(crate) engine: Engine,
     pub(crate) here: Client,
     pub(crate) there: Client,
     pub(crate) handler: Handler,
-    services: HashMap<&'static str, Box<dyn Fn(Request<Body>) -> Sent>>,
+    services: HashMap<&'static str, Sending>,
     running: HashMap<String, JoinHandle<Answer>>,
 }
 
@@ -113,7 +116,7 @@ impl Desk {
                 let response = sent.await.unwrap();
                 Answer {
                     status: response.status().as_u16(),
-                    refusal: response.extensions().get().cloned(),
+                    refusal: response.extensions().get().copied(),
                     headers: response.headers().clone(),
                     body: text(response).await,
                 }
@@ -155,7 +158,7 @@ impl Desk {
             let words: Vec<_> = event.split(' ').collect();
             let shown = self.event(&words).await;
             expected.push(line);
-            actual.push(shown.map_or(event.to_owned(), |it| format!("{event} -> {it}")));
+            actual.push(shown.map_or_else(|| event.to_owned(), |it| format!("{event} -> {it}")));
         }
         let actual = actual.join("\n");
         assert!(
@@ -191,8 +194,8 @@ impl Desk {
             }
             [name] => {
                 let running = self.running.remove(*name).unwrap();
-                let ended = tokio::time::timeout(Duration::from_secs(600), running).await;
-                ended.expect("the request ends").unwrap()
+                let ended = tokio::time::timeout(Duration::from_secs(600), running);
+                ended.await.unwrap().unwrap()
             }
             ["until", request @ ..] => loop {
                 let answer = self.send(request).await;

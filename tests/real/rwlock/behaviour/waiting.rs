@@ -57,7 +57,7 @@ async fn waiters_of_one_process_are_served_in_order(world: &World) {
     together(tasks).await;
     let order = order.lock().unwrap().clone();
     // Adjacent readers may overtake each other, but never a writer.
-    let rank = |i: &usize| 2 * (i / 3) + usize::from(i % 3 != 0);
+    let rank = |i: &usize| 2 * (i / 3) + usize::from(!i.is_multiple_of(3));
     assert!(order.iter().map(rank).is_sorted(), "{order:?}");
 }
 

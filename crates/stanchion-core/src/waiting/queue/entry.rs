@@ -41,8 +41,8 @@ pub struct Refused {
 pub struct Begin<'a, P: Parts> {
     /// The waiter.
     pub waiter: &'a Waiter<P>,
-    /// The right to the entry that was granted, if no request is under way for it. Its owner is that of the grant.
-    pub debt: Option<P::Debt>,
+    /// The right of the owner that was granted.
+    pub debt: P::Debt,
 }
 
 impl<P: Parts> Queue<P> {
@@ -345,8 +345,10 @@ impl<P: Parts> Queue<P> {
             self.admit(cx, Reason::Turn);
             return;
         }
-        let Some(hold) = begin(Begin { waiter, debt }) else {
-            return;
+        let right = debt.as_ref().or(waiter.debt.as_ref()).cloned();
+        let hold = right.and_then(|debt| begin(Begin { waiter, debt }));
+        let Some(hold) = hold else {
+            return self.give_up(debt);
         };
         let sharing = hold.sharing();
         if sharing.has_one_holder() {

@@ -16,7 +16,7 @@ pub trait Parts: Debug + Sized {
     type Owner: Borrow<str> + Clone + Debug + Eq + Hash;
     /// The options of an acquire.
     type Terms: Clone + Debug;
-    /// The leftovers of an owner on the server: the right to an entry, and the duty to clean up. The drop of the last copy cleans up.
+    /// What an owner may have on the server: the right to an entry, and the duty to clean up. The drop of the last copy cleans up, unless a hold has it.
     type Debt: Owed<Self> + Clone + Debug;
     /// A hold that a waiter takes. Its drop releases it.
     type Hold: Held<Self> + Debug;
@@ -81,9 +81,6 @@ pub trait Held<P: Parts> {
 
     /// A reference that does not keep it alive.
     fn holder(&self) -> P::Holder;
-
-    /// Takes `debt` over, if it is that of the owner of this hold.
-    fn settle(&self, debt: &P::Debt);
 
     /// Returns whether it is the hold that has ended.
     fn is(&self, ended: &P::Ended) -> bool;

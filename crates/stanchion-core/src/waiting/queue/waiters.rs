@@ -199,7 +199,7 @@ impl<P: Parts> Queue<P> {
 
     /// As [`Queue::settle`], without a poll for those that are left. Returns the sharing that it waited for; `None` if it has left before.
     pub(super) fn conclude(&mut self, place: u64, outcome: Outcome<P>) -> Option<Sharing> {
-        let Some((sharing, waker)) = self.remove(place, Some(&outcome)) else {
+        let Some((sharing, waker)) = self.remove(place) else {
             self.out.push(Effect::Untaken(outcome));
             return None;
         };
@@ -208,21 +208,14 @@ impl<P: Parts> Queue<P> {
         Some(sharing)
     }
 
-    /// Removes a waiter that does not wait any more, and cleans up after its requests. A hold takes over the debt of its owner. Returns the sharing
-    /// that the waiter waited for, and its waker; `None` if it has left before.
-    fn remove(
-        &mut self,
-        place: u64,
-        outcome: Option<&Outcome<P>>,
-    ) -> Option<(Sharing, Option<P::Waker>)> {
+    /// Removes a waiter that does not wait any more, and cleans up after its requests. Returns the sharing that the waiter waited for, and its
+    /// waker; `None` if it has left before.
+    fn remove(&mut self, place: u64) -> Option<(Sharing, Option<P::Waker>)> {
         let mut waiter = self.waiters.remove(&place)?;
         let sharing = waiter.want.sharing();
         self.asking -= usize::from(waiter.is_busy());
         self.kept.by_owner.remove(waiter.owner.borrow());
         let debt = waiter.debt.take();
-        if let (Some(debt), Some(Outcome::Granted(hold))) = (&debt, outcome) {
-            hold.settle(debt);
-        }
         self.give_up(debt);
         if let Some(hold) = waiter.given.take() {
             self.out.push(Effect::Untaken(Outcome::Granted(hold)));
@@ -262,7 +255,7 @@ impl<P: Parts> Queue<P> {
         };
         let (asks, sharing) = (waiter.is_busy(), waiter.want.sharing());
         let own = waiter.debt.take();
-        let waker = self.remove(place, None).and_then(|(_, waker)| waker);
+        let waker = self.remove(place).and_then(|(_, waker)| waker);
         self.out.extend(waker.map(Effect::Forget));
         self.keep_polling(cx, Some(sharing));
         let forsaken = self.forsaken_entry();

@@ -140,10 +140,6 @@ impl<K: Kind> Held<Model<K>> for Taken<K> {
         Known(Some(self.owner.clone()))
     }
 
-    fn settle(&self, _: &Debt<K>) {
-        // The client does: see `Client::give_up`.
-    }
-
     fn is(&self, ended: &Self) -> bool {
         self.owner == ended.owner
     }

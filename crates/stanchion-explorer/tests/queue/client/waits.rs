@@ -220,18 +220,15 @@ impl<K: Kind> Client<K> {
             let mut queue = std::mem::take(&mut it.here().queue);
             let subscribed = it.here().subscribed == Subscribed::Confirmed;
             queue.message(cx, None, subscribed, heard, |grant: Begin<'_, Model<K>>| {
-                let owner = match &grant.debt {
-                    Some(debt) => Self::number_of(&debt.owner),
-                    None => Self::number_of(grant.waiter.owner()),
-                };
+                let owner = Self::number_of(&grant.debt.owner);
                 let [token, us, ms] = numbers;
                 let hold = it.begin(owner, token, us / MS * MS, Some(ms * MS));
-                begun = grant.debt.map(|_| owner);
+                begun = Some(owner);
                 Some(hold)
             });
             it.here().queue = queue;
         });
-        // A grant to the entry has ended it on the server.
+        // The grant has ended the entry on the server.
         if let Some(owed) = begun.and_then(|owner| self.debts.get_mut(&owner)) {
             owed.arrived = None;
         }
