@@ -261,7 +261,7 @@ fn identity(given: Option<u128>) -> Uuid {
 
 /// Gives the holds back that no task has taken. They end here, not when their releases begin.
 fn give_back(core: &Arc<Core>) {
-    for hold in core.entries.unclaimed() {
+    for hold in core.entries.untaken() {
         hold.give_back();
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
             continue;
         }
         // P10: a task may take the hold at this moment, or at the end of a request in flight. Then it is renewed as any other.
-        if hold.is_untaken(now) {
+        if hold.is_left(now) {
             hold.queue.untaken(&hold);
         }
         if let Some(due) = hold.is_early(now) {
@@ -46,7 +46,7 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
             continue;
         }
         // Scheduled even while the hold is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds
-        // the live holds in the timetable. Scheduled before `wants_renewal` is read, because `HoldState::claim` relies on this order.
+        // the live holds in the timetable. Scheduled before `wants_renewal` is read, because `HoldState::taken` relies on this order.
         hold.schedule(hold.valid_until());
         hold.listen();
         if hold.wants_renewal()

@@ -57,9 +57,10 @@ struct Tour {
 }
 
 impl Tour {
-    /// A command line of a shell, with the program and its server.
-    fn shell(&self, line: &str) -> Command {
-        let mut command = Command::new("sh");
+    /// A command line of a shell, which is started by the words of `sh`, with the program and its server.
+    fn shell(&self, sh: &str, line: &str) -> Command {
+        let mut words = sh.split(' ');
+        let mut command = Command::new(words.next().unwrap());
         let program = stanchion(&[]);
         for (name, value) in program.get_envs() {
             assert!(value.is_none(), "{name:?}");
@@ -71,6 +72,7 @@ impl Tour {
         let line = format!("{WORDS}\nserver() {{ redis-cli -p {port} \"$@\"; }}\n{line}");
         let app = self.server.url().replace("redis://", "redis://app:pw@");
         command
+            .args(words)
             .args(["-c", &line])
             .env("PATH", format!("{}:{path}", own.display()))
             .env("STANCHION_URL", self.server.url())
@@ -89,7 +91,7 @@ impl Tour {
     fn start(&mut self, line: &str) -> usize {
         let number = self.processes.len() + 1;
         let line = format!("exec {line} >{number}.out 2>{number}.err");
-        let process = Process::spawn(&mut self.shell(&line));
+        let process = Process::spawn(&mut self.shell("sh", &line));
         let pid = self.home.0.path().join(format!("{number}.pid"));
         fs::write(pid, process.pid().to_string()).unwrap();
         self.processes.push(process);
@@ -117,7 +119,8 @@ impl Tour {
     }
 
     fn caused(&self, line: &str) -> Vec<String> {
-        let done = self.shell(line).output().unwrap();
+        // A command that does not end fails its case with the code 124.
+        let done = self.shell("timeout 120 sh", line).output().unwrap();
         self.shown(&text(&done.stdout), &text(&done.stderr), done.status.code())
     }
 

@@ -210,11 +210,11 @@ impl Debt {
 }
 
 impl Debt {
-    /// Clears the debt and returns its leftover, which the caller must sweep. `None`: there is no leftover.
+    /// Clears the debt and returns its leftover, which the caller must sweep. `None`: there is no leftover, or a hold cleans up.
     fn take_leftover(&self) -> Option<Leftover> {
-        let owed = self.owed().take();
-        let owes = owed.until() > Moment::ZERO || owed.queued;
-        (owes && !owed.held).then(|| self.leftover_of(&owed))
+        let mut owed = self.owed();
+        let owes = !owed.held && (owed.until() > Moment::ZERO || owed.queued);
+        owes.then(|| self.leftover_of(&owed.take()))
     }
 
     fn leftover_of(&self, owed: &Owed) -> Leftover {

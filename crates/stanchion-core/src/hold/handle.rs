@@ -51,13 +51,13 @@ impl Hold {
     }
 
     /// Marks this count as given to a caller that has not taken it yet.
-    pub(super) fn leave_unclaimed(&self) {
-        self.state().leave_unclaimed();
+    pub(super) fn leave_untaken(&self) {
+        self.state().leave_untaken();
     }
 
     /// Records that the caller has taken this count. From then on the watchdog renews the hold.
-    pub(crate) fn claim(&self) {
-        self.state().claim();
+    pub(crate) fn taken(&self) {
+        self.state().taken();
     }
 
     /// Returns whether this is a count of `state`.

@@ -2,7 +2,7 @@
 //!
 //! A re-entry keeps its owner's turn from before its request until the answer (R4). If its caller stopped polling the re-entry but
 //! kept it, every other call of that owner would wait. So a call that has waited for the turn for a while has the re-entry
-//! [finished](Parked::finish) in the background: no operation needs its caller. The result is unclaimed until the caller takes it.
+//! [finished](Parked::finish) in the background: no operation needs its caller. The result is untaken until the caller takes it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -72,7 +72,7 @@ impl Parked {
             }
             Stage::Done(outcome) => {
                 if let Ok(hold) = &outcome {
-                    hold.claim();
+                    hold.taken();
                 }
                 Poll::Ready(outcome)
             }
@@ -99,8 +99,8 @@ impl Parked {
         runner.finish(async move {
             let outcome = work.await;
             if let Ok(hold) = &outcome {
-                // P10: an unclaimed hold is not renewed for a caller that does not take it.
-                hold.leave_unclaimed();
+                // P10: an untaken hold is not renewed for a caller that does not take it.
+                hold.leave_untaken();
             }
             let before = std::mem::replace(&mut *this.stage(), Stage::Done(outcome));
             if let Stage::Background(Some(waker)) = before {

@@ -85,9 +85,9 @@ struct Life {
     /// True until the first renewal if the server granted for less than the lease.
     provisional: bool,
     /// The number of counts that were given to a caller which has not taken them yet: to a waiter, or to a re-entry
-    /// that finished in the background. While all counts are unclaimed the hold is not renewed, so a future that is
+    /// that finished in the background. While all counts are untaken the hold is not renewed, so a future that is
     /// not polled cannot hold indefinitely.
-    unclaimed: u32,
+    untaken: u32,
     /// True while the hold belongs to a call that is still waiting: the caller has not received the hold. Set and cleared by the primitive.
     withheld: bool,
     /// The number of `run`s under way. A shutdown gives them its grace.
@@ -194,7 +194,7 @@ impl HoldState {
                 phase: Phase::Held,
                 valid_until,
                 provisional: leased && first.is_some(),
-                unclaimed: given.into(),
+                untaken: given.into(),
                 withheld: false,
                 working: 0,
                 slot: None,
@@ -295,8 +295,8 @@ impl HoldState {
     }
 
     /// Marks one count as given to a caller that has not taken it yet.
-    pub(super) fn leave_unclaimed(&self) {
-        self.life().unclaimed += 1;
+    pub(super) fn leave_untaken(&self) {
+        self.life().untaken += 1;
     }
 
     /// Sets whether the hold belongs to a call that is still waiting.
@@ -327,30 +327,30 @@ impl HoldState {
         self.life().working > 0
     }
 
-    /// Records that the caller has taken one unclaimed count. From then on the watchdog renews the hold.
-    pub(super) fn claim(&self) {
+    /// Records that the caller has taken one untaken count. From then on the watchdog renews the hold.
+    pub(super) fn taken(&self) {
         let now = self.core.clock.now();
-        // The watchdog reads `unclaimed` after it has rescheduled the hold, and this lowers it before. Whichever is second sends a renewal.
+        // The watchdog reads `untaken` after it has rescheduled the hold, and this lowers it before. Whichever is second sends a renewal.
         let due = self.began + self.terms.lease.renewal_interval();
         let mut life = self.life();
-        let Some(fewer) = life.unclaimed.checked_sub(1) else {
+        let Some(fewer) = life.untaken.checked_sub(1) else {
             return;
         };
-        life.unclaimed = fewer;
+        life.untaken = fewer;
         if !self.is_held_at(now) {
             return;
         }
         if self.sync.tenure() == Tenure::Unleased {
             self.raise(&mut life, Moment::FAR);
         } else if now >= due {
-            // A renewal was due while the hold was unclaimed, and was skipped.
+            // A renewal was due while the hold was untaken, and was skipped.
             self.reschedule(&mut life, now);
         }
     }
 
     /// Returns whether a caller was given a count and has not taken it yet.
-    pub(crate) fn is_unclaimed(&self) -> bool {
-        self.life().unclaimed > 0
+    pub(crate) fn is_untaken(&self) -> bool {
+        self.life().untaken > 0
     }
 
     /// Returns whether the hold is still held by the clock (P5). A timer that has not fired yet changes nothing.
@@ -363,8 +363,8 @@ impl HoldState {
     }
 
     /// Returns whether the task of its waiter has not taken it in time.
-    pub(crate) fn is_untaken(&self, now: Moment) -> bool {
-        now >= self.taken_by && !self.is_claimed()
+    pub(crate) fn is_left(&self, now: Moment) -> bool {
+        now >= self.taken_by && !self.is_taken()
     }
 
     /// The moment of the first renewal, if it is later than `now`.
@@ -382,17 +382,17 @@ impl HoldState {
     /// Returns whether the watchdog must renew the hold.
     pub(crate) fn wants_renewal(&self) -> bool {
         // A provisional hold is always renewed once: a grant by message lasts for less than the requested lease (F4).
-        let watched = self.terms.renewal == Renewal::Watchdog && self.is_claimed();
+        let watched = self.terms.renewal == Renewal::Watchdog && self.is_taken();
         let life = self.life();
         // A renewal cannot extend a hold that lasts until the end set by `max_hold`.
         (watched || life.provisional) && life.valid_until < self.ends
     }
 
     /// Returns whether any caller has taken a count of the hold.
-    pub(crate) fn is_claimed(&self) -> bool {
-        let unclaimed = self.life().unclaimed;
-        // While an operation is in flight the hold counts as claimed. The next renewal checks again.
-        unclaimed == 0 || self.guards().is_none_or(|guards| unclaimed < guards)
+    pub(crate) fn is_taken(&self) -> bool {
+        let untaken = self.life().untaken;
+        // While an operation is in flight the hold counts as taken. The next renewal checks again.
+        untaken == 0 || self.guards().is_none_or(|guards| untaken < guards)
     }
 
     /// The lease that a renewal at `now` requests.
@@ -576,7 +576,7 @@ impl HoldState {
 
     fn reschedule(&self, life: &mut Life, at: Moment) {
         if life.phase == Phase::Held {
-            let untaken = life.unclaimed > 0 && self.core.clock.now() < self.taken_by;
+            let untaken = life.untaken > 0 && self.core.clock.now() < self.taken_by;
             let at = if untaken { at.min(self.taken_by) } else { at };
             let (table, item) = (&self.core.timetable, Item::Hold(self.this.clone()));
             life.slot = Some(table.replace(life.slot.take(), at, item));

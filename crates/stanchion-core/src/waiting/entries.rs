@@ -136,9 +136,9 @@ impl LockEntries {
 
     /// Takes the holds that were handed or granted to waiters which have not been polled since. The caller drops them after
     /// the queues are unlocked (invariant 4).
-    pub(crate) fn unclaimed(&self) -> Vec<Hold> {
+    pub(crate) fn untaken(&self) -> Vec<Hold> {
         let taken =
-            |entry: RefMulti<'_, Subject, Arc<LockEntry>>| entry.state().queue.take_unclaimed();
+            |entry: RefMulti<'_, Subject, Arc<LockEntry>>| entry.state().queue.take_untaken();
         self.table.entries.iter().flat_map(taken).collect()
     }
 }

@@ -273,7 +273,7 @@ impl LockEntry {
     /// Returns whether `actor` has the exclusive hold and has taken it, as far as this process knows.
     pub(crate) fn is_held_by(&self, actor: ActorId) -> bool {
         let holder = self.state().queue.holder().upgrade();
-        holder.is_some_and(|it| it.is_held() && it.is_claimed() && it.terms.actor == Some(actor))
+        holder.is_some_and(|it| it.is_held() && it.is_taken() && it.terms.actor == Some(actor))
     }
 
     fn heard(&self, mut state: MutexGuard<'_, State<Self>>, part: &Part, payload: &[u8]) {

@@ -16,11 +16,11 @@
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
-//! * A shard of the table `Table::entries`: `LockEntry::state`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the reverse:
+//! * A shard of the table `Table::entries`: `LockEntry::state`, one at a time (`places`, `untaken`, `waiters`, `census`). Never the reverse:
 //!   `Table::keep_warm` unlocks the queue first.
 //! * `Table::warm`: none.
-//! * `LockEntry::state`: `HoldState::life` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
-//!   `Timetable::table`, `Wire::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
+//! * `LockEntry::state`: `HoldState::life` (a grant by message begins a hold), a debt's `owed`, `Releases::recent` (the last reference to a
+//!   hold that has ended, and with it to its debt, may be a look at the holder), `Subscriptions::topics`, `Timetable::table`, `Wire::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::life`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
 //! * `Timetable::table`, `Wire::rng`, an owner's `seats`, a debt's `owed`: none.

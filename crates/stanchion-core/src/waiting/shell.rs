@@ -139,9 +139,9 @@ impl queue::Ended<Shell> for HoldState {
         &self.debt.owner
     }
 
-    fn is_unclaimed(&self) -> bool {
+    fn is_untaken(&self) -> bool {
         // A late grant is for its caller, even if no lease is left of it.
-        self.is_unclaimed() && !self.sync.keeps_late_grants()
+        self.is_untaken() && !self.sync.keeps_late_grants()
     }
 }
 

@@ -78,7 +78,7 @@ impl Ticket {
                 self.place = None;
                 // Invariant 5: from here on it is renewed as any other.
                 if let Outcome::Granted(hold) = outcome {
-                    hold.claim();
+                    hold.taken();
                 }
             }
             news

@@ -144,12 +144,14 @@ fn random_commands_have_the_same_replies_and_leave_the_same_data() {
             pair.fresh(protocol).await;
             for (template, numbers, in_script) in &sequence {
                 let command = fill(TEMPLATES[*template], numbers);
+                // Valkey 9 runs WAIT in a script; Redis and the engine refuse it.
+                let in_script = *in_script && command[0] != b"WAIT";
                 let mut answers = match in_script {
                     true => pair.ask(&scripted(&command)).await,
                     false => pair.ask(&command).await,
                 };
                 // The two do not refuse a command in a script with the same words.
-                answers.agree |= *in_script && alike(&answers.real, &answers.engine);
+                answers.agree |= in_script && alike(&answers.real, &answers.engine);
                 // The greeting holds facts about the server, not about the command.
                 let greets = answers.real.windows(6).any(|word| word == b"server");
                 let said = command.join(&b' ').escape_ascii().to_string();

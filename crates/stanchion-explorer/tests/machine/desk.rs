@@ -149,7 +149,7 @@ impl Desk {
             }
             [end @ ("released" | "ended" | "missed"), want, owner] => {
                 let mut hold = self.hold(Wish::of(want), owner, 0);
-                hold.unclaimed = end == "missed";
+                hold.untaken = end == "missed";
                 let end = if end == "released" {
                     End::Released
                 } else {
@@ -165,7 +165,7 @@ impl Desk {
             ["hand-offs"] => self.cause(self.queue.hand_offs().0),
             ["take-entry"] => drop(self.queue.take_entry()),
             ["shutdown"] => {
-                let owners = self.queue.take_unclaimed().into_iter().map(|it| it.owner);
+                let owners = self.queue.take_untaken().into_iter().map(|it| it.owner);
                 self.caused.extend(owners);
             }
             ["rest"] => self.queue.rest(),
@@ -369,7 +369,7 @@ impl Desk {
             want,
             owner: owner.to_string(),
             until: at(self.now + lease),
-            unclaimed: false,
+            untaken: false,
         }
     }
 

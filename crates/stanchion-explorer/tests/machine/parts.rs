@@ -52,7 +52,7 @@ pub(crate) struct Hold {
     pub(crate) want: Wish,
     pub(crate) owner: String,
     pub(crate) until: Moment,
-    pub(crate) unclaimed: bool,
+    pub(crate) untaken: bool,
 }
 
 impl Held<Plain> for Hold {
@@ -82,8 +82,8 @@ impl Ended<Plain> for Hold {
         &self.owner
     }
 
-    fn is_unclaimed(&self) -> bool {
-        self.unclaimed
+    fn is_untaken(&self) -> bool {
+        self.untaken
     }
 }
 

@@ -103,7 +103,7 @@ const SHUTS_DOWN: Task = |world| {
         .map(|it| Arc::clone(&it))
         .collect();
     for entry in entries {
-        let holds = entry.state().queue.take_unclaimed();
+        let holds = entry.state().queue.take_untaken();
         drop(holds);
     }
 };

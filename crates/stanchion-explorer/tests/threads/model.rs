@@ -289,7 +289,7 @@ impl queue::Ended<Model> for HoldState {
         &self.owner.1
     }
 
-    fn is_unclaimed(&self) -> bool {
+    fn is_untaken(&self) -> bool {
         false
     }
 }

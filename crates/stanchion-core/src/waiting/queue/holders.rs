@@ -103,7 +103,7 @@ impl<P: Parts> Queue<P> {
     /// Records that a hold has ended. The next waiter sends a request, unless the release has notified it.
     pub fn freed(&mut self, cx: &dyn Context<P>, hold: &P::Ended, end: End) {
         // Invariant 5.
-        if hold.is_unclaimed() {
+        if hold.is_untaken() {
             self.untaken(hold);
         }
         // By identity: a late end of an old hold must not free the queue of its successor.

@@ -107,7 +107,7 @@ pub trait Ended<P: Parts> {
     fn owner(&self) -> &P::Owner;
 
     /// Returns whether its waiter has not taken it.
-    fn is_unclaimed(&self) -> bool;
+    fn is_untaken(&self) -> bool;
 }
 
 /// The surroundings of an event: the clock, the configuration, the random choices and the owners of a client.

@@ -374,7 +374,7 @@ impl<P: Parts> Queue<P> {
 
 impl<P: Parts> Queue<P> {
     /// Takes the holds that were given to waiters which have not been polled since.
-    pub fn take_unclaimed(&mut self) -> Vec<P::Hold> {
+    pub fn take_untaken(&mut self) -> Vec<P::Hold> {
         let given = |waiter: &mut Waiter<P>| waiter.given.take();
         let mut holds: Vec<_> = self.waiters.values_mut().filter_map(given).collect();
         let granted = |(_, it): &mut (u64, Outcome<P>)| matches!(it, Outcome::Granted(_));

@@ -24,16 +24,16 @@ impl<K: Kind> Client<K> {
         Taken {
             want: Wanted(self.kind_of(hold.owner)),
             owner: self.wire(hold.owner),
-            unclaimed: !hold.claimed,
+            untaken: !hold.taken,
         }
     }
 
     /// Ends a hold: that of the user, or one that its waiter has not taken.
     pub(super) fn release_hold(&mut self, step: &mut Step, owner: u64) {
-        let Some(claimed) = self.end_hold(owner) else {
+        let Some(taken) = self.end_hold(owner) else {
             return;
         };
-        if claimed && self.kind_of(owner).is_handed_off() && self.hand_off(step, owner) {
+        if taken && self.kind_of(owner).is_handed_off() && self.hand_off(step, owner) {
             return;
         }
         self.release(step, owner, false);
@@ -47,9 +47,9 @@ impl<K: Kind> Client<K> {
     pub(super) fn end_hold(&mut self, owner: u64) -> Option<bool> {
         let hold = self.hold_of(owner).filter(|it| it.valid_until > 0)?;
         (hold.valid_until, hold.renew_at) = (0, None);
-        let (claimed, until) = (hold.claimed, hold.unanswered_until);
+        let (taken, until) = (hold.taken, hold.unanswered_until);
         self.sweeps.extend(until.map(|at| (at, owner)));
-        Some(claimed)
+        Some(taken)
     }
 
     /// The release of a hold was answered.
@@ -275,7 +275,7 @@ impl<K: Kind> Client<K> {
             renew_at,
             renewal_sent: None,
             unanswered_until: None,
-            claimed: false,
+            taken: false,
         };
         let taken = self.ended(&hold);
         self.holds.push(hold);

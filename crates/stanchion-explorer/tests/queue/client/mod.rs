@@ -177,7 +177,7 @@ struct Hold {
     renewal_sent: Option<Micros>,
     unanswered_until: Option<Micros>,
     /// True once the user has it.
-    claimed: bool,
+    taken: bool,
 }
 
 /// The reply to a release whose owner holds nothing.
@@ -271,7 +271,7 @@ impl<K: Kind> Client<K> {
 
     /// The number of holds of the user.
     pub(crate) fn held(&self, now: Micros) -> usize {
-        let held = |hold: &&Hold| hold.claimed && now < hold.valid_until;
+        let held = |hold: &&Hold| hold.taken && now < hold.valid_until;
         self.holds.iter().filter(held).count()
     }
 
@@ -460,7 +460,7 @@ impl<K: Kind> Client<K> {
 
     /// The owner of a hold of the user.
     fn held_owner(&self) -> Option<u64> {
-        let held = |it: &&Hold| it.claimed && it.valid_until > 0;
+        let held = |it: &&Hold| it.taken && it.valid_until > 0;
         self.holds.iter().find(held).map(|it| it.owner)
     }
 

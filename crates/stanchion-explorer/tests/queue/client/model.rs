@@ -118,7 +118,7 @@ pub(crate) struct Taken<K> {
     pub(crate) want: Wanted<K>,
     pub(crate) owner: String,
     /// True if its waiter has not taken it.
-    pub(crate) unclaimed: bool,
+    pub(crate) untaken: bool,
 }
 
 impl<K> Debug for Taken<K> {
@@ -154,8 +154,8 @@ impl<K: Kind> Ended<Model<K>> for Taken<K> {
         &self.owner
     }
 
-    fn is_unclaimed(&self) -> bool {
-        self.unclaimed
+    fn is_untaken(&self) -> bool {
+        self.untaken
     }
 }
 

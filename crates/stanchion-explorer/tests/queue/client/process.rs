@@ -47,7 +47,7 @@ impl<K: Kind> Process for Client<K> {
         if let Some(redisson) = &self.redisson {
             return redisson.ops(self.acquires > 0);
         }
-        let active = |it: &&Hold| it.claimed && it.valid_until > 0;
+        let active = |it: &&Hold| it.taken && it.valid_until > 0;
         let held = self.holds.iter().filter(active).count();
         let mut ops = Vec::new();
         if self.acquires > 0 && self.waiters.len() + held < self.tasks {

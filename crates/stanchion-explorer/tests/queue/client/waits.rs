@@ -54,15 +54,15 @@ impl<K: Kind> Client<K> {
         };
         let owner = Self::number_of(&hold.owner);
         let now = step.now;
-        let Some(taken) = self.hold_of(owner).filter(|it| now < it.valid_until) else {
+        let Some(hold) = self.hold_of(owner).filter(|it| now < it.valid_until) else {
             // It has ended, and may have been removed.
             let until = self.hold_of(owner).and_then(|it| it.unanswered_until);
             self.holds.retain(|it| it.owner != owner);
             self.sweep(step, owner, until);
             return self.join_again(step, place);
         };
-        taken.claimed = true;
-        let token = taken.token;
+        hold.taken = true;
+        let token = hold.token;
         self.waiters.remove(index);
         step.outputs.push(Output::Granted { token });
     }

@@ -38,7 +38,7 @@ impl<K: Kind> Client<K> {
 
     /// What the user holds, each with its owner.
     pub(crate) fn holdings(&self, now: Micros) -> impl Iterator<Item = (K, String)> {
-        let held = move |hold: &&Hold| hold.claimed && now < hold.valid_until;
+        let held = move |hold: &&Hold| hold.taken && now < hold.valid_until;
         let holds = self.holds.iter().filter(held);
         holds.map(|it| (self.kind_of(it.owner), self.wire(it.owner)))
     }
