@@ -188,7 +188,7 @@ impl Hold {
         reenter(self.state(), Arc::clone(&self.state().core)).await
     }
 
-    /// Turns an exclusive hold into a shared hold in one step: see [`Synchronizer::downgraded`].
+    /// Turns an exclusive hold into a shared hold in one step: see [`Synchronizer::downgraded`](crate::primitive::Synchronizer::downgraded).
     ///
     /// # Errors
     /// [`ReleaseError`]; then this hold is being released.
