@@ -44,7 +44,7 @@ pub struct Request<'a> {
     pub within: Option<&'a WireOwner>,
     /// The owner of the detached hold that this request takes over. Such a request acquires nothing else: see [`HoldTicket`](crate::HoldTicket).
     pub from: Option<&'a WireOwner>,
-    /// For a hand-off: those that come first.
+    /// For a hand-off: the clients that come first.
     pub yields: Yields,
 }
 

@@ -36,27 +36,27 @@ pub enum Reason {
 /// The hand-offs in a row after which other processes come first.
 pub(crate) const TURN: u32 = 8;
 
-/// Those that come before the waiters of this process at a hand-off, if they wait.
+/// The clients that come before the waiters of this process at a hand-off, if they wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Yields {
-    /// Nobody.
+    /// None.
     #[default]
-    Nobody,
+    No,
     /// Clients outside the queue of processes: each waiter of this process may have had a hold in this turn.
     Outside,
-    /// Other processes, too: the turn of this process is over.
-    Everyone,
+    /// All others: the turn of this process is over.
+    All,
 }
 
 impl Yields {
     /// After so many hand-offs in a row, in a process with so many waiters.
     pub(crate) const fn after(handed: u32, waiters: usize) -> Self {
         if handed >= TURN {
-            Self::Everyone
+            Self::All
         } else if handed as usize >= waiters {
             Self::Outside
         } else {
-            Self::Nobody
+            Self::No
         }
     }
 }

@@ -43,7 +43,7 @@ impl Limit {
             approach: Approach::default(),
             within: None,
             from: None,
-            yields: Yields::Nobody,
+            yields: Yields::No,
         }
     }
 }

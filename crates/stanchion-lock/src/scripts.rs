@@ -224,9 +224,9 @@ impl Synchronizer for Description {
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
         let turn = match to.yields {
-            Yields::Nobody => 1,
+            Yields::No => 1,
             Yields::Outside => 2,
-            Yields::Everyone => 0,
+            Yields::All => 0,
         };
         self.pass(from, to, turn)
     }

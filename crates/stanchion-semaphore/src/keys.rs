@@ -143,9 +143,9 @@ impl Keys {
     /// The argument of a hand-off for those that come first.
     pub(crate) fn yields(&self, yields: Yields) -> Arg<'_> {
         match yields {
-            Yields::Nobody => "".into(),
+            Yields::No => "".into(),
             Yields::Outside => "outside".into(),
-            Yields::Everyone => self.queue.client.as_str().into(),
+            Yields::All => self.queue.client.as_str().into(),
         }
     }
 

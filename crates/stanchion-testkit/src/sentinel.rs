@@ -193,8 +193,8 @@ impl SentinelSet {
         eventually_blocking("another master", || {
             let found = self.find_master();
             new = found.filter(|now| *now != before);
-            // Refused while the sentinel's information about the replicas is too old, and during a failover. A failover that a
-            // sentinel gives up leaves no trace but the old master.
+            // Refused while the sentinel's information about the replicas is too old, and during a failover. A sentinel does not repeat a
+            // failover that it has aborted.
             if found == Some(before) {
                 let _reply = sentinel.cli(&["SENTINEL", "FAILOVER", Self::SERVICE]);
             }

@@ -26,7 +26,7 @@ pub(crate) struct Successor {
     /// The hand-offs in a row before this one.
     pub(crate) handed: u32,
     pub(crate) yields: Yields,
-    /// See [`Approach::hears`](crate::line::Approach::hears).
+    /// True if all others come first, and this client is subscribed to Redisson's releases of the name.
     pub(crate) hears: bool,
 }
 

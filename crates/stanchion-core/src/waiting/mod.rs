@@ -19,8 +19,9 @@
 //! * A shard of the table `Table::entries`: `LockEntry::state`, one at a time (`places`, `untaken`, `waiters`, `census`). Never the reverse:
 //!   `Table::keep_warm` unlocks the queue first.
 //! * `Table::warm`: none.
-//! * `LockEntry::state`: `HoldState::life` (a grant by message begins a hold), a debt's `owed`, `Releases::recent` (the last reference to a
-//!   hold that has ended, and with it to its debt, may be a look at the holder), `Subscriptions::topics`, `Timetable::table`, `Wire::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
+//! * `LockEntry::state`: `HoldState::life` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
+//!   `Timetable::table`, `Wire::rng`, and `Releases::recent`: a check of the holder may drop the last reference to a hold that has ended, and
+//!   thereby to its debt. In `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::life`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
 //! * `Timetable::table`, `Wire::rng`, an owner's `seats`, a debt's `owed`: none.

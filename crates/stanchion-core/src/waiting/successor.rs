@@ -86,7 +86,7 @@ impl HoldQueue for LockEntry {
 
     fn hand_over(&self, successor: &Successor, hold: Hold) {
         let handed = match successor.yields {
-            Yields::Everyone => 0,
+            Yields::All => 0,
             _ => successor.handed + 1,
         };
         let (place, kind) = (successor.place, successor.sync.kind().name());
@@ -143,8 +143,8 @@ impl LockEntry {
         let waiter = state.queue.waiter(place)?;
         let (sync, terms) = (Arc::clone(&waiter.want), waiter.terms);
         drop(state);
-        let channel = self.neighbours(&*sync);
-        let hears = channel.is_some_and(|channel| core.subscriptions.hears(channel));
+        let subscribed = |channel| core.subscriptions.hears(channel);
+        let hears = yields == Yields::All && self.neighbours(&*sync).is_some_and(subscribed);
         Some(Successor {
             queue: entry,
             place,

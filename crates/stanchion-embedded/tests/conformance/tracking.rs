@@ -19,7 +19,7 @@ where
     heard
 }
 
-/// The first word is the connection. Before `told EXISTS k absent` it has read nothing since tracking was switched on.
+/// The first word is the connection. Up to its `EXISTS k absent`, the connection `told` has read no key with tracking on.
 const LINES: &str = "
     told CLIENT TRACKING; told CLIENT TRACKING x; told EXISTS k; other SET k 1; told CLIENT TRACKING ON;
     other SET k 2; told EXISTS k absent; other SET k 3; other SET k 4; other HSET absent f v;

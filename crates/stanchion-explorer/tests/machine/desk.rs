@@ -3,7 +3,7 @@
 //! ```text
 //! a wake-up during a request is kept until its reply
 //! join lock lock | a Turn
-//! try 0 0; a stands 90000 | a Told
+//! try 0 0; a queued 90000 | a Told
 //!
 //! the next case, on an empty queue
 //! ```
@@ -44,7 +44,7 @@ struct Desk {
     /// The waiters whose tasks do not run, or have ended.
     stopped: BTreeSet<u64>,
     /// The waiters whose tasks know that they wait.
-    told: BTreeSet<u64>,
+    informed: BTreeSet<u64>,
     caused: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ fn run(case: &str) -> String {
         wakers: BTreeMap::new(),
         last_waker: 0,
         stopped: BTreeSet::new(),
-        told: BTreeSet::new(),
+        informed: BTreeSet::new(),
         caused: Vec::new(),
     };
     let mut lines = case.trim().lines().map(str::trim);
@@ -183,16 +183,16 @@ impl Desk {
         let clock = self.clock();
         match *event {
             // A refusal, without an entry on the server or with one. The lease ends in `ttl` ms.
-            [refused @ ("refused" | "stands"), ttl, ref more @ ..] => {
+            [refused @ ("refused" | "queued"), ttl, ref more @ ..] => {
                 let has = |word| more.contains(&word);
                 let flag = |word| Reply::Int(i64::from(has(word)));
                 let reply = [Reply::Int(1), Reply::Int(0), flag("spread"), flag("asks")];
                 let refused = Refused {
                     ttl: Some(ms(number(ttl))),
-                    placed: (refused == "stands")
+                    placed: (refused == "queued")
                         .then(|| Placed::read(&reply))
                         .flatten(),
-                    has_entry: refused == "stands" && self.want(place).in_line,
+                    has_entry: refused == "queued" && self.want(place).in_line,
                     granted: more
                         .first()
                         .and_then(|it| it.strip_prefix("granted="))
@@ -202,7 +202,7 @@ impl Desk {
                 };
                 self.queue.refused(&clock, place, refused);
                 self.settle();
-                let knows = self.told.contains(&place) || self.stopped.contains(&place);
+                let knows = self.informed.contains(&place) || self.stopped.contains(&place);
                 assert!(knows, "the task was not woken to learn that it waits");
             }
             // `next`: the ms after which the next waiter can be granted.
@@ -284,7 +284,7 @@ impl Desk {
             self.last_waker += 1;
             match self.queue.poll(&self.clock(), place, self.last_waker) {
                 Poll::Pending => drop(self.wakers.insert(place, self.last_waker)),
-                Poll::Ready(News::Waits) => drop(self.told.insert(place)),
+                Poll::Ready(News::Waits) => drop(self.informed.insert(place)),
                 Poll::Ready(News::Over(outcome)) => {
                     self.stopped.insert(place);
                     let end = match outcome {

@@ -7,27 +7,27 @@ fn the_entry_is_that_of_the_next_request_of_the_first_waiter() {
     check(
         "
         a waiter behind the first has no right to it
-        join permit permit; a stands 90000 | a Turn, b Turn behind, poll 5000, entry
+        join permit permit; a queued 90000 | a Turn, b Turn behind, poll 5000, entry
         holds permit 9 300 | a Turn, no entry
 
         an entry for another kind of waiter is given up
-        join reader; a stands 90000; join lock; a leaves | a Turn, poll 5000, gives up 0, b Turn
+        join reader; a queued 90000; join lock; a leaves | a Turn, poll 5000, gives up 0, b Turn
 
         without it, a waiter whose own owner was its owner has a fresh one
-        join lock; a stands 90000; take-entry; free | a Turn, poll 5000, a Told as fresh
+        join lock; a queued 90000; take-entry; free | a Turn, poll 5000, a Told as fresh
 
         a new entry replaces the old one, and a refusal without one leaves none
-        join lock; a stands 90000; try 0 0; a stands 90000; free; a refused 90000 | a Turn, poll 5000, a Told, a Told
+        join lock; a queued 90000; try 0 0; a queued 90000; free; a refused 90000 | a Turn, poll 5000, a Told, a Told
 
         the entry of a waiter that was the first before is given up
-        join permit permit; b stands 90000; a stands 90000 | a Turn, b Turn behind, poll 5000, gives up 1, entry
+        join permit permit; b queued 90000; a queued 90000 | a Turn, b Turn behind, poll 5000, gives up 1, entry
 
         the last waiter that leaves gives it up
-        join lock lock; a stands 90000; a leaves | a Turn, poll 5000, entry
+        join lock lock; a queued 90000; a leaves | a Turn, poll 5000, entry
         b leaves | gives up 1, gives up 0, no entry
 
         so does a queue that ends
-        join lock; a stands 90000; rest | a Turn, poll 5000, gives up 0
+        join lock; a queued 90000; rest | a Turn, poll 5000, gives up 0
 
         one from another queue is used by the next request, kept, or given up if the queue has one
         bring lock other | a Turn as other
@@ -48,23 +48,23 @@ fn the_next_poll_follows_the_reply() {
     check(
         "
         the end of a lease, 1 ms and a jitter of 2 ms later; 5 s; or a random moment of the whole time
-        join lock; a stands 700; timer; a stands 90000; timer | a Turn, poll 703, a Look, poll 5000, a Look
-        a stands 90000 spread; timer | poll 90000, a Look
+        join lock; a queued 700; timer; a queued 90000; timer | a Turn, poll 703, a Look, poll 5000, a Look
+        a queued 90000 spread; timer | poll 90000, a Look
 
         it counts as a response
-        join lock; a stands 700 asks; timer; a stands 90000 asks; timer | a Turn, poll 703, a Told, poll 5000, a Told
-        a stands 90000 spread asks; timer | poll 90000, a Told
+        join lock; a queued 700 asks; timer; a queued 90000 asks; timer | a Turn, poll 703, a Told, poll 5000, a Told
+        a queued 90000 spread asks; timer | poll 90000, a Told
 
         a client without messages polls more and more rarely, and a message begins the pauses again
-        polls; join lock; a stands 90000 asks; timer; a stands 90000 asks; timer; a stands 90000 asks | a Turn, poll 1, a Told, poll 2, a Told, poll 4, entry
-        timer; a stands 90000 asks; timer; a stands 90000 asks; timer; a stands 90000 asks | a Told, poll 8, a Told, poll 16, a Told, poll 32
-        timer; a stands 90000 asks; timer; a stands 90000 asks; timer; a stands 90000 asks | a Told, poll 64, a Told, poll 128, a Told, poll 128
-        timer; a stands 50 asks; timer; a stands 50; timer; a stands 90000 asks | a Told, poll 53, a Told, poll 53, a Look, poll 128
-        try 0 0; a stands 90000 asks; timer; a stands 90000 asks | a Told, poll 1, a Told, poll 2
-        free; a stands 90000 asks | a Told, poll 1
+        polls; join lock; a queued 90000 asks; timer; a queued 90000 asks; timer; a queued 90000 asks | a Turn, poll 1, a Told, poll 2, a Told, poll 4, entry
+        timer; a queued 90000 asks; timer; a queued 90000 asks; timer; a queued 90000 asks | a Told, poll 8, a Told, poll 16, a Told, poll 32
+        timer; a queued 90000 asks; timer; a queued 90000 asks; timer; a queued 90000 asks | a Told, poll 64, a Told, poll 128, a Told, poll 128
+        timer; a queued 50 asks; timer; a queued 50; timer; a queued 90000 asks | a Told, poll 53, a Told, poll 53, a Look, poll 128
+        try 0 0; a queued 90000 asks; timer; a queued 90000 asks | a Told, poll 1, a Told, poll 2
+        free; a queued 90000 asks | a Told, poll 1
 
         without a subscription
-        join lock; a stands 90000 unsubscribed; free; a stands 100 unsubscribed | a Turn, poll 250, a Told, poll 103, entry
+        join lock; a queued 90000 unsubscribed; free; a queued 100 unsubscribed | a Turn, poll 250, a Told, poll 103, entry
         free; a refused 90000 unsubscribed | a Told, poll 250, no entry
 
         a refusal without an entry; a later one replaces the plan of a lock
@@ -75,10 +75,10 @@ fn the_next_poll_follows_the_reply() {
 
         the reply to a waiter for a fair lock does not delay the poll of another
         join fair fair fair | a Turn, b Turn behind, c Turn behind
-        a stands 700; b stands 900 spread; c stands 300 | poll 703, poll 303
+        a queued 700; b queued 900 spread; c queued 300 | poll 703, poll 303
 
         also without a subscription
-        join fair fair; a stands 700 unsubscribed; b stands 900 unsubscribed | a Turn, b Turn behind, poll 250
+        join fair fair; a queued 700 unsubscribed; b queued 900 unsubscribed | a Turn, b Turn behind, poll 250
         ",
     );
 }

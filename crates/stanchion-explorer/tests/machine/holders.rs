@@ -8,21 +8,21 @@ fn a_wake_up_during_a_request_that_is_granted_was_for_this_grant() {
         "
         a lock
         join lock lock; free; a granted | a Turn, gives up 0, a takes 0
-        ended lock 0; b stands 90000 | b Turn, poll 5000, entry
+        ended lock 0; b queued 90000 | b Turn, poll 5000, entry
 
         the wake-up of a fair lock is for another waiter, too
         join fair fair; b refused 90000; free; a granted | a Turn, b Turn behind, poll 5000, gives up 0, b Told, a takes 0
 
         a grant by message
-        join lock lock; a stands 90000; try 0 0; free; grant 0; a refused 90000 | a Turn, poll 5000, a Told, gives up 0, a takes 0
-        ended lock 0; b stands 90000 | b Turn, entry
+        join lock lock; a queued 90000; try 0 0; free; grant 0; a refused 90000 | a Turn, poll 5000, a Told, gives up 0, a takes 0
+        ended lock 0; b queued 90000 | b Turn, entry
 
         a hold that is handed over
-        join lock lock; a stands 90000; reserve lock; free; a handed 0 90000 1 | a Turn, poll 5000, reserves a, a takes 0, entry
-        ended lock 0; b stands 90000 | gives up 1, b Turn as 0
+        join lock lock; a queued 90000; reserve lock; free; a handed 0 90000 1 | a Turn, poll 5000, reserves a, a takes 0, entry
+        ended lock 0; b queued 90000 | gives up 1, b Turn as 0
 
         invariant 2: a try that takes the name next is not the answer to a wake-up that removed the entry of the request
-        join lock; try 0 0; holds lock 9 90000; a stands 90000 | a Turn, a Told
+        join lock; try 0 0; holds lock 9 90000; a queued 90000 | a Turn, a Told
         ",
     );
 }
@@ -32,10 +32,10 @@ fn a_grant_excludes_requests_by_its_hold() {
     check(
         "
         a grant by message
-        join lock; a stands 90000; grant 0; join lock; reserve lock | a Turn, poll 5000, a takes 0, reserves none
+        join lock; a queued 90000; grant 0; join lock; reserve lock | a Turn, poll 5000, a takes 0, reserves none
 
         a grant in a reply
-        join lock; a stands 90000; free; a granted | a Turn, poll 5000, a Told, gives up 0, a takes 0
+        join lock; a queued 90000; free; a granted | a Turn, poll 5000, a Told, gives up 0, a takes 0
         join lock; reserve lock | reserves none
         ",
     );
@@ -55,18 +55,18 @@ fn the_end_of_a_hold_calls_the_next_waiter_unless_the_release_has() {
         holds lock 9 90000; join lock; released lock 8
 
         a release that served the queue of the server plans a poll
-        join lock; a stands 90000 spread; released lock 9 | a Turn, poll 90000, poll 5000, entry
+        join lock; a queued 90000 spread; released lock 9 | a Turn, poll 90000, poll 5000, entry
         ended lock 9 | a Turn, no entry
 
         not without a waiter
         join lock lock; b leaves; a leaves; rest; released lock 9 | a Turn, gives up 1, gives up 0
 
         a permit in the queue of the server
-        join permit; a stands 90000; released permit 9 | a Turn, poll 5000, entry
+        join permit; a queued 90000; released permit 9 | a Turn, poll 5000, entry
         ended permit 9 | a Turn, no entry
 
         a reader in the queue of the server
-        join reader; a stands 90000; released reader 9 | a Turn, poll 5000, entry
+        join reader; a queued 90000; released reader 9 | a Turn, poll 5000, entry
         ended reader 9 | a Turn, no entry
 
         the message of the release wakes waiters without a queue on the server
@@ -82,8 +82,8 @@ fn the_end_of_a_hold_calls_the_next_waiter_unless_the_release_has() {
         ended fair 9 | a Turn
 
         P4: no message reports the grant of a release to a client that polls
-        polls; join lock; a stands 90000; released lock 9 | a Turn, poll 5000, a Turn
-        released lock 9; a stands 90000 asks | a Turn
+        polls; join lock; a queued 90000; released lock 9 | a Turn, poll 5000, a Turn
+        released lock 9; a queued 90000 asks | a Turn
 
         an event has no holder
         join event; a refused 90000; ended event 9 | a Turn, poll 5000
@@ -141,15 +141,15 @@ fn a_grant_or_the_end_of_a_hold_ends_the_hand_offs_in_a_row() {
     check(
         "
         an answered release; the entry stays
-        join lock lock; a stands 90000; reserve lock; a handed 9 90000 5; hand-offs | a Turn, poll 5000, reserves a, a takes 9, 5, entry
+        join lock lock; a queued 90000; reserve lock; a handed 9 90000 5; hand-offs | a Turn, poll 5000, reserves a, a takes 9, 5, entry
         released lock 9; hand-offs | 0
 
         a lost reply; the next waiter uses the entry
-        join lock lock; a stands 90000; reserve lock; a handed 9 90000 5 | a Turn, poll 5000, reserves a, a takes 9, entry
+        join lock lock; a queued 90000; reserve lock; a handed 9 90000 5 | a Turn, poll 5000, reserves a, a takes 9, entry
         ended lock 9; hand-offs | gives up 1, b Turn as 0, 0, no entry
 
         a grant by message
-        join lock; a stands 90000; reserve lock | a Turn, poll 5000, reserves a, entry
+        join lock; a queued 90000; reserve lock | a Turn, poll 5000, reserves a, entry
         join lock; a handed 9 300 5; grant 0; hand-offs | a takes 9, gives up 1, b takes 0, 0, no entry
 
         a grant in a reply, which also begins the pauses of a client that polls again
@@ -169,18 +169,18 @@ fn an_entry_that_a_message_may_have_removed_does_not_replace_a_request() {
         an entry from another queue, whose message may have arrived before; a refusal proves that the server has it
         join lock; try 77 0; bring lock 77; a granted | a Turn, gives up 0, a takes 0
         released lock 0 | b Turn as 77
-        b stands 90000 | poll 5000, entry
+        b queued 90000 | poll 5000, entry
 
         the same while a waiter of this process holds
         holds lock 9 90000; try 77 0; bring lock 77
         released lock 9 | a Turn as 77
 
         a wake-up during the request, and another waiter gets the hold
-        join lock lock; try 0 0; a stands 90000; a granted | a Turn, a Told, gives up 0, a takes 0
+        join lock lock; try 0 0; a queued 90000; a granted | a Turn, a Told, gives up 0, a takes 0
         released lock 0 | b Turn
 
         a wake-up during a hand-off that fails
-        join lock; a stands 90000; reserve lock; try 0 0; a failed; released lock 9 | a Turn, poll 5000, reserves a, a Turn
+        join lock; a queued 90000; reserve lock; try 0 0; a failed; released lock 9 | a Turn, poll 5000, reserves a, a Turn
 
         a wake-up during a hand-off
         join lock lock; a refused 90000; reserve lock; try 0 0 | a Turn, poll 5000, reserves a

@@ -232,13 +232,13 @@ fn a_grant_lets_others_send_requests_if_they_may_hold_too() {
 
         the writer sends one request, for its entry
         join reader lock reader; a granted | a Turn, gives up 0, b Turn, a takes 0, poll 5000
-        b stands 90000; holds reader 9 90000 | entry
+        b queued 90000; holds reader 9 90000 | entry
 
         invariant 2: a reply may be older than the grant to another reader
-        join reader reader; a granted; b stands 90000 | a Turn, b Turn behind, gives up 0, a takes 0, poll 5000, b Turn
+        join reader reader; a granted; b queued 90000 | a Turn, b Turn behind, gives up 0, a takes 0, poll 5000, b Turn
 
         not without a request in flight
-        join reader; a granted; join reader; b stands 90000 | a Turn, gives up 0, a takes 0, b Turn, poll 5000, entry
+        join reader; a granted; join reader; b queued 90000 | a Turn, gives up 0, a takes 0, b Turn, poll 5000, entry
         ",
     );
 }
@@ -262,23 +262,23 @@ fn a_poll_calls_the_first_waiter() {
         a refused 900 | poll 903
 
         a poll during a request for a lock is kept if a message has planned it
-        join lock; a stands 90000; try 0 50; free; timer | a Turn, poll 5000, poll 50, a Told
-        a stands 90000 | a Told
+        join lock; a queued 90000; try 0 50; free; timer | a Turn, poll 5000, poll 50, a Told
+        a queued 90000 | a Told
 
         not if a refusal has planned it
-        join lock; a stands 90000; free; timer | a Turn, poll 5000, a Told
-        a stands 90000 | poll 5000, entry
+        join lock; a queued 90000; free; timer | a Turn, poll 5000, a Told
+        a queued 90000 | poll 5000, entry
 
         an entry of a process that holds expires without requests, and the release would serve no waiter here
-        join lock; a stands 90000; holds lock 9 90000; timer | a Turn, poll 5000, a Look
-        a stands 90000 | poll 5000, entry
+        join lock; a queued 90000; holds lock 9 90000; timer | a Turn, poll 5000, a Look
+        a queued 90000 | poll 5000, entry
 
         a client that polls
-        polls; join lock; a stands 90000; holds lock 9 90000; timer | a Turn, poll 5000, a Look
-        a stands 90000 asks | poll 1, entry
+        polls; join lock; a queued 90000; holds lock 9 90000; timer | a Turn, poll 5000, a Look
+        a queued 90000 asks | poll 1, entry
 
         also during a request
-        join permit permit; a stands 90000; timer | a Turn, b Turn behind, poll 5000, poll 5000, entry
+        join permit permit; a queued 90000; timer | a Turn, b Turn behind, poll 5000, poll 5000, entry
 
         without an entry a request would only be refused
         join lock; a refused 700; holds lock 9 90000; timer | a Turn, poll 703
