@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Client, Lock, LockGuard, LostReason};
+use stanchion::{AcquireOptions, Client, Lock, LockGuard, LostReason, Reentry};
 use stanchion_testkit::eventually;
 use stanchion_tests::{World, assert_within, ms, secs, spawn_ok};
 use tokio::time::Instant;
@@ -41,6 +41,24 @@ async fn an_owner_re_enters_through_another_client_of_the_same_server() {
     first.shutdown(Duration::ZERO).await;
     assert_eq!(inner.lost().await, LostReason::Shutdown);
     drop((outer, inner, tried));
+}
+
+/// As the documentation of `Owner` says: the same name on another server is acquired separately.
+#[tokio::test(start_paused = true)]
+async fn an_owner_holds_a_name_on_each_of_two_servers() {
+    let (_here, first) = World::engine().with_client().await;
+    let (_there, second) = World::engine().with_client().await;
+    let owner = first.owner();
+    let options = || AcquireOptions::new().owner(&owner).timeout(secs(1));
+    let here = lock(&first, "job").acquire_with(options()).await.unwrap();
+    let fresh = options().reentry(Reentry::Refused);
+    let there = lock(&second, "job").acquire_with(fresh).await.unwrap();
+    let again = lock(&first, "job").acquire_with(options()).await.unwrap();
+    for (client, count) in [(&first, 2), (&second, 1)] {
+        let status = lock(client, "job").status().await.unwrap();
+        assert_eq!(status.holder.unwrap().hold_count, count);
+    }
+    drop((here, there, again));
 }
 
 #[tokio::test(start_paused = true)]
