@@ -38,11 +38,11 @@ pub fn durable() -> Option<RedisServer> {
     start(RedisServer::builder().append_only())
 }
 
-/// A configuration with short timeouts, so that the client detects faults quickly.
+/// A configuration with short timeouts, so that the client detects faults quickly. A busy machine may not answer for longer than 250 ms.
 pub fn config(url: impl Into<ServerUrl>) -> ClientConfig {
     ClientConfig::new(url)
         .connect_timeout(LONG)
-        .response_timeout(ms(250))
+        .response_timeout(ms(750))
         .poll_interval(ms(500))
 }
 

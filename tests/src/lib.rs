@@ -208,7 +208,8 @@ impl World {
                 .seed(7),
             Self::Server(server) => ClientConfig::new(server.url())
                 .name(name)
-                .connect_timeout(Duration::from_secs(30)),
+                .connect_timeout(Duration::from_secs(30))
+                .response_timeout(Duration::from_secs(3)),
         }
     }
 

@@ -163,8 +163,8 @@ impl Handle {
         let until = core.clock.now() + grace;
         core.closing.cancel();
         // P3: the waiting calls may be polled only after the last connection has closed, too late to give up their places.
-        for (sync, leftover) in core.entries.places() {
-            leftover.sweep(core, &sync);
+        for debt in core.entries.queued() {
+            drop(debt.give_up());
         }
         drop(core.entries.standing());
         give_back(core);

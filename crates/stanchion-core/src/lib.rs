@@ -63,7 +63,9 @@ pub use terms::{OnDeadlock, Renewal};
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;
 
-/// The state machine of a local queue, for the explorer of interleavings.
+/// The state machines of the client, for the explorer of interleavings.
+#[doc(hidden)]
+pub use hold::{claim, life};
 #[doc(hidden)]
 pub use waiting::queue as local_queue;
 

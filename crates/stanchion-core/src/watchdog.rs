@@ -37,19 +37,15 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
         if hold.lost_reason(now).is_some() {
             continue;
         }
+        let due = hold.due(now);
         // P10: a task may take the hold at this moment, or at the end of a request in flight. Then it is renewed as any other.
-        if hold.is_left(now) {
+        if due.is_left {
             hold.queue.untaken(&hold);
         }
-        if let Some(due) = hold.is_early(now) {
-            hold.schedule(due);
-            continue;
+        if due.lasts {
+            hold.listen();
         }
-        // Scheduled even while the hold is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds
-        // the live holds in the timetable. Scheduled before `wants_renewal` is read, because `HoldState::taken` relies on this order.
-        hold.schedule(hold.valid_until());
-        hold.listen();
-        if hold.wants_renewal()
+        if due.renews
             && let due = Due::new(hold.clone(), now)
             && let Some(first) = due.items.first()
         {
@@ -137,11 +133,10 @@ async fn renew_batch(core: &Holds, batch: Vec<Due>) {
         answers = rest;
         match together(mine) {
             Ok(Some(true)) => {
-                // A hold that was released during the request is not put back into the timetable: `schedule` does nothing then.
-                hold.renewed(sent);
-                // P4: not after the hold's end, which `max_hold` may set to an earlier moment. Local waiters wait for that end.
-                let next = sent + hold.terms.lease.renewal_interval();
-                hold.schedule(next.min(hold.valid_until()));
+                hold.change(|life| {
+                    life.renewed(hold.terms.lease, sent);
+                    life.renew_at(sent + hold.terms.lease.renewal_interval());
+                });
             }
             Ok(Some(false)) => drop(hold.gone()),
             // P5: without an answer the hold is not renewed, and `valid_until` stays where it was.
@@ -154,7 +149,7 @@ async fn renew_batch(core: &Holds, batch: Vec<Due>) {
                     _ => hold.terms.lease.retry_interval(),
                 };
                 let retry = core.clock.now() + pause;
-                hold.schedule(retry.min(hold.valid_until()));
+                hold.change(|life| life.renew_at(retry));
             }
         }
     }

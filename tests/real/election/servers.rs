@@ -272,7 +272,7 @@ async fn in_a_cluster_a_term_moves_with_its_slot() {
     let (a, b) = (connect().await, connect().await);
     for name in ["indexer", "{tag}:indexer"] {
         let of = |client: &Client| {
-            let lease = lease(secs(2));
+            let lease = lease(secs(4));
             Election::new(client, name).unwrap().lease(lease)
         };
         let (ours, theirs) = (of(&a), of(&b));
@@ -286,7 +286,7 @@ async fn in_a_cluster_a_term_moves_with_its_slot() {
         let from = cluster.master_of_key(name);
         let to = (from + 1) % 3;
         tokio::task::block_in_place(|| cluster.move_slot(cluster.slot(name), to));
-        tokio::time::sleep(secs(5)).await;
+        tokio::time::sleep(secs(6)).await;
         assert!(term.is_held());
         term.proclaim("a2").await.unwrap();
         assert_eq!(value(theirs.leader().await.unwrap()), "a2");
@@ -297,7 +297,7 @@ async fn in_a_cluster_a_term_moves_with_its_slot() {
         // During the migration the term is renewed, and can be ended.
         let migration = tokio::task::block_in_place(|| cluster.migrate(cluster.slot(name), from));
         tokio::task::block_in_place(|| migration.move_key(name));
-        tokio::time::sleep(secs(5)).await;
+        tokio::time::sleep(secs(6)).await;
         assert!(next.is_held(), "renewed while the keys are on two nodes");
         timeout(LONG, next.step_down()).await.unwrap().unwrap();
         tokio::task::block_in_place(|| {

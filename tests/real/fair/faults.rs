@@ -188,6 +188,7 @@ async fn a_stalled_executor_keeps_its_queue_entries_and_its_grant() {
     })
     .await;
     assert_eq!(queued(&server), 2);
+    stalled.send_line("go on");
     finish(&mut stalled);
     let lines = stalled.lines().to_vec();
     let at = |start: &str| lines.iter().position(|line| line.starts_with(start));

@@ -23,7 +23,7 @@ pub(crate) const BY_MESSAGE: Duration = secs(6);
 pub(crate) fn config(url: impl Into<ServerUrl>) -> ClientConfig {
     ClientConfig::new(url)
         .connect_timeout(LONG)
-        .response_timeout(ms(500))
+        .response_timeout(secs(1))
         .poll_interval(LONG)
 }
 

@@ -1,12 +1,8 @@
 //! A separate process for tests of the fair lock.
 //!
 //! `<url> <name> <lease ms> <tasks> <rounds>`: prints `CONNECTED`, waits for a line, and starts `tasks` tasks that acquire and
-//! release `rounds` times each. For each grant it prints `HELD <task> <token>`. The line `stall` blocks its only thread for 3 s, from
+//! release `rounds` times each. For each grant it prints `HELD <task> <token>`. The line `stall` blocks its only thread until the next line, from
 //! `STALLING` to `STALLED`. The process exits when all tasks have ended.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "an executor is stalled on purpose"
-)]
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -48,7 +44,7 @@ async fn main() {
             assert_eq!(order, "stall");
             println!("STALLING");
             // Blocks the runtime on purpose.
-            std::thread::sleep(Duration::from_secs(3));
+            std::io::stdin().read_line(&mut String::new()).unwrap();
             println!("STALLED");
         }
     });

@@ -106,7 +106,7 @@ impl<'a> Passing<'a> {
                     let Some(placed) = self.placed_by(&reply) else {
                         return Passed::Undone;
                     };
-                    self.to.placed(placed.arrived);
+                    self.to.record(|it| it.placed(placed.arrived));
                     return Passed::InLine(ttl.map(Duration::from_millis), placed);
                 }
                 Ok(_) => return Passed::Gone,
@@ -133,7 +133,7 @@ impl<'a> Passing<'a> {
 
     /// Returns whether an earlier try went unanswered. The answer may then describe the effect of that try.
     fn was_resent(&self) -> bool {
-        self.to.is_unanswered()
+        self.to.claim().is_unanswered()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::error::{Rejection, ReleaseError, RenewError};
 use crate::hold::debt::Debt;
 use crate::hold::ended::Ended;
 use crate::hold::guarded::Guarded;
+use crate::hold::life::Life;
 use crate::hold::queue::HoldQueue;
 use crate::hold::renew::{in_time, keep, reenter, renew};
 use crate::hold::request::ReleaseRequest;
@@ -52,7 +53,7 @@ impl Hold {
 
     /// Marks this count as given to a caller that has not taken it yet.
     pub(super) fn leave_untaken(&self) {
-        self.state().leave_untaken();
+        self.state().change(Life::give);
     }
 
     /// Records that the caller has taken this count. From then on the watchdog renews the hold.
@@ -221,7 +222,7 @@ impl Hold {
         // If other guards or an operation in flight still use the hold, the last of them ends the renewals.
         let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
         if last && state.end().is_ok() {
-            if state.is_provisional() {
+            if state.life().is_provisional() {
                 // A shutdown waits for this renewal.
                 let runner = Arc::clone(&state.core.runner);
                 runner.finish(keep(Arc::clone(&state)));
@@ -261,7 +262,7 @@ impl Hold {
     #[must_use]
     pub fn is_owed_an_answer(&self) -> bool {
         let state = self.state();
-        state.core.clock.now() < state.debt.until()
+        state.core.clock.now() < state.debt.claim().until()
     }
 
     /// Ends the hold as used up, without a release and without waking a waiter. [`Spent::give_back`] can release it later.

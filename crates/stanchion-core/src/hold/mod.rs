@@ -11,12 +11,14 @@
 //!   way in which a hold ended; [`spent`]: the rest of a hold that was used up.
 //! * [`releases`]: the releases of the last seconds, which are sent again to a new master.
 
+pub mod claim;
 pub(crate) mod debt;
 pub(crate) mod ended;
 pub(crate) mod guarded;
 pub(crate) mod hand_off;
 pub(crate) mod handle;
 pub(crate) mod holds;
+pub mod life;
 pub(crate) mod losses;
 mod parked;
 pub(crate) mod queue;

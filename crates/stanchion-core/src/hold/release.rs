@@ -14,6 +14,7 @@ use super::hand_off::hand_off;
 use super::sweep::{finished, is_divided, persist_telling, served, tend_after};
 use crate::description::{End, Tenure, code_of};
 use crate::error::{LeaseLost, LostReason, ReleaseError};
+use crate::hold::claim::Claim;
 use crate::hold::queue::Piggyback;
 use crate::hold::releases::Process;
 use crate::hold::state::HoldState;
@@ -100,7 +101,7 @@ pub(super) fn end(state: &Arc<HoldState>) -> Result<(), LeaseLost> {
     Err(state.lease_lost(reason))
 }
 
-/// The moment before the first try of a release, and the server's process at that moment.
+/// The moment before the first try of the release of a hold that has ended, and the server's process at that moment.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     at: Moment,
@@ -110,6 +111,7 @@ pub(super) struct Sent {
 impl Sent {
     pub(super) fn now(state: &HoldState) -> Self {
         let core = &state.core;
+        state.debt.record(Claim::ends);
         Self {
             at: core.clock.now(),
             to: Process::now(core, state.sync.name()),
@@ -125,9 +127,9 @@ pub(super) fn was_sent(state: &Arc<HoldState>, sent: Sent) {
     let core = &state.core;
     // Recorded only now. If the release were still in flight, its repetition could run first, and the release would report a loss. P1: after a
     // hand-off, the new hold is live by now, so it is checked before this release is sent again.
-    let (sync, owner, lease) = (&state.sync, &state.debt.owner, state.debt.longest_lease());
+    let (sync, owner, lease) = (&state.sync, &state.debt.owner, state.debt.claim().lease());
     core.releases.note(core, sent.to, sync, owner, lease);
-    state.debt.released(sent.at);
+    state.debt.record(|it| it.released(sent.at));
 }
 
 /// The effect of an earlier script on this owner: the script may have removed the owner already.

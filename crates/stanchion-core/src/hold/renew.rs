@@ -85,7 +85,7 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
         let sent = state.core.clock.now();
         // A grant by message is for less than the acquire has requested. The first renewal makes up for that.
         let (asked, lease) = match lease {
-            Some(lease) if state.is_provisional() => {
+            Some(lease) if state.life().is_provisional() => {
                 let lease = lease.max(state.terms.lease);
                 (
                     state.asked(lease, sent).max(state.lease_to_ask(sent)),
@@ -95,10 +95,10 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
             Some(lease) => (state.asked(lease, sent), lease),
             None => (state.lease_to_ask(sent), state.terms.lease),
         };
-        state.debt.asks_for(asked);
+        state.debt.record(|it| it.requests(asked));
         match watchdog::renew(&state.core, &state, asked).await {
             Ok(Some(true)) => {
-                state.renewed_for(lease, sent);
+                state.change(|life| life.renewed(lease, sent));
                 return Ok(());
             }
             Ok(Some(false)) => return Err(state.gone().into()),

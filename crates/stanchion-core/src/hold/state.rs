@@ -6,7 +6,7 @@
 //! `ended` and `lost` resolve, and the local queue wakes the next waiter. A holder may count on the hold only until `valid_until` (P5):
 //! all checks compare the clock, so an expiry needs no timer.
 //!
-//! What changes is in [`Life`], under one mutex. [`HoldState::is_held`] reads an atomic instead, because queues call it under theirs.
+//! What changes is under one mutex; [`Life`] decides. [`HoldState::is_held`] reads an atomic instead, because queues call it under theirs.
 //!
 //! Only guards (one may be in a waiter's untaken turn) and operations in flight keep the state alive. The timetable,
 //! the local queue's `holder` and an owner's seats have weak references to it. So the hold ends with its last guard:
@@ -28,9 +28,11 @@ use crate::agenda::Item;
 use crate::description::{End, Subject, Synchronizer, Tenure};
 use crate::error::{LeaseLost, LostReason};
 use crate::free_by::FreeBy;
+use crate::hold::claim::Claim;
 use crate::hold::debt::Debt;
 use crate::hold::ended::Ended;
 use crate::hold::holds::Base;
+use crate::hold::life::{Due, Life, Start};
 use crate::hold::losses::Loss;
 use crate::hold::parked::Parked;
 use crate::hold::queue::HoldQueue;
@@ -61,14 +63,10 @@ pub(crate) struct HoldState {
     due: Moment,
     /// The moment at which the next waiter of this process sends a request, if the grant sets one.
     next: Option<Moment>,
-    /// The latest end of the hold: set by `max_hold`, or taken over from the hold that this one continues.
-    ends: Moment,
-    /// The moment until which its waiter has to take it.
-    taken_by: Moment,
-    /// What [`Life`] says, for readers without its lock: `valid_until` in nanoseconds while the hold has not ended, then 0 (P5).
+    /// [`Life::held_until`] in nanoseconds, for readers without its lock (P5).
     held_until: AtomicU64,
     /// Has its place in the lock order of [`crate::waiting`].
-    life: Mutex<Life>,
+    shared: Mutex<Shared>,
     /// The number of guards. Scripts receive absolute counts, so this owner's renewals, re-entries and releases take turns: each
     /// holds this mutex from before its request until its answer. The watchdog does not, because its renewals carry no count.
     pub(super) count: tokio::sync::Mutex<u32>,
@@ -77,17 +75,8 @@ pub(crate) struct HoldState {
 }
 
 /// What changes while a hold lasts.
-struct Life {
-    phase: Phase,
-    /// The end that the holder may count on (P5). Renewals raise it, counted from the send time of a successful request. The end is
-    /// never lowered, so a late answer cannot shorten the hold.
-    valid_until: Moment,
-    /// True until the first renewal if the server granted for less than the lease.
-    provisional: bool,
-    /// The number of counts that were given to a caller which has not taken them yet: to a waiter, or to a re-entry
-    /// that finished in the background. While all counts are untaken the hold is not renewed, so a future that is
-    /// not polled cannot hold indefinitely.
-    untaken: u32,
+struct Shared {
+    life: Life,
     /// True while the hold belongs to a call that is still waiting: the caller has not received the hold. Set and cleared by the primitive.
     withheld: bool,
     /// The number of `run`s under way. A shutdown gives them its grace.
@@ -105,29 +94,8 @@ struct Life {
     requests: Option<watch::Sender<Option<ReleaseRequest>>>,
 }
 
-/// Leaves `Held` once, and never changes again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Held,
-    Released,
-    Lost(LostReason),
-}
-
-impl Phase {
-    fn lost(self) -> Option<LostReason> {
-        match self {
-            Self::Lost(reason) => Some(reason),
-            Self::Held | Self::Released => None,
-        }
-    }
-}
-
 /// The time for which an operation waits for its turn before it moves unpolled re-entries to the background.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-/// The time after which a hold moves on that was given to a waiter, and that its task has not taken: a task that is not polled must not keep others
-/// waiting. Shorter than the lease of a grant by message.
-const UNTAKEN: Duration = Duration::from_secs(1);
 
 /// The data of a grant.
 pub(crate) struct Grant {
@@ -157,25 +125,20 @@ impl HoldState {
             due,
             next,
         } = grant;
-        debt.granted();
+        debt.record(Claim::granted);
         let (core, sync) = (Arc::clone(&debt.core), Arc::clone(&debt.sync));
-        // A wait without a hold has nothing to take.
-        let given = given && sync.tenure() != Tenure::Nothing;
-        let ends = terms.ends(sent);
-        let leased = sync.tenure() == Tenure::Leased;
-        // A grant that is too short for a lease has expired at once.
-        let lease = first.map_or(Some(terms.first_lease), |first| Lease::new(first).ok());
-        let lease = lease.map(|lease| lease.min(terms.first_lease));
-        let valid_until = match lease {
-            // A permit that was granted by message is taken back by the server after that time, if it is not confirmed.
-            _ if !leased => first.map_or(Moment::FAR, |first| sent + first),
-            Some(lease) => lease.valid_until(sent).min(ends),
-            None => sent,
-        };
-        let taken_by = match given && !sync.keeps_late_grants() {
-            true => core.clock.now() + UNTAKEN,
-            false => Moment::FAR,
-        };
+        let tenure = sync.tenure();
+        let life = Life::begin(Start {
+            now: core.clock.now(),
+            sent,
+            tenure,
+            leases: [terms.lease, terms.first_lease],
+            short: first,
+            is_watched: terms.renewal == Renewal::Watchdog,
+            ends: terms.ends(sent),
+            is_given: given,
+            keeps: sync.keeps_late_grants(),
+        });
         let state = Arc::new_cyclic(|this| Self {
             this: this.clone(),
             core,
@@ -187,14 +150,9 @@ impl HoldState {
             began: sent,
             due,
             next,
-            ends,
-            taken_by,
-            held_until: AtomicU64::new(valid_until.nanos()),
-            life: Mutex::new(Life {
-                phase: Phase::Held,
-                valid_until,
-                provisional: leased && first.is_some(),
-                untaken: given.into(),
+            held_until: AtomicU64::new(life.held_until().nanos()),
+            shared: Mutex::new(Shared {
+                life,
                 withheld: false,
                 working: 0,
                 slot: None,
@@ -206,33 +164,40 @@ impl HoldState {
             count: tokio::sync::Mutex::new(1),
             public_owner: OnceLock::new(),
         });
-        if state.sync.tenure() != Tenure::Nothing {
-            if state.core.sink.is_some() {
-                state.core.counts.begun(state.sync.kind().name());
-            }
-            // A long first lease does not change the interval of renewals, because a renewal also detects a loss.
-            let renewal = lease.map_or(sent, |lease| {
-                sent + lease.min(terms.lease).renewal_interval()
-            });
-            // A hold without a lease also gets a slot in the timetable: a shutdown finds the live holds there.
-            let due = if leased { renewal } else { Moment::FAR };
-            state.schedule(due.min(valid_until));
+        if tenure != Tenure::Nothing && state.core.sink.is_some() {
+            state.core.counts.begun(state.sync.kind().name());
         }
+        state.plan(&mut state.shared(), false);
         state
     }
 
     /// Locked for a moment only: never across an await, a queue's event or a waker.
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the life, and what follows from it.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Life) -> R) -> R {
+        let mut shared = self.shared();
+        let result = change(&mut shared.life);
+        let until = shared.life.held_until().nanos();
+        self.held_until.store(until, Ordering::Release);
+        self.plan(&mut shared, false);
+        result
+    }
+
+    /// The present life.
+    pub(crate) fn life(&self) -> Life {
+        self.shared().life
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
-        self.life().valid_until
+        self.life().valid_until()
     }
 
     /// The notifier of the hold's end. A caller must ask for the end after this call.
     pub(super) fn bell(&self) -> Arc<Notify> {
-        Arc::clone(self.life().over.get_or_insert_default())
+        Arc::clone(self.shared().over.get_or_insert_default())
     }
 
     /// The moment of its grant, before the request was sent.
@@ -257,8 +222,8 @@ impl HoldState {
 
     /// The requests to give the hold back.
     pub(super) fn requests(&self) -> watch::Sender<Option<ReleaseRequest>> {
-        let mut life = self.life();
-        let requests = life
+        let mut shared = self.shared();
+        let requests = shared
             .requests
             .get_or_insert_with(|| watch::Sender::new(None));
         requests.clone()
@@ -291,22 +256,17 @@ impl HoldState {
 
     /// The last request to give the hold back, if there was one.
     pub(super) fn last_request(&self) -> Option<ReleaseRequest> {
-        self.life().requests.as_ref()?.borrow().clone()
-    }
-
-    /// Marks one count as given to a caller that has not taken it yet.
-    pub(super) fn leave_untaken(&self) {
-        self.life().untaken += 1;
+        self.shared().requests.as_ref()?.borrow().clone()
     }
 
     /// Sets whether the hold belongs to a call that is still waiting.
     pub(super) fn withhold(&self, withheld: bool) {
-        self.life().withheld = withheld;
+        self.shared().withheld = withheld;
     }
 
     /// Returns whether the hold belongs to a call that is still waiting. Surveys list the wait instead of the hold.
     pub(crate) fn is_of_a_wait(&self) -> bool {
-        self.life().withheld
+        self.shared().withheld
     }
 
     /// Returns whether the caller has not received the hold: its call is still waiting, or the hold counts only from a later moment.
@@ -316,41 +276,21 @@ impl HoldState {
 
     /// Counts work under the hold that begins.
     pub(super) fn begin_work(&self) {
-        self.life().working += 1;
+        self.shared().working += 1;
     }
 
     pub(super) fn end_work(&self) {
-        self.life().working -= 1;
+        self.shared().working -= 1;
     }
 
     pub(super) fn has_work(&self) -> bool {
-        self.life().working > 0
+        self.shared().working > 0
     }
 
     /// Records that the caller has taken one untaken count. From then on the watchdog renews the hold.
     pub(super) fn taken(&self) {
         let now = self.core.clock.now();
-        // The watchdog reads `untaken` after it has rescheduled the hold, and this lowers it before. Whichever is second sends a renewal.
-        let due = self.began + self.terms.lease.renewal_interval();
-        let mut life = self.life();
-        let Some(fewer) = life.untaken.checked_sub(1) else {
-            return;
-        };
-        life.untaken = fewer;
-        if !self.is_held_at(now) {
-            return;
-        }
-        if self.sync.tenure() == Tenure::Unleased {
-            self.raise(&mut life, Moment::FAR);
-        } else if now >= due {
-            // A renewal was due while the hold was untaken, and was skipped.
-            self.reschedule(&mut life, now);
-        }
-    }
-
-    /// Returns whether a caller was given a count and has not taken it yet.
-    pub(crate) fn is_untaken(&self) -> bool {
-        self.life().untaken > 0
+        self.change(|life| life.take(now));
     }
 
     /// Returns whether the hold is still held by the clock (P5). A timer that has not fired yet changes nothing.
@@ -362,42 +302,24 @@ impl HoldState {
         now.nanos() < self.held_until.load(Ordering::Acquire)
     }
 
-    /// Returns whether the task of its waiter has not taken it in time.
-    pub(crate) fn is_left(&self, now: Moment) -> bool {
-        now >= self.taken_by && !self.is_taken()
-    }
-
-    /// The moment of the first renewal, if it is later than `now`.
-    pub(crate) fn is_early(&self, now: Moment) -> Option<Moment> {
-        let due = match self.sync.tenure() {
-            Tenure::Leased => self.began + self.terms.lease.renewal_interval(),
-            Tenure::Unleased | Tenure::Nothing => Moment::FAR,
-        };
+    /// Returns what the watchdog has to do now, and plans the next look. The timetable has just passed the hold on.
+    pub(crate) fn due(&self, now: Moment) -> Due {
         // The renewals of a window are sent together.
-        let is_early = now + self.batching_window() < due;
-        let life = self.life();
-        (!life.provisional && is_early).then(|| due.min(life.valid_until))
-    }
-
-    /// Returns whether the watchdog must renew the hold.
-    pub(crate) fn wants_renewal(&self) -> bool {
-        // A provisional hold is always renewed once: a grant by message lasts for less than the requested lease (F4).
-        let watched = self.terms.renewal == Renewal::Watchdog && self.is_taken();
-        let life = self.life();
-        // A renewal cannot extend a hold that lasts until the end set by `max_hold`.
-        (watched || life.provisional) && life.valid_until < self.ends
+        let (window, guards) = (self.batching_window(), self.guards());
+        let mut shared = self.shared();
+        let due = shared.life.due(now, window, guards);
+        self.plan(&mut shared, true);
+        due
     }
 
     /// Returns whether any caller has taken a count of the hold.
     pub(crate) fn is_taken(&self) -> bool {
-        let untaken = self.life().untaken;
-        // While an operation is in flight the hold counts as taken. The next renewal checks again.
-        untaken == 0 || self.guards().is_none_or(|guards| untaken < guards)
+        self.life().is_taken(self.guards())
     }
 
     /// The lease that a renewal at `now` requests.
     pub(crate) fn lease_to_ask(&self, now: Moment) -> Lease {
-        if self.is_provisional() && self.terms.has_first_lease() {
+        if self.life().is_provisional() && self.terms.has_first_lease() {
             return self.terms.first_asked(now);
         }
         self.asked(self.terms.lease, now)
@@ -405,13 +327,13 @@ impl HoldState {
 
     /// The lease to request from the server at `now`, so that the holder may count on `lease`: no longer than the hold may last (P10).
     pub(super) fn asked(&self, lease: Lease, now: Moment) -> Lease {
-        self.terms.asked_for(lease.within(now, self.ends))
+        self.terms.asked_for(lease.within(now, self.life().ends()))
     }
 
     /// The terms of a hold that continues this one.
     pub(super) fn terms_left(&self) -> HoldTerms {
         HoldTerms {
-            until: self.ends,
+            until: self.life().ends(),
             ..self.terms
         }
     }
@@ -427,32 +349,17 @@ impl HoldState {
         if self.is_held_at(now) {
             return None;
         }
-        let life = self.life();
-        let (phase, valid_until) = (life.phase, life.valid_until);
-        drop(life);
-        match phase {
-            // A renewal came in between.
-            Phase::Held if now < valid_until => None,
+        match self.life().end_at(now)? {
             // P4: the first caller that sees the end declares the loss, which wakes the next waiter. The watchdog may see the end much later.
-            Phase::Held if valid_until >= self.ends => self.lose(LostReason::MaxHold),
-            Phase::Held => self.lose(LostReason::Expired),
-            ended => ended.lost(),
+            Ended::Lost(reason) => self.lose(reason),
+            Ended::Released => None,
         }
     }
 
     /// Ends the hold. Returns the way in which it had ended before, if it had.
-    fn over(&self, phase: Phase) -> Result<(), Phase> {
-        let mut life = self.life();
-        if life.phase != Phase::Held {
-            return Err(life.phase);
-        }
-        life.phase = phase;
-        self.held_until.store(0, Ordering::Release);
-        if let Some(slot) = life.slot.take() {
-            self.core.timetable.remove(slot);
-        }
-        let over = life.over.clone();
-        drop(life);
+    fn over(&self, end: Ended) -> Result<(), Ended> {
+        self.change(|life| life.end(end))?;
+        let over = self.shared().over.clone();
         if let Some(over) = over {
             over.notify_waiters();
         }
@@ -463,8 +370,10 @@ impl HoldState {
     /// hold was released. Wakes the next waiter, which locks the queue: not to be called under any of the core's blocking mutexes.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
         // Several tasks may notice the loss, but only one goes on, so the queue is called once.
-        if let Err(ended) = self.over(Phase::Lost(reason)) {
-            return ended.lost();
+        match self.over(Ended::Lost(reason)) {
+            Ok(()) => {}
+            Err(Ended::Lost(before)) => return Some(before),
+            Err(_) => return None,
         }
         let (kind, label) = (self.sync.kind().name(), observe::reason(reason));
         self.core.tell(|sink| sink.lost(kind, label));
@@ -498,12 +407,12 @@ impl HoldState {
 
     /// Records the failure of a request of an operation.
     pub(super) fn failed(&self, outage: &Outage) {
-        self.life().outage = Some(Box::new(outage.clone()));
+        self.shared().outage = Some(Box::new(outage.clone()));
     }
 
     /// Takes the last failure of a request of the operation under way.
     pub(super) fn take_outage(&self) -> Option<Outage> {
-        self.life().outage.take().map(|outage| *outage)
+        self.shared().outage.take().map(|outage| *outage)
     }
 
     /// Changes the phase from held to released. Returns the reason if the hold is lost instead.
@@ -512,14 +421,13 @@ impl HoldState {
         if let Some(reason) = self.lost_reason(self.core.clock.now()) {
             return Err(reason);
         }
-        match self.over(Phase::Released) {
-            Ok(()) => {
-                self.tell_ended();
-                Ok(())
-            }
+        match self.over(Ended::Released) {
+            Ok(()) => self.tell_ended(),
             // The hold has ended since the check above: it was lost, or another guard released it.
-            Err(ended) => ended.lost().map_or(Ok(()), Err),
+            Err(Ended::Lost(reason)) => return Err(reason),
+            Err(Ended::Released) => {}
         }
+        Ok(())
     }
 
     /// Reports the end to the sink of metrics. Called once, by the task that has ended the hold.
@@ -534,32 +442,11 @@ impl HoldState {
         });
     }
 
-    /// Returns whether the server has granted for less than the lease, and no renewal has succeeded since.
-    pub(super) fn is_provisional(&self) -> bool {
-        self.life().provisional
-    }
-
     /// Extends the hold after a successful renewal that was sent at `sent`.
     pub(crate) fn renewed(&self, sent: Moment) {
         // P1: by the usual lease, even if a longer first lease was requested. The holder may count on a shorter time
         // than the server keeps the hold, but never on a longer one.
-        self.renewed_for(self.terms.lease, sent);
-    }
-
-    /// Extends the hold by `lease` after a successful renewal for that lease, sent at `sent`.
-    pub(super) fn renewed_for(&self, lease: Lease, sent: Moment) {
-        let mut life = self.life();
-        self.raise(&mut life, lease.valid_until(sent).min(self.ends));
-        life.provisional = false;
-    }
-
-    /// Moves the end to `until`, unless it is later already.
-    fn raise(&self, life: &mut Life, until: Moment) {
-        life.valid_until = life.valid_until.max(until);
-        if life.phase == Phase::Held {
-            self.held_until
-                .store(life.valid_until.nanos(), Ordering::Release);
-        }
+        self.change(|life| life.renewed(self.terms.lease, sent));
     }
 
     /// Declares the hold lost because the server no longer has it.
@@ -569,17 +456,19 @@ impl HoldState {
         self.lease_lost(reason)
     }
 
-    /// Moves the hold to `at` in the timetable. Does nothing once the hold has ended.
-    pub(crate) fn schedule(&self, at: Moment) {
-        self.reschedule(&mut self.life(), at);
-    }
-
-    fn reschedule(&self, life: &mut Life, at: Moment) {
-        if life.phase == Phase::Held {
-            let untaken = life.untaken > 0 && self.core.clock.now() < self.taken_by;
-            let at = if untaken { at.min(self.taken_by) } else { at };
-            let (table, item) = (&self.core.timetable, Item::Hold(self.this.clone()));
-            life.slot = Some(table.replace(life.slot.take(), at, item));
+    /// Moves the hold to its next moment in the timetable. A hold that has ended leaves it. `anew`: the timetable has passed the hold on.
+    fn plan(&self, shared: &mut Shared, anew: bool) {
+        let at = shared.life.next();
+        if !anew && at == shared.slot.map(|(at, _)| at) {
+            return;
+        }
+        let (table, slot) = (&self.core.timetable, shared.slot.take());
+        match at {
+            Some(at) => {
+                let item = Item::Hold(self.this.clone());
+                shared.slot = Some(table.replace(slot, at, item));
+            }
+            None => slot.into_iter().for_each(|slot| table.remove(slot)),
         }
     }
 
@@ -611,14 +500,14 @@ impl HoldState {
 
     /// The end that `max_hold` sets; `None` without one.
     pub(super) fn latest_end(&self) -> Option<Moment> {
-        Some(self.ends).filter(|end| *end != Moment::FAR)
+        Some(self.life().ends()).filter(|end| *end != Moment::FAR)
     }
 
     /// The end of the hold without a release: the end of its lease if it is renewed manually, otherwise the end set by `max_hold`.
     pub(crate) fn ends(&self) -> Option<Moment> {
         match self.terms.renewal {
             Renewal::Manual => Some(self.valid_until()),
-            Renewal::Watchdog => Some(self.ends),
+            Renewal::Watchdog => Some(self.life().ends()),
         }
         .filter(|end| *end != Moment::FAR)
     }
@@ -631,13 +520,14 @@ impl HoldState {
     /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
     pub(crate) fn free_by(&self) -> FreeBy {
         let by_lease = self.debt.free_by();
-        if self.ends == Moment::FAR || self.terms.has_first_lease() {
+        let ends = self.life().ends();
+        if ends == Moment::FAR || self.terms.has_first_lease() {
             return by_lease;
         }
         // No request set a lease longer than the rest of `max_hold`, and the last request may run late (P10).
-        let whole = Lease::MAX.within(self.began, self.ends);
+        let whole = Lease::MAX.within(self.began, ends);
         let last = self.began + self.terms.asked_for(whole).length();
-        let last = last.max(self.ends) + self.core.config.silence_limit();
+        let last = last.max(ends) + self.core.config.silence_limit();
         by_lease.min(last.since(self.core.clock.now()).into())
     }
 
@@ -661,15 +551,15 @@ impl HoldState {
 
     /// Records a re-entry that is in flight.
     pub(super) fn reenters(&self, reentry: &Arc<Parked>) {
-        let mut life = self.life();
-        life.reentries.retain(|it| it.strong_count() > 0);
-        life.reentries.push(Arc::downgrade(reentry));
+        let mut shared = self.shared();
+        shared.reentries.retain(|it| it.strong_count() > 0);
+        shared.reentries.push(Arc::downgrade(reentry));
     }
 
     /// Moves the re-entries that are not being polled to the background, because one of them may have the turn.
     fn finish_parked(&self) {
-        let of = |life: &Life| life.reentries.iter().filter_map(Weak::upgrade).collect();
-        let all: Vec<_> = of(&self.life());
+        let of = |shared: &Shared| shared.reentries.iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> = of(&self.shared());
         for reentry in all {
             reentry.finish(&self.core.runner);
         }
@@ -677,7 +567,7 @@ impl HoldState {
 
     /// The way in which the hold has ended, if it has.
     pub(crate) fn ended(&self) -> Option<Ended> {
-        if self.life().phase == Phase::Released {
+        if self.life().ended() == Some(Ended::Released) {
             return Some(Ended::Released);
         }
         self.lost_reason(self.core.clock.now()).map(Ended::Lost)

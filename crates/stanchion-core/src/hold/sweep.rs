@@ -9,9 +9,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::description::{Synchronizer, Tenure, code_of, rest_of};
+use crate::hold::claim::Claim;
 use crate::hold::holds::{Base, Holds};
-use crate::hold::releases::Process;
-use crate::lease::Lease;
 use crate::wire::Retries;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
@@ -20,66 +19,42 @@ use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 /// client's connections alive, so a server that never returns must not prolong them indefinitely.
 pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
 
-/// The leftovers of an owner on the server: a hold, a place in a queue, or a request that may still run.
-#[derive(Clone, Debug)]
-pub(crate) struct Leftover {
-    pub(crate) owner: WireOwner,
-    pub(crate) lease: Lease,
-    /// The end of the time in which one of the requests may still run.
-    pub(crate) unanswered_until: Moment,
-    /// True when the owner has a place in a queue or line.
-    pub(crate) queued: bool,
+/// Removes what `owner` has left in the background: at once, and again when no request can run any more. A shutdown waits for this work. Sends to
+/// `done` if the first release is confirmed and no earlier request can run any more.
+pub(super) fn sweep(
+    core: &Holds,
+    sync: &Arc<dyn Synchronizer>,
+    owner: &WireOwner,
+    left: Claim,
+    done: Option<oneshot::Sender<()>>,
+) {
+    // The caller keeps the client alive.
+    let (Some(call), Some(client)) = (sync.abandon(owner, left.lease()), core.client.upgrade())
+    else {
+        return;
+    };
+    let work = release_twice(client, Arc::clone(sync), call, left, done);
+    core.runner.finish(work);
 }
 
-impl Leftover {
-    /// Removes the leftovers in the background: at once, and again when no request can run any more. A shutdown waits for this work.
-    pub(crate) fn sweep(self, core: &Holds, sync: &Arc<dyn Synchronizer>) {
-        self.note(core, sync);
-        self.sweep_and_tell(core, sync, None);
-    }
-
-    /// Records the release that follows, which is sent again if the server loses it.
-    pub(super) fn note(&self, core: &Holds, sync: &Arc<dyn Synchronizer>) {
-        let to = Process::now(core, sync.name());
-        core.releases.note(core, to, sync, &self.owner, self.lease);
-    }
-
-    /// As [`Leftover::sweep`], without a record. Sends to `done` if the first release is confirmed and no earlier request can run any more.
-    pub(super) fn sweep_and_tell(
-        self,
-        core: &Holds,
-        sync: &Arc<dyn Synchronizer>,
-        done: Option<oneshot::Sender<()>>,
-    ) {
-        // The caller keeps the client alive.
-        let (Some(call), Some(client)) =
-            (sync.abandon(&self.owner, self.lease), core.client.upgrade())
-        else {
-            return;
-        };
-        let work = sweep(client, Arc::clone(sync), call, self, done);
-        core.runner.finish(work);
-    }
-}
-
-async fn sweep(
+async fn release_twice(
     core: Arc<dyn Base>,
     sync: Arc<dyn Synchronizer>,
     call: Call,
-    leftover: Leftover,
+    left: Claim,
     done: Option<oneshot::Sender<()>>,
 ) {
-    let until = leftover.unanswered_until;
+    let until = left.until();
     let hopeless = match sync.tenure() {
         // P3: a place in a queue has no lease. If no other request for the name comes, only this sweep removes the place.
         Tenure::Leased
-            if leftover.queued && sync.sharing().permits().is_none()
+            if left.is_queued() && sync.sharing().permits().is_none()
                 || sync.sharing().keeps_each_waiter() =>
         {
             core.clock.now() + LONGEST_OUTAGE
         }
         // After this moment the lease has ended any leftover.
-        Tenure::Leased => core.clock.now().max(until) + leftover.lease.length(),
+        Tenure::Leased => core.clock.now().max(until) + left.lease().length(),
         // Without a lease, only this sweep removes the leftover.
         Tenure::Unleased | Tenure::Nothing => Moment::FAR,
     };

@@ -10,6 +10,7 @@ use stanchion_transport::Printable;
 
 use uuid::Uuid;
 
+use super::claim::Claim;
 use super::debt::Debt;
 use super::handle::Hold;
 use super::release::end;
@@ -269,7 +270,7 @@ impl Detached {
         if passed.is_err() {
             // The sweep begins before the next waiter sends its request, because the hold may still exist.
             state.debt.sweep();
-        } else if sent < state.debt.until() {
+        } else if sent < state.debt.claim().until() {
             // R2: an earlier acquire of this owner may still run after the hold has ended. P1: this release is not recorded. A server that
             // loses the detach still has this owner, which then keeps the name until its lease ends.
             state.debt.sweep_unrecorded();
@@ -301,7 +302,7 @@ impl Detached {
                     Some(Verdict::Granted(_)) => {
                         // From here on the hold is a leftover, until the ticket is taken.
                         debt.unanswered(core.clock.now());
-                        if request.lease < state.debt.longest_lease() {
+                        if request.lease < state.debt.claim().lease() {
                             // P4: no message tells the waiters that the hold ends earlier than they know.
                             tend_after(core, &state.sync, request.lease.length());
                         }
@@ -339,7 +340,7 @@ impl Detached {
 
     /// Takes the ticket. From then on only the end of the lease, or a client that adopts the hold, ends it.
     fn into_ticket(self) -> HoldTicket {
-        self.debt.settle();
+        let _ = self.debt.record(Claim::take);
         self.ticket
     }
 }

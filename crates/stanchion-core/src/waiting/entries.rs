@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dashmap::mapref::multiple::RefMulti;
 
 use super::lock_entry::LockEntry;
-use super::queue::{Asked, Context as _, Stay};
+use super::queue::{Context as _, Stay};
 use super::sending;
 use super::shared::{Host as _, State, Table};
 use super::shell::LocalWaiter;
@@ -13,12 +13,10 @@ use super::ticket::{Ticket, Visit};
 use crate::description::{Subject, Synchronizer};
 use crate::hold::debt::Debt;
 use crate::hold::handle::Hold;
-use crate::hold::sweep::Leftover;
 use crate::name::Name;
 use crate::receiver::Part;
 use crate::shared::Core;
 use crate::terms::HoldTerms;
-use stanchion_transport::Moment;
 
 /// The number of idle queues that a client keeps: one that is made and forgotten in every cycle costs three allocations and two changes of
 /// the table. Some 2.6 KB each.
@@ -89,26 +87,15 @@ impl LockEntries {
         }
     }
 
-    /// Returns the leftovers on the server of waiters that have sent requests. Locks each queue under its shard.
-    pub(crate) fn places(&self) -> Vec<(Arc<dyn Synchronizer>, Leftover)> {
-        let mut places = Vec::new();
+    /// Returns the debts of the waiters that have a place in a queue on the server. Locks each queue under its shard.
+    pub(crate) fn queued(&self) -> Vec<Arc<Debt>> {
+        let mut queued = Vec::new();
         for entry in &self.table.entries {
             let state = entry.state();
-            // Only a request has leftovers, and only if a refusal leaves a sign.
-            let asked =
-                |waiter: &&LocalWaiter| waiter.asked != Asked::Never && waiter.want.leaves_sign();
-            places.extend(state.queue.waiters().filter(asked).map(|waiter| {
-                let leftover = Leftover {
-                    owner: waiter.owner.clone(),
-                    lease: waiter.terms.asked_for(waiter.terms.lease),
-                    // A request under way has a debt of its own, which is swept after it.
-                    unanswered_until: Moment::ZERO,
-                    queued: true,
-                };
-                (Arc::clone(&waiter.want), leftover)
-            }));
+            let debts = state.queue.waiters().filter_map(LocalWaiter::debt);
+            queued.extend(debts.filter(|it| it.claim().is_queued()).cloned());
         }
-        places
+        queued
     }
 
     /// The queue for the name of `sync`, if there is one.

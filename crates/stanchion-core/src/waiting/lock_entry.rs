@@ -356,7 +356,7 @@ impl LockEntry {
             ttl,
             placed,
             // R8: at maxmemory an entry cannot be renewed, and is still there.
-            has_entry: has_one_entry(sync) && (placed.is_some() || debt.arrived() > 0),
+            has_entry: has_one_entry(sync) && (placed.is_some() || debt.claim().arrived() > 0),
             granted,
             forgotten,
             subscribed,

@@ -16,15 +16,15 @@
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
-//! * A shard of the table `Table::entries`: `LockEntry::state`, one at a time (`places`, `untaken`, `waiters`, `census`). Never the reverse:
+//! * A shard of the table `Table::entries`: `LockEntry::state`, one at a time (`queued`, `untaken`, `waiters`, `census`). Never the reverse:
 //!   `Table::keep_warm` unlocks the queue first.
 //! * `Table::warm`: none.
-//! * `LockEntry::state`: `HoldState::life` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`,
+//! * `LockEntry::state`: `HoldState::shared` (a grant by message begins a hold), a debt's `claim`, `Subscriptions::topics`,
 //!   `Timetable::table`, `Wire::rng`, and `Releases::recent`: a check of the holder may drop the last reference to a hold that has ended, and
 //!   thereby to its debt. In `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
-//! * `HoldState::life`: `Timetable::table`.
+//! * `HoldState::shared`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
-//! * `Timetable::table`, `Wire::rng`, an owner's `seats`, a debt's `owed`: none.
+//! * `Timetable::table`, `Wire::rng`, an owner's `seats`, a debt's `claim`: none.
 //!
 //! Therefore a message's audience is copied out of `topics` before its queues are locked, and a hold is declared lost
 //! ([`HoldState::lose`](crate::hold::state::HoldState::lose)) with none of these mutexes held, because that locks its queue.

@@ -24,7 +24,9 @@ impl LockEntry {
         if debt.sync.sharing().keeps_each_waiter() {
             return core.subscriptions.hears(&self.channel);
         }
-        let channel = self.neighbours(&*debt.sync).filter(|_| debt.is_queued());
+        let channel = self
+            .neighbours(&*debt.sync)
+            .filter(|_| debt.claim().is_queued());
         channel.is_some_and(|channel| core.subscriptions.hears(channel))
     }
 

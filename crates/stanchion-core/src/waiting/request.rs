@@ -8,6 +8,7 @@ use crate::dated::Dated;
 use crate::description::{Request, Verdict, now_of, rest_of};
 use crate::error::Rejection;
 use crate::hint::Hint;
+use crate::hold::claim::Claim;
 use crate::hold::debt::Debt;
 use crate::hold::guarded::Guarded as _;
 use crate::hold::handle::Hold;
@@ -81,7 +82,7 @@ pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Asked, entry: &Arc<LockEntry>)
         waits: asked.waits,
         first: asked.first,
         approach: Approach {
-            arrived: debt.arrived(),
+            arrived: debt.claim().arrived(),
             reason: asked.reason,
             polls: core.config.wake == Wake::Poll,
             hears: entry.hears(core, debt),
@@ -90,16 +91,16 @@ pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Asked, entry: &Arc<LockEntry>)
         from: other.and_then(|it| it.from.as_ref()),
         ..limit.request(&debt.owner, asked.terms.first_asked(sent))
     };
-    debt.asks(limit.ends_by);
+    debt.sends(limit.ends_by);
     let call = sync.acquire(&request);
-    let is_newcomer = request.waits && !debt.is_queued() && other.is_none();
+    let is_newcomer = request.waits && !debt.claim().is_queued() && other.is_none();
     let answer = if is_newcomer && entry.may_release(core, &**sync) {
         // Boxed: rare.
         Box::pin(entry.ask_with_release(debt, limit, &request, &call)).await
     } else {
         core.call(Path::Direct, &call).await
     };
-    debt.answered();
+    debt.record(Claim::answered);
     let answer = answer.map(|reply| finished(core, &**sync, reply));
     if let Some(now) = answer.as_ref().ok().and_then(now_of) {
         core.observe(sync.name(), now, sent);
@@ -131,9 +132,9 @@ pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Asked, entry: &Arc<LockEntry>)
             Some(Verdict::Busy(ttl)) => {
                 let hint = sync.hint(rest_of(&reply));
                 if let Some(placed) = hint.placed() {
-                    debt.placed(placed.arrived);
+                    debt.record(|it| it.placed(placed.arrived));
                 } else if asked.waits && sync.leaves_sign() {
-                    debt.queued();
+                    debt.record(Claim::queued);
                 }
                 Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))
             }

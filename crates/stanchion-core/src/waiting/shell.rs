@@ -90,7 +90,7 @@ impl Owed<Shell> for Arc<Debt> {
     }
 
     fn is_unanswered(&self) -> bool {
-        (**self).is_unanswered()
+        self.claim().is_unanswered()
     }
 
     fn pass_to(&self, own: &Self) -> Self {
@@ -141,7 +141,7 @@ impl queue::Ended<Shell> for HoldState {
 
     fn is_untaken(&self) -> bool {
         // A late grant is for its caller, even if no lease is left of it.
-        self.is_untaken() && !self.sync.keeps_late_grants()
+        self.life().is_untaken() && !self.sync.keeps_late_grants()
     }
 }
 

@@ -85,7 +85,7 @@ async fn a_client_without_the_right_to_publish_its_record_still_locks() {
         .username("mute".to_owned())
         .password(Secret::new("password"));
     let mute = Client::connect_with(mute).await.unwrap();
-    let held = lock(&mute, "app:orders", ms(600)).acquire().await.unwrap();
+    let held = lock(&mute, "app:orders", LONG).acquire().await.unwrap();
     let refused = || {
         let log = server.cli(&["ACL", "LOG"]);
         let objects = log.as_array().iter().map(|entry| entry.as_array());

@@ -53,7 +53,7 @@ async fn a_timeout_says_that_the_semaphore_has_no_permits(world: &World, kind: K
         kind.on(&world.client().await),
         kind.on(&world.client().await),
     );
-    let wait = ms(50);
+    let wait = world.limit(ms(50));
     let text = |error: AcquireError| error.to_string();
     let hint = "the semaphore has no permits: call `init`";
     for _ in 0..2 {

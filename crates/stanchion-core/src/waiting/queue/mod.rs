@@ -134,6 +134,11 @@ impl<P: Parts> Waiter<P> {
     pub const fn owner(&self) -> &P::Owner {
         &self.owner
     }
+
+    /// What `owner` may have on the server, unless the queue has it.
+    pub(crate) const fn debt(&self) -> Option<&P::Debt> {
+        self.debt.as_ref()
+    }
 }
 
 /// A request that a waiter sends.

@@ -1,19 +1,17 @@
 //! The life of a hold: it begins, is renewed, handed to another waiter, released or lost.
 
+use std::time::Duration;
+
+use stanchion_client::life::{Life, Start};
 use stanchion_client::local_queue::End;
-use stanchion_client::primitive::Reason;
+use stanchion_client::primitive::{Reason, Tenure};
+use stanchion_client::{Ended, Lease, Moment};
 use stanchion_explorer::{Micros, Reply};
 
-use super::model::{Taken, Wanted};
+use super::model::{Taken, Wanted, moment};
 use super::{
-    Ask, Client, FAR, GONE, HAND_OFF, HAND_OFFS, Handing, Hold, Kind, LEASE_US, MS, RENEW, SILENCE,
-    Step,
+    Ask, Client, GONE, HAND_OFF, HAND_OFFS, Handing, Hold, Kind, LEASE_US, MS, RENEW, SILENCE, Step,
 };
-
-/// The end of a lease on the client's side, with the margin of P1.
-fn valid_until(sent: Micros, lease: Micros) -> Micros {
-    sent + lease - (lease / 100).max(2 * MS)
-}
 
 impl<K: Kind> Client<K> {
     pub(super) fn hold_of(&mut self, owner: u64) -> Option<&mut Hold> {
@@ -24,32 +22,43 @@ impl<K: Kind> Client<K> {
         Taken {
             want: Wanted(self.kind_of(hold.owner)),
             owner: self.wire(hold.owner),
-            untaken: !hold.taken,
+            untaken: hold.life.is_untaken(),
         }
     }
 
     /// Ends a hold: that of the user, or one that its waiter has not taken.
     pub(super) fn release_hold(&mut self, step: &mut Step, owner: u64) {
-        let Some(taken) = self.end_hold(owner) else {
+        let Some(taken) = self.end_hold(step, owner) else {
             return;
         };
         if taken && self.kind_of(owner).is_handed_off() && self.hand_off(step, owner) {
             return;
         }
         self.release(step, owner, false);
-        // With no waiter now or later, the end of the release changes nothing. This saves states.
-        if self.waiters.is_empty() && self.acquires == 0 {
+        // With no waiter now or later, and no sweep that follows it, the end of the release changes nothing. This saves states.
+        let is_final = self.claim_of(owner).until() == Moment::ZERO;
+        if is_final && self.waiters.is_empty() && self.acquires == 0 {
             self.released(step, owner, &Reply::Nil);
         }
     }
 
     /// Ends a hold on the client's side. Returns whether the user had it; `None` if it has ended before.
-    pub(super) fn end_hold(&mut self, owner: u64) -> Option<bool> {
-        let hold = self.hold_of(owner).filter(|it| it.valid_until > 0)?;
-        (hold.valid_until, hold.renew_at) = (0, None);
-        let (taken, until) = (hold.taken, hold.unanswered_until);
-        self.sweeps.extend(until.map(|at| (at, owner)));
+    pub(super) fn end_hold(&mut self, step: &Step, owner: u64) -> Option<bool> {
+        let hold = self.hold_of(owner)?;
+        hold.life.end(Ended::Released).ok()?;
+        hold.release_sent = Some(step.now);
+        let taken = !hold.life.is_untaken();
+        self.claim_of(owner).ends();
         Some(taken)
+    }
+
+    /// Removes a hold that is over.
+    fn remove_hold(&mut self, owner: u64) {
+        let sent = self.hold_of(owner).and_then(|it| it.release_sent);
+        self.holds.retain(|it| it.owner != owner);
+        if let Some(sent) = sent {
+            self.claim_of(owner).released(moment(sent));
+        }
     }
 
     /// The release of a hold was answered.
@@ -57,12 +66,13 @@ impl<K: Kind> Client<K> {
         self.served(step, reply);
         if let Some(hold) = self.hold_of(owner).map(|it| it.clone()) {
             let ended = self.ended(&hold);
-            self.holds.retain(|it| it.owner != owner);
+            self.remove_hold(owner);
             let end = match *reply == Reply::Int(GONE) {
                 true => End::Unknown,
                 false => End::Released,
             };
             self.event(step, |it, cx| it.here().queue.freed(cx, &ended, end));
+            self.give_up(step, owner);
         }
     }
 
@@ -94,7 +104,7 @@ impl<K: Kind> Client<K> {
         match reply {
             Some(Reply::Array(replies)) if replies.len() == 2 => {
                 self.released(step, from, &replies[0]);
-                self.answered(step, owner, false, &replies[1]);
+                self.answered(step, owner, &replies[1]);
             }
             _ => {
                 self.release(step, from, false);
@@ -164,9 +174,9 @@ impl<K: Kind> Client<K> {
             if K::CONFIRMS {
                 return self.not_handed(step, false);
             }
-            if let Some(handing) = &self.handing {
-                let owed = self.debts.entry(handing.to).or_default();
-                owed.unanswered_until = Some(handing.sent + SILENCE + 2 * MS);
+            if let Some((to, sent)) = self.handing.as_ref().map(|it| (it.to, it.sent)) {
+                let until = moment(sent + SILENCE + 2 * MS);
+                self.claim_of(to).unanswered(until);
             }
             return self.send_hand_off(step);
         };
@@ -187,13 +197,9 @@ impl<K: Kind> Client<K> {
         let Some(old) = self.hold_of(from).map(|it| it.clone()) else {
             return;
         };
-        self.holds.retain(|it| it.owner != from);
+        self.remove_hold(from);
         if let Ok(token) = u64::try_from(*code) {
-            let owed = self.debts.remove(&to).unwrap_or_default();
-            let hold = self.begin(to, token, sent, None);
-            if let Some(begun) = self.hold_of(to) {
-                begun.unanswered_until = owed.unanswered_until;
-            }
+            let hold = self.begin(step.now, to, token, sent, None);
             self.event(step, |it, cx| {
                 it.here().queue.hand_over(cx, place, hold, handed + 1);
             });
@@ -204,7 +210,7 @@ impl<K: Kind> Client<K> {
                     it.here().queue.freed(cx, &ended, End::Released);
                 });
             }
-            return;
+            return self.give_up(step, from);
         }
         // The sweep begins before the next waiter's request.
         self.settle(step, to);
@@ -219,6 +225,7 @@ impl<K: Kind> Client<K> {
         self.event(step, |it, cx| {
             it.here().queue.freed(cx, &ended, End::Unknown);
         });
+        self.give_up(step, from);
     }
 
     /// The hand-off did nothing; or that of a permit, which is tried once, was not answered. The hold is released instead.
@@ -233,11 +240,11 @@ impl<K: Kind> Client<K> {
         else {
             return;
         };
-        if is_answered {
-            self.settle(step, to);
-        } else {
-            self.sweep(step, to, Some(sent + SILENCE + 2 * MS));
+        if !is_answered {
+            let until = moment(sent + SILENCE + 2 * MS);
+            self.claim_of(to).unanswered(until);
         }
+        self.settle(step, to);
         self.event(step, |it, cx| {
             it.here().queue.end_hand_off(cx, place, None);
             it.here().queue.admit(cx, Reason::Turn);
@@ -249,7 +256,7 @@ impl<K: Kind> Client<K> {
         let not_after = (step.now + SILENCE).to_string();
         let call = self.kind_of(owner).renew(&self.wire(owner), &not_after);
         if let Some(hold) = self.hold_of(owner) {
-            (hold.renewal_sent, hold.renew_at) = (Some(step.now), None);
+            hold.renewal_sent = Some(step.now);
             self.send(step, RENEW, owner, call);
         }
     }
@@ -257,25 +264,35 @@ impl<K: Kind> Client<K> {
     /// Begins a hold of `owner`. `first`: the short lease of a grant by message.
     pub(super) fn begin(
         &mut self,
+        now: Micros,
         owner: u64,
         token: u64,
         sent: Micros,
         first: Option<Micros>,
     ) -> Taken<K> {
-        let lease = first.unwrap_or(LEASE_US);
-        let (until, renew_at) = match K::CONFIRMS {
-            true => (FAR, None),
-            false => (valid_until(sent, lease), Some(sent + lease / 3)),
+        let tenure = match K::CONFIRMS {
+            true => Tenure::Unleased,
+            false => Tenure::Leased,
         };
+        let life = Life::begin(Start {
+            now: moment(now),
+            sent: moment(sent),
+            tenure,
+            leases: [Lease::default(); 2],
+            short: first.map(Duration::from_micros),
+            is_watched: true,
+            ends: Moment::FAR,
+            is_given: true,
+            keeps: false,
+        });
+        self.claim_of(owner).granted();
         let hold = Hold {
             owner,
             name: self.at,
             token,
-            valid_until: until,
-            renew_at,
+            life,
             renewal_sent: None,
-            unanswered_until: None,
-            taken: false,
+            release_sent: None,
         };
         let taken = self.ended(&hold);
         self.holds.push(hold);
@@ -284,9 +301,15 @@ impl<K: Kind> Client<K> {
     }
 
     /// Replaces the hold that a message began by that of a reply to the same owner.
-    pub(super) fn begin_again(&mut self, owner: u64, token: u64, sent: Micros) -> Taken<K> {
+    pub(super) fn begin_again(
+        &mut self,
+        now: Micros,
+        owner: u64,
+        token: u64,
+        sent: Micros,
+    ) -> Taken<K> {
         self.holds.retain(|it| it.owner != owner);
-        self.begin(owner, token, sent, None)
+        self.begin(now, owner, token, sent, None)
     }
 
     pub(super) fn renewed(&mut self, step: &mut Step, owner: u64, reply: Option<&Reply>) {
@@ -297,7 +320,7 @@ impl<K: Kind> Client<K> {
         let Some(sent) = hold.renewal_sent.take() else {
             return;
         };
-        if hold.valid_until == 0 {
+        if hold.life.ended().is_some() {
             return;
         }
         match reply {
@@ -310,10 +333,10 @@ impl<K: Kind> Client<K> {
                 self.lose(step, owner);
             }
             Some(Reply::Array(_)) => {
-                hold.valid_until = hold.valid_until.max(valid_until(sent, LEASE_US));
-                hold.renew_at = Some(sent + LEASE_US / 3);
+                hold.life.renewed(Lease::default(), moment(sent));
+                hold.life.renew_at(moment(sent + LEASE_US / 3));
             }
-            _ => hold.renew_at = Some(now + 200 * MS),
+            _ => hold.life.renew_at(moment(now + 200 * MS)),
         }
     }
 
@@ -325,6 +348,16 @@ impl<K: Kind> Client<K> {
             self.event(step, |it, cx| {
                 it.here().queue.freed(cx, &ended, End::Unknown);
             });
+            self.give_up(step, owner);
+        }
+    }
+
+    /// The task of its waiter has not taken the hold in time.
+    pub(super) fn leave_untaken(&mut self, step: &mut Step, owner: u64) {
+        if let Some(hold) = self.hold_of(owner).map(|it| it.clone()) {
+            let ended = self.ended(&hold);
+            self.at = hold.name;
+            self.event(step, |it, _| it.here().queue.untaken(&ended));
         }
     }
 }

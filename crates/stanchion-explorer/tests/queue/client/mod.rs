@@ -21,9 +21,13 @@ mod wants;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
+use std::time::Duration;
 
+use stanchion_client::claim::Claim;
+use stanchion_client::life::Life;
 use stanchion_client::local_queue::{Context, Effect, Outcome};
 use stanchion_client::primitive::Reason;
+use stanchion_client::{Lease, Moment};
 use stanchion_explorer::{Call, Micros, Output, Reply};
 
 pub(crate) use self::kind::{Ask, Kind, call};
@@ -38,8 +42,6 @@ pub(crate) const LEASE: &str = "30000";
 const LEASE_US: Micros = 30_000 * MS;
 /// A request may run so long after it was sent, and no longer.
 const SILENCE: Micros = 2000 * MS;
-/// The end of a hold without a lease.
-const FAR: Micros = Micros::MAX;
 /// The hand-offs in a row before a process joins the end of the server's queue.
 const HAND_OFFS: u32 = 8;
 
@@ -101,7 +103,7 @@ pub(crate) struct Client<K: Kind> {
     /// True once a subscription was cut, if the server keeps an entry for each waiter: others may then go first.
     pub(crate) was_cut: bool,
     /// What the requests of an owner may have left on the server.
-    debts: BTreeMap<u64, Owed>,
+    debts: BTreeMap<u64, Claim>,
     /// Owners whose leftovers are removed a second time, because a request of theirs may run until then.
     sweeps: Vec<(Micros, u64)>,
     /// The time at which the queue is to be tended.
@@ -138,13 +140,6 @@ impl<K: Debug> Debug for Waiter<K> {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct Owed {
-    /// The arrival of the entry in the queue, if there is one.
-    arrived: Option<u64>,
-    unanswered_until: Option<Micros>,
-}
-
 /// A hand-off in flight.
 #[derive(Clone)]
 struct Handing {
@@ -171,13 +166,17 @@ struct Hold {
     /// The name in whose local queue it was acquired.
     name: usize,
     token: u64,
-    /// 0 once the user has released it.
-    valid_until: Micros,
-    renew_at: Option<Micros>,
+    life: Life,
     renewal_sent: Option<Micros>,
-    unanswered_until: Option<Micros>,
-    /// True once the user has it.
-    taken: bool,
+    /// When the release was sent first.
+    release_sent: Option<Micros>,
+}
+
+impl Hold {
+    /// Returns whether the user has it, and has not released it.
+    fn is_taken(&self) -> bool {
+        !self.life.is_untaken() && self.life.ended().is_none()
+    }
 }
 
 /// The reply to a release whose owner holds nothing.
@@ -271,7 +270,7 @@ impl<K: Kind> Client<K> {
 
     /// The number of holds of the user.
     pub(crate) fn held(&self, now: Micros) -> usize {
-        let held = |hold: &&Hold| hold.taken && now < hold.valid_until;
+        let held = |hold: &&Hold| hold.is_taken() && moment(now) < hold.life.valid_until();
         self.holds.iter().filter(held).count()
     }
 
@@ -282,7 +281,9 @@ impl<K: Kind> Client<K> {
 
     /// The owners of the present acquires, and of the entry in the queue.
     pub(crate) fn waiting_owners(&self) -> Vec<String> {
-        self.debts.keys().map(|owner| self.wire(*owner)).collect()
+        let holds = |owner: u64| self.holds.iter().any(|it| it.owner == owner);
+        let waiting = self.debts.keys().filter(|owner| !holds(**owner));
+        waiting.map(|owner| self.wire(*owner)).collect()
     }
 
     /// The channel for messages to this process about the present name.
@@ -310,7 +311,8 @@ impl<K: Kind> Client<K> {
     /// The owners of waiters that have an entry, and their arrivals, as far as this process knows.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = (String, u64)> {
         let debts = self.debts.iter();
-        let all = debts.filter_map(|(owner, owed)| Some((self.wire(*owner), owed.arrived?)));
+        let all = debts.map(|(owner, claim)| (self.wire(*owner), claim.arrived()));
+        let all = all.filter(|(_, arrived)| *arrived > 0);
         all.filter(|(owner, _)| self.lines.iter().any(|it| it.queue.has_debt_of(owner)))
     }
 
@@ -334,7 +336,7 @@ impl<K: Kind> Client<K> {
 
     /// Sets the holds that exist, for the queue.
     fn set_holds(&self) {
-        let end = |it: &Hold| (self.wire(it.owner), it.valid_until);
+        let end = |it: &Hold| (self.wire(it.owner), it.life.held_until().micros());
         set_holds(self.holds.iter().map(end).collect());
     }
 
@@ -385,37 +387,43 @@ impl<K: Kind> Client<K> {
         self.send(step, kind, owner, call);
     }
 
+    /// What `owner` may have on the server.
+    fn claim_of(&mut self, owner: u64) -> &mut Claim {
+        let new = || Claim::new(Lease::default());
+        self.debts.entry(owner).or_insert_with(new)
+    }
+
     /// Removes the leftovers of `owner` now, and again when no request of it can run any more.
-    fn sweep(&mut self, step: &mut Step, owner: u64, unanswered_until: Option<Micros>) {
-        self.sweeps.extend(unanswered_until.map(|at| (at, owner)));
+    fn sweep(&mut self, step: &mut Step, owner: u64, left: Claim) {
+        if left.until() > moment(step.now) {
+            self.sweeps.push((left.until().micros(), owner));
+        }
         self.release(step, owner, true);
     }
 
-    /// Cleans up after `owner`, which no waiter, request or entry uses any more.
+    /// As [`Client::sweep`], with all that `owner` may have.
+    fn sweep_all(&mut self, step: &mut Step, owner: u64) {
+        let left = self.claim_of(owner).take();
+        self.sweep(step, owner, left);
+    }
+
+    /// Cleans up after `owner`, which no waiter, request, entry or hold uses any more.
     fn settle(&mut self, step: &mut Step, owner: u64) {
-        if let Some(owed) = self.debts.remove(&owner)
-            && (owed.arrived.is_some() || owed.unanswered_until.is_some())
-        {
-            self.sweep(step, owner, owed.unanswered_until);
+        let claim = self.debts.remove(&owner);
+        if let Some(left) = claim.and_then(|mut it| it.take_leftover()) {
+            self.sweep(step, owner, left);
         }
     }
 
-    /// Cleans up after `owner`, unless a request in flight or a queue has its debt. A hold of this owner takes the debt over.
+    /// Cleans up after `owner`, unless a request in flight, a hand-off, a hold or a queue has its debt.
     fn give_up(&mut self, step: &mut Step, owner: u64) {
-        let asks = |it: &Waiter<K>| it.asking.is_some_and(|it| it.owner == owner);
         let wire = self.wire(owner);
+        let in_flight = self.debts.get(&owner).is_some_and(Claim::is_in_flight);
         let kept = self.lines.iter().any(|it| it.queue.has_debt_of(&wire));
-        if kept || self.waiters.iter().any(asks) {
-            return;
+        let handed = self.handing.as_ref().is_some_and(|it| it.to == owner);
+        if !kept && !handed && !in_flight && self.hold_of(owner).is_none() {
+            self.settle(step, owner);
         }
-        if self.hold_of(owner).is_some() {
-            let owed = self.debts.remove(&owner).and_then(|it| it.unanswered_until);
-            if let Some(hold) = self.hold_of(owner) {
-                hold.unanswered_until = hold.unanswered_until.max(owed);
-            }
-            return;
-        }
-        self.settle(step, owner);
     }
 
     fn user(&mut self, step: &mut Step, op: Op) {
@@ -433,10 +441,9 @@ impl<K: Kind> Client<K> {
                 self.drops -= 1;
                 let waiter = self.waiters.remove(index);
                 self.at = waiter.name;
+                // A request in flight goes on, and its reply is followed by the clean-up.
                 let (own, entry) =
                     self.event(step, |it, cx| it.here().queue.leave(cx, waiter.place));
-                // A request in flight goes on, and its reply is followed by the clean-up.
-                let own = own.filter(|_| waiter.asking.is_none());
                 for debt in entry.into_iter().chain(own) {
                     self.give_up(step, Self::number_of(&debt.owner));
                 }
@@ -450,7 +457,7 @@ impl<K: Kind> Client<K> {
             Op::ReleaseAndAcquire => {
                 self.acquires -= 1;
                 if let Some(owner) = self.held_owner() {
-                    self.end_hold(owner);
+                    self.end_hold(step, owner);
                     self.both = Some((owner, 0));
                     self.join(step, self.kind, step.now + MS - 1);
                 }
@@ -460,8 +467,8 @@ impl<K: Kind> Client<K> {
 
     /// The owner of a hold of the user.
     fn held_owner(&self) -> Option<u64> {
-        let held = |it: &&Hold| it.taken && it.valid_until > 0;
-        self.holds.iter().find(held).map(|it| it.owner)
+        let held = self.holds.iter().find(|it| it.is_taken());
+        held.map(|it| it.owner)
     }
 
     fn reply(&mut self, step: &mut Step, request: u64, reply: Option<Reply>) {
@@ -476,7 +483,7 @@ impl<K: Kind> Client<K> {
             self.tend = Some(now + (ms + 1) * MS);
         }
         match (kind, reply) {
-            (FIRST | AGAIN, Some(reply)) => self.answered(step, owner, kind == AGAIN, &reply),
+            (FIRST | AGAIN, Some(reply)) => self.answered(step, owner, &reply),
             (FIRST | AGAIN, None) => self.unanswered(step, owner),
             (RENEW, reply) => self.renewed(step, owner, reply.as_ref()),
             (RELEASE, None) => self.release(step, owner, false),
@@ -498,26 +505,28 @@ impl<K: Kind> Client<K> {
         if self.tend.take_if(|at| *at <= now).is_some() {
             self.send(step, TEND, 0, self.kind.tend(""));
         }
-        let over = |it: &&Hold| it.valid_until > 0 && now >= it.valid_until;
+        let lives = |it: &&Hold| it.life.ended().is_none();
+        let over = |it: &&Hold| lives(it) && it.life.end_at(moment(now)).is_some();
         let over: Vec<_> = self.holds.iter().filter(over).cloned().collect();
         for hold in over {
             self.at = hold.name;
             // A request in flight may have been granted to the same owner: its waiter cleans up.
             let asks = |it: &Waiter<K>| it.asking.is_some_and(|it| it.owner == hold.owner);
             if !self.waiters.iter().any(asks) {
-                self.sweep(step, hold.owner, hold.unanswered_until);
+                self.sweep_all(step, hold.owner);
             }
             self.lose(step, hold.owner);
         }
-        let renews = |it: &&Hold| it.renew_at.is_some_and(|at| at <= now);
-        let renewals: Vec<_> = self
-            .holds
-            .iter()
-            .filter(renews)
-            .map(|it| it.owner)
-            .collect();
-        for owner in renewals {
-            self.renew(step, owner);
+        let is_due = |it: &&mut Hold| it.life.next().is_some_and(|at| at <= moment(now));
+        let due = self.holds.iter_mut().filter(is_due);
+        let due = due.map(|it| (it.owner, it.life.due(moment(now), Duration::ZERO, Some(1))));
+        for (owner, due) in due.collect::<Vec<_>>() {
+            if due.is_left {
+                self.leave_untaken(step, owner);
+            }
+            if due.renews {
+                self.renew(step, owner);
+            }
         }
         for name in 0..self.lines.len() {
             self.at = name;
@@ -533,11 +542,9 @@ impl<K: Kind> Client<K> {
         // The timers of the world are whole milliseconds.
         let polls = self.lines.iter().filter_map(|it| it.queue.next_poll());
         let polls = polls.map(|at| at.micros().div_ceil(MS) * MS);
-        let end = |it: &Hold| Some(it.valid_until).filter(|at| (1..FAR).contains(at));
-        let holds = self
-            .holds
-            .iter()
-            .filter_map(|it| it.renew_at.or_else(|| end(it)));
+        let holds = self.holds.iter().filter_map(|it| it.life.next());
+        let holds = holds.filter(|at| *at < Moment::FAR);
+        let holds = holds.map(|at| at.micros().div_ceil(MS) * MS);
         let sweeps = self.sweeps.iter().map(|(at, _)| *at);
         sweeps.chain(polls).chain(holds).chain(self.tend).min()
     }

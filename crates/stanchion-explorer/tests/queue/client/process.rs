@@ -6,7 +6,7 @@ use stanchion_client::primitive::{Reason, Role};
 use stanchion_explorer::{Input, Micros, Output, Process, Reply};
 
 use super::line::Subscribed;
-use super::{BOTH, Client, GONE, Hold, Kind, LEAVE, Op, RELEASE, Step, TEND};
+use super::{BOTH, Client, GONE, Kind, LEAVE, Op, RELEASE, Step, TEND};
 
 /// The text is hashed for each new state, so it leaves out what most clients do not have.
 impl<K: Kind> Debug for Client<K> {
@@ -47,8 +47,7 @@ impl<K: Kind> Process for Client<K> {
         if let Some(redisson) = &self.redisson {
             return redisson.ops(self.acquires > 0);
         }
-        let active = |it: &&Hold| it.taken && it.valid_until > 0;
-        let held = self.holds.iter().filter(active).count();
+        let held = self.holds.iter().filter(|it| it.is_taken()).count();
         let mut ops = Vec::new();
         if self.acquires > 0 && self.waiters.len() + held < self.tasks {
             ops.push(Op::Acquire);

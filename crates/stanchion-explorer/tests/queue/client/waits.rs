@@ -10,7 +10,9 @@ use stanchion_explorer::{Micros, Output, Reply};
 
 use super::line::Subscribed;
 use super::model::{Debt, Model, Taken, Wanted, moment};
-use super::{AGAIN, Ask, Asking, BOTH, Client, FIRST, Kind, MS, SILENCE, Step, Waiter, number};
+use super::{
+    AGAIN, Ask, Asking, BOTH, Client, FIRST, Hold, Kind, MS, SILENCE, Step, Waiter, number,
+};
 
 /// Reads a refusal, cut as by [`Process::reads`].
 fn placed(parts: &[Reply]) -> Option<Placed> {
@@ -53,15 +55,16 @@ impl<K: Kind> Client<K> {
             return;
         };
         let owner = Self::number_of(&hold.owner);
-        let now = step.now;
-        let Some(hold) = self.hold_of(owner).filter(|it| now < it.valid_until) else {
+        let now = moment(step.now);
+        let lives = |it: &&mut Hold| now < it.life.held_until();
+        let Some(hold) = self.hold_of(owner).filter(lives) else {
             // It has ended, and may have been removed.
-            let until = self.hold_of(owner).and_then(|it| it.unanswered_until);
             self.holds.retain(|it| it.owner != owner);
-            self.sweep(step, owner, until);
+            self.sweep_all(step, owner);
+            self.debts.remove(&owner);
             return self.join_again(step, place);
         };
-        hold.taken = true;
+        hold.life.take(now);
         let token = hold.token;
         self.waiters.remove(index);
         step.outputs.push(Output::Granted { token });
@@ -174,7 +177,9 @@ impl<K: Kind> Client<K> {
         });
         let began = waiter.began.to_string();
         let hears = self.here().subscribed == Subscribed::Confirmed;
-        let arrived = self.debts.entry(owner).or_default().arrived;
+        let claim = self.claim_of(owner);
+        claim.sends(moment(now + SILENCE + 2 * MS));
+        let arrived = Some(claim.arrived()).filter(|it| *it > 0);
         let word = match reason {
             _ if !first => "try",
             Reason::Told => "ask",
@@ -215,39 +220,36 @@ impl<K: Kind> Client<K> {
         let heard = hear(payload.as_bytes());
         let mut parts = payload.split(' ').skip(2).map_while(|it| it.parse().ok());
         let numbers: [Micros; 3] = [(); 3].map(|()| parts.next().unwrap_or_default());
-        let mut begun = None;
+        let now = step.now;
         self.event(step, |it, cx| {
             let mut queue = std::mem::take(&mut it.here().queue);
             let subscribed = it.here().subscribed == Subscribed::Confirmed;
             queue.message(cx, None, subscribed, heard, |grant: Begin<'_, Model<K>>| {
                 let owner = Self::number_of(&grant.debt.owner);
                 let [token, us, ms] = numbers;
-                let hold = it.begin(owner, token, us / MS * MS, Some(ms * MS));
-                begun = Some(owner);
-                Some(hold)
+                Some(it.begin(now, owner, token, us / MS * MS, Some(ms * MS)))
             });
             it.here().queue = queue;
         });
-        // The grant has ended the entry on the server.
-        if let Some(owed) = begun.and_then(|owner| self.debts.get_mut(&owner)) {
-            owed.arrived = None;
-        }
     }
 
     /// The outcome of a request of `owner`.
-    pub(super) fn answered(&mut self, step: &mut Step, owner: u64, queued: bool, reply: &Reply) {
+    pub(super) fn answered(&mut self, step: &mut Step, owner: u64, reply: &Reply) {
         let asks = |it: &&mut Waiter<K>| it.asking.is_some_and(|it| it.owner == owner);
         let found = self.waiters.iter_mut().find(asks);
-        let Some((waiter, asking)) = found.and_then(|it| Some((it.place, it.asking.take()?)))
-        else {
+        let found = found.and_then(|it| Some((it.place, it.asking.take()?)));
+        self.claim_of(owner).answered();
+        let Some((waiter, asking)) = found else {
             // The acquire was dropped: its hold or its entry is given back.
-            let until = self.debts.remove(&owner).and_then(|it| it.unanswered_until);
-            self.sweeps.extend(until.map(|at| (at, owner)));
-            return match reply {
-                Reply::Int(..0) if !queued => {}
-                Reply::Int(0..) => self.release(step, owner, false),
-                _ => self.release(step, owner, true),
-            };
+            match reply {
+                Reply::Int(0..) => {
+                    self.begin_again(step.now, owner, number(reply), step.now);
+                    return self.release_hold(step, owner);
+                }
+                Reply::Array(parts) => self.placed(owner, placed(parts)),
+                _ => {}
+            }
+            return self.give_up(step, owner);
         };
         let (place, sent) = (waiter, asking.sent);
         match reply {
@@ -258,8 +260,8 @@ impl<K: Kind> Client<K> {
                 // A grant by message that crossed the reply has begun a hold of the same owner, which is dropped below.
                 let crossed = self.holds.iter().any(|it| it.owner == owner);
                 let hold = match crossed {
-                    true => self.begin_again(owner, number(reply), sent),
-                    false => self.begin(owner, number(reply), sent, None),
+                    true => self.begin_again(step.now, owner, number(reply), sent),
+                    false => self.begin(step.now, owner, number(reply), sent, None),
                 };
                 let given = hold.clone();
                 let other = self.event(step, |it, cx| {
@@ -273,6 +275,13 @@ impl<K: Kind> Client<K> {
             _ => {}
         }
         self.poll(step, place);
+    }
+
+    /// Records the place in the queue that `owner` has got or kept.
+    fn placed(&mut self, owner: u64, placed: Option<Placed>) {
+        if let Some(placed) = placed {
+            self.claim_of(owner).placed(placed.arrived);
+        }
     }
 
     /// Sends the request again, after an attempt without a decision.
@@ -292,8 +301,7 @@ impl<K: Kind> Client<K> {
         if let Some(name) = name.map(|it| kind.first_name() + it)
             && name != self.at
         {
-            let owed = self.debts.entry(owner).or_default();
-            owed.arrived = placed.map(|it| it.arrived);
+            self.placed(owner, placed);
             return self.move_to(step, place, name, owner);
         }
         let subscribed = self.subscribe(step);
@@ -304,9 +312,8 @@ impl<K: Kind> Client<K> {
             Some(Reply::Int(n)) => u64::try_from(-4 - n).ok().map(Duration::from_millis),
             _ => None,
         };
-        let owed = self.debts.entry(owner).or_default();
-        owed.arrived = placed.map(|it| it.arrived).or(owed.arrived);
-        let has_entry = owed.arrived.is_some() && !kind.keeps_waiters();
+        self.placed(owner, placed);
+        let has_entry = self.claim_of(owner).arrived() > 0 && !kind.keeps_waiters();
         let granted = match parts.get(4) {
             Some(Reply::Bulk(owner)) if !owner.is_empty() => String::from_utf8(owner.clone()).ok(),
             _ => None,
@@ -323,15 +330,15 @@ impl<K: Kind> Client<K> {
     }
 
     pub(super) fn unanswered(&mut self, step: &mut Step, owner: u64) {
-        let until = step.now + SILENCE + 2 * MS;
+        let claim = self.claim_of(owner);
+        let until = claim.until();
+        claim.answered();
+        claim.unanswered(until);
         let asks = |it: &&mut Waiter<K>| it.asking.is_some_and(|it| it.owner == owner);
         let found = self.waiters.iter_mut().find(asks);
         let Some((place, asking)) = found.and_then(|it| Some((it.place, it.asking.take()?))) else {
-            self.debts.remove(&owner);
-            return self.sweep(step, owner, Some(until));
+            return self.give_up(step, owner);
         };
-        let until = asking.sent + SILENCE + 2 * MS;
-        self.debts.entry(owner).or_default().unanswered_until = Some(until);
         let tolerance = Duration::from_secs(9_999);
         self.event(step, |it, cx| {
             it.here().queue.unanswered(cx, place, tolerance, &())

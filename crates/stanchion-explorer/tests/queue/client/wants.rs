@@ -3,6 +3,7 @@
 use stanchion_explorer::Micros;
 
 use super::line::Subscribed;
+use super::model::moment;
 use super::{Client, Hold, Kind};
 
 impl<K: Kind> Client<K> {
@@ -38,7 +39,7 @@ impl<K: Kind> Client<K> {
 
     /// What the user holds, each with its owner.
     pub(crate) fn holdings(&self, now: Micros) -> impl Iterator<Item = (K, String)> {
-        let held = move |hold: &&Hold| hold.taken && now < hold.valid_until;
+        let held = move |hold: &&Hold| hold.is_taken() && moment(now) < hold.life.valid_until();
         let holds = self.holds.iter().filter(held);
         holds.map(|it| (self.kind_of(it.owner), self.wire(it.owner)))
     }
