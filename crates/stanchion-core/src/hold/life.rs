@@ -114,10 +114,9 @@ impl Life {
             is_watched: start.is_watched,
             ends,
             valid_until,
-            renewal: if leased {
-                Next::At(sent + pause)
-            } else {
-                Next::Off
+            renewal: match leased {
+                true => Next::At(sent + pause),
+                false => Next::Off,
             },
             provisional: leased && short.is_some(),
             untaken: is_given.into(),

@@ -1,7 +1,8 @@
 //! A hold, from its grant to its end.
 //!
 //! * [`holds`]: the state that the holds of a client share; [`queue`]: the local queue of a hold's name, as the hold uses it.
-//! * [`debt`]: all that one owner may have on the server, which its requests and its hold share.
+//! * [`claim`]: all that one owner may have on the server; [`debt`]: a claim with what cleans up after it.
+//! * [`life`]: how long a hold lasts, when it is renewed, and how it ends. Claims and lives decide without I/O, and the explorer runs them.
 //! * [`state`]: the state that the guards, the watchdog and the releaser of one hold share.
 //! * [`request`]: a request to give the hold back.
 //! * [`handle`]: one count of a hold; [`set`]: several holds that count as one; [`guarded`]: what a guard needs of either.

@@ -170,8 +170,21 @@ impl Desk {
             }
             ["rest"] => self.queue.rest(),
             ["reset"] => self.queue.reset(),
-            ["outage"] => self.cause(self.queue.outage().is_some()),
-            ["idle"] => self.cause(self.queue.is_idle()),
+            // A fact: the event of all waiters has happened, or they have to look, or it is about another event.
+            ["fact", what] => {
+                let news = (what != "other").then_some(what == "happened");
+                self.queue.pass_fact(&clock, |_| news);
+            }
+            ["has", owner] => self.cause(self.queue.has_debt_of(owner)),
+            ["is", what] => self.cause(match what {
+                "idle" => self.queue.is_idle(),
+                "attended" => self.queue.is_attended(),
+                "for-facts" => self.queue.is_for_facts(),
+                "held" => self.queue.may_have_holder(clock.now),
+                "waited-for" => self.queue.is_waited_for(),
+                "out" => self.queue.outage().is_some(),
+                _ => panic!("unknown: {what}"),
+            }),
             [waiter, ref event @ ..] => {
                 self.of_waiter(u64::from(waiter.as_bytes()[0] - b'a'), event);
             }

@@ -97,7 +97,7 @@ fn a_hand_off_excludes_requests_until_it_has_ended() {
         "
         a lock; it fails, and the wake-up of that time is for the first waiter
         join lock lock; a refused 90000; reserve lock | a Turn, poll 5000, reserves a
-        join lock; free; reserve lock; idle | reserves none, false
+        join lock; free; reserve lock; is idle | reserves none, false
         a failed; ended lock 9 | a Turn
 
         not during a request
@@ -128,7 +128,7 @@ fn a_hand_off_excludes_requests_until_it_has_ended() {
         join lock; a refused 90000; reserve lock; a passed 5 700 | a Turn, poll 5000, reserves a, poll 703, entry
 
         unless all waiters have left
-        join lock; a refused 90000; reserve lock; a leaves; a passed 5; idle | a Turn, poll 5000, reserves a, gives up 0, gives up 5, true
+        join lock; a refused 90000; reserve lock; a leaves; a passed 5; is idle | a Turn, poll 5000, reserves a, gives up 0, gives up 5, true
 
         only a waiter for the same synchronizer gets the hold
         join reader lock; a refused 90000; reserve lock | a Turn, poll 5000, reserves none

@@ -1,7 +1,8 @@
-//! The queue of a client on its own: one event after the other, in milliseconds.
+//! The queue of a client, claims and lives on their own: one event after the other, in milliseconds.
 //!
 //! The explorer visits what follows from several events. These tests name the rules of a single one.
 
+mod claims;
 mod desk;
 mod entry;
 mod holders;

@@ -143,7 +143,7 @@ fn an_outage_ends_the_waits_of_all_that_have_waited_for_it() {
         reserve permit; b handed 9 9000 1; pass 3000; a unanswered | reserves b, gives up 1, b takes 9
 
         its end is that of the last waiter
-        join lock; a unanswered; outage; a leaves; outage | a Turn, true, gives up 0, false
+        join lock; a unanswered; is out; a leaves; is out | a Turn, true, gives up 0, false
         ",
     );
 }
@@ -311,17 +311,65 @@ fn a_queue_that_is_reset_keeps_only_the_count_of_its_places() {
     check(
         "
         places
-        join lock; idle; a leaves; rest; idle; reset; join lock | a Turn, false, gives up 0, true, b Turn
+        join lock; is idle; a leaves; rest; is idle; reset; join lock | a Turn, false, gives up 0, true, b Turn
 
         the number of refusals in a row
         polls; join lock; a refused 90000; timer; a refused 90000; timer; a refused 90000 | a Turn, poll 1, a Turn, poll 2, a Turn, poll 4
         timer; a leaves; reset; join lock; b refused 90000 | a Turn, gives up 0, b Turn, poll 1
 
         a local hold keeps the queue
-        holds lock 9 300; idle | false
+        holds lock 9 300; is idle | false
 
         so does an outcome
-        join lock; a sleeps; a error; idle | a Turn, gives up 0, false
+        join lock; a sleeps; a error; is idle | a Turn, gives up 0, false
+        ",
+    );
+}
+
+#[test]
+fn a_fact_reaches_all_waiters() {
+    check(
+        "
+        each looks for itself, or its wait is over
+        join fact fact; a begins; b begins; fact look | a Turn, b Turn behind
+        fact happened | gives up 0, gives up 1, a Seen, b Seen, poll 5000
+        is for-facts | true
+
+        a fact about another event is no news
+        join fact; a begins; fact other
+
+        it counts as an answer
+        join fact; a begins looks; a unanswered; is out; fact other; is out | a Turn, true, false
+
+        a client that polls begins its pauses again after news only
+        polls; join fact; a begins looks; a refused 90000; timer; a refused 90000; timer; a refused 90000 | a Turn, poll 1, a Turn, poll 2, a Turn, poll 4
+        fact other; timer; a refused 90000; fact look; a refused 90000 | a Turn, poll 8, a Turn, poll 1
+
+        a queue of others
+        join lock; is for-facts | a Turn, false
+        ",
+    );
+}
+
+#[test]
+fn a_queue_knows_what_is_under_way() {
+    check(
+        "
+        a request, another one, a hold
+        is held; is attended; is waited-for; is idle | false, true, false, true
+        join permit*; is held; is waited-for; join permit*; is held; is waited-for | a Turn, false, false, b Turn behind, true, false
+        join lock; is waited-for | true
+
+        a wake-up that is kept, and a hold
+        join lock; free; is waited-for; is attended | a Turn, true, true
+        a granted; is held; is attended | gives up 0, a takes 0, true, true
+        pass 10000; is held | false
+
+        fair waiters do not wait for each other
+        join fair fair; a refused 90000; is waited-for | a Turn, b Turn behind, poll 5000, false
+
+        the owners whose leftovers it keeps
+        join lock lock; has 0; has 1; has 2; a queued 90000; has 0; a leaves; has 0 | a Turn, true, true, false, poll 5000, true, true, entry
         ",
     );
 }

@@ -347,17 +347,17 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Returns whether a later waiter needs no earlier message: a fact is in every later reply, too.
-    pub(crate) const fn is_for_facts(&self) -> bool {
+    pub const fn is_for_facts(&self) -> bool {
         self.facts
     }
 
     /// Returns whether another requesting waiter may have been granted, or a holder of this process exists.
-    pub(crate) fn may_have_holder(&self, now: Moment) -> bool {
+    pub fn may_have_holder(&self, now: Moment) -> bool {
         self.asking > 1 || self.holder.is_held(now)
     }
 
     /// Returns whether others wait for the end of the requests in flight, so that these must go on without the tasks of their waiters.
-    pub(crate) fn is_waited_for(&self) -> bool {
+    pub fn is_waited_for(&self) -> bool {
         let kept = !self.kept.by_owner.is_empty();
         self.due.is_some() || !kept && self.waiters.len() > self.asking
     }

@@ -387,11 +387,7 @@ impl<P: Parts> Queue<P> {
     }
 
     /// Passes a fact to all waiters. `news_in` returns the meaning of the fact for a waiter: true if its event has happened, false if it has to send a request.
-    pub(crate) fn pass_fact(
-        &mut self,
-        cx: &dyn Context<P>,
-        news_in: impl Fn(&P::Want) -> Option<bool>,
-    ) {
+    pub fn pass_fact(&mut self, cx: &dyn Context<P>, news_in: impl Fn(&P::Want) -> Option<bool>) {
         let news = |(&place, waiter): (&u64, &Waiter<P>)| Some((place, news_in(&waiter.want)?));
         let news: Vec<_> = self.waiters.iter().filter_map(news).collect();
         // A client that polls lengthens its pauses until an event occurs. Every reply is a fact, but most report no event.
