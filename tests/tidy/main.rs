@@ -13,6 +13,7 @@ mod bounds;
 mod imports;
 mod keys;
 mod layers;
+mod names;
 mod promises;
 mod tree;
 mod words;

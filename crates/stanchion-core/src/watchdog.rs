@@ -32,7 +32,7 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
     let now = core.clock.now();
     // One script touches one slot of a cluster; without a cluster slots do not matter.
     // Ordered, so that one seed gives one history in the random tests.
-    let mut groups: BTreeMap<(&'static str, u16), Vec<Due>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&'static str, u16), Vec<Renewals>> = BTreeMap::new();
     for hold in holds {
         if hold.lost_reason(now).is_some() {
             continue;
@@ -46,7 +46,7 @@ pub(crate) fn tend(core: &Arc<dyn Base>, holds: Vec<Arc<HoldState>>) {
             hold.listen();
         }
         if due.renews
-            && let due = Due::new(hold.clone(), now)
+            && let due = Renewals::new(hold.clone(), now)
             && let Some(first) = due.items.first()
         {
             groups
@@ -104,19 +104,19 @@ fn in_batches<T>(dues: Vec<T>, items: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
 }
 
 /// A hold to be renewed, and its items in the script.
-struct Due {
+struct Renewals {
     hold: Arc<HoldState>,
     items: Vec<Item>,
 }
 
-impl Due {
+impl Renewals {
     fn new(hold: Arc<HoldState>, now: Moment) -> Self {
         let items = hold.sync.renewals(&hold.debt.owner, hold.lease_to_ask(now));
         Self { hold, items }
     }
 }
 
-async fn renew_batch(core: &Holds, batch: Vec<Due>) {
+async fn renew_batch(core: &Holds, batch: Vec<Renewals>) {
     // P5: read before the request, and the same for the whole batch.
     let sent = core.clock.now();
     let items: Vec<&Item> = batch.iter().flat_map(|due| &due.items).collect();
@@ -128,7 +128,7 @@ async fn renew_batch(core: &Holds, batch: Vec<Due>) {
     // The clock is read only if there is a sink.
     core.tell(|sink| sink.renewed(core.clock.now().since(sent)));
     let mut answers = answers.as_slice();
-    for Due { hold, items } in &batch {
+    for Renewals { hold, items } in &batch {
         let (mine, rest) = answers.split_at(items.len().min(answers.len()));
         answers = rest;
         match together(mine) {
@@ -196,14 +196,14 @@ pub(crate) async fn confirm(core: &Holds, hold: &Arc<HoldState>) {
     }
 }
 
-type Answer = Result<Reply, Failure>;
+type ItemReply = Result<Reply, Failure>;
 
 /// Sends renewals of `items`, which belong to one script and to the slot of `name`. Returns an answer for each.
 ///
 /// The items are sent together. If that is refused, they are sent one by one, so that one key does not make the
 /// others fail. During the migration of a cluster's slot its keys are on two nodes, and a request with keys on both
 /// is refused (`TRYAGAIN`). A request with a key for which the user has no right is also refused.
-async fn ask(core: &Holds, path: Path, name: &Name, items: &[&Item]) -> Vec<Answer> {
+async fn ask(core: &Holds, path: Path, name: &Name, items: &[&Item]) -> Vec<ItemReply> {
     match ask_once(core, path, name, items).await {
         Ok(replies) => replies.into_iter().map(Ok).collect(),
         Err(failure) if !is_of_one_key(&failure) => vec![Err(failure); items.len()],
@@ -233,7 +233,7 @@ async fn ask_in_parts(
     name: &Name,
     item: &Item,
     failure: Failure,
-) -> Answer {
+) -> ItemReply {
     let mut answer = Err(failure);
     for part in item.parts() {
         // Parts that were renewed before a failure stay renewed, which is harmless (R3). The hold as a whole counts as not renewed.
@@ -281,7 +281,7 @@ fn is_of_one_key(failure: &Failure) -> bool {
 
 /// Combines the answers for one hold: `true` (renewed) if all items are renewed; `false` (gone) if one is gone.
 /// Otherwise returns the failure, or `None` when the outcome is unknown.
-fn together(answers: &[Answer]) -> Result<Option<bool>, Failure> {
+fn together(answers: &[ItemReply]) -> Result<Option<bool>, Failure> {
     let says = |n| {
         answers
             .iter()
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_hold_of_many_names_is_renewed_as_a_whole() {
         let read = |numbers: &[i64]| {
-            let answers: Vec<Answer> = numbers.iter().map(|n| Ok(Reply::Int(*n))).collect();
+            let answers: Vec<ItemReply> = numbers.iter().map(|n| Ok(Reply::Int(*n))).collect();
             together(&answers).unwrap()
         };
         assert_eq!(read(&[1]), Some(true));

@@ -10,7 +10,7 @@ use crate::keys::BucketKeys;
 use crate::limited::{Answer, Attempt, Grant, LimitError};
 use crate::quota::Limit;
 use crate::request::{Asking, too_fast, wanted};
-use crate::scripts::bucket::{Description, look};
+use crate::scripts::bucket::{BucketDescription, look};
 use crate::scripts::{horizon_of, near};
 use crate::status::BucketStatus;
 
@@ -116,7 +116,7 @@ impl TokenBucket {
         let intervals = self.limits.iter().map(|limit| limit.quota.interval());
         let shortest = intervals.min().unwrap_or_default();
         let answer = Arc::new(Answer::default());
-        let description = Description {
+        let description = BucketDescription {
             keys: Arc::clone(&self.keys),
             limits: Arc::clone(&self.text),
             permits,

@@ -15,7 +15,7 @@ use crate::danger::LeasedDanger;
 use crate::keys::Keys;
 use crate::permit::LeasedPermit;
 use crate::pool::{Pool, countable, wanted, within};
-use crate::scripts::leased::{Description, LISTED, set_total, status};
+use crate::scripts::leased::{LISTED, LeasedDescription, set_total, status};
 use crate::status::LeasedStatus;
 
 /// A number of permits that processes share by a name, each leased to its holder. Cheap to clone; handles have no state.
@@ -79,7 +79,7 @@ impl LeasedSemaphore {
     }
 
     fn over(pool: Pool, lease: Duration) -> Self {
-        let one = Arc::new(Description {
+        let one = Arc::new(LeasedDescription {
             keys: Arc::clone(&pool.keys),
             permits: 1,
         });
@@ -171,7 +171,7 @@ impl LeasedSemaphore {
         }
         let permits = wanted(permits, Self::MOST_AT_ONCE)?;
         let keys = Arc::clone(&self.pool.keys);
-        Ok(Arc::new(Description { keys, permits }))
+        Ok(Arc::new(LeasedDescription { keys, permits }))
     }
 
     /// Waits for one permit.
@@ -466,7 +466,7 @@ impl LeasedSemaphore {
     pub fn events(&self) -> Events {
         Events::of(
             &self.pool.handle,
-            Arc::new(Description {
+            Arc::new(LeasedDescription {
                 keys: Arc::clone(&self.pool.keys),
                 permits: 1,
             }),

@@ -72,11 +72,11 @@ pub(crate) struct Announcer {
     /// Notified by the waiter that sets `armed`.
     bell: Arc<Notify>,
     /// Locked during the requests that change the record: by the background task, and at the end by a shutdown.
-    told: Mutex<Told>,
+    told: Mutex<Announced>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Announced {
     /// The record on the server, as far as it is known.
     text: Option<String>,
     /// Set if a record may be on the server.
@@ -189,7 +189,7 @@ impl Announcer {
     }
 }
 
-impl Told {
+impl Announced {
     async fn tell(&mut self, core: &Site, presence: Presence) {
         let connections = *core.servers().changes().borrow();
         if self.refused == Some(connections) {

@@ -53,10 +53,10 @@ pub async fn survey(handle: &Handle) -> Result<Survey, QueryError> {
 }
 
 /// The clients that may have a record, each with the time at which the record expires, if the list has it.
-type Told = Vec<(Uuid, Option<u64>)>;
+type Listed = Vec<(Uuid, Option<u64>)>;
 
 /// Reads the list of the clients that have a record. Returns the time of its server, in ms, too.
-async fn list(handle: &Handle, keys: &Keys) -> Result<(u64, Told), QueryError> {
+async fn list(handle: &Handle, keys: &Keys) -> Result<(u64, Listed), QueryError> {
     let list = place(handle, &keys.list)?;
     let now = time(&list).await?;
     let before = (now - 1).to_string();
@@ -86,7 +86,7 @@ async fn connected(
     handle: &Handle,
     error: QueryError,
     unreached: &mut Vec<Unreached>,
-) -> Result<(u64, Told), QueryError> {
+) -> Result<(u64, Listed), QueryError> {
     let consoles = consoles(handle);
     if consoles.len() < 2 {
         return Err(error);
@@ -154,7 +154,7 @@ async fn time(console: &Console) -> Result<u64, QueryError> {
 }
 
 /// Returns the clients in the list, and when their records expire. An entry that is not an id belongs to another program.
-fn listed(reply: &Reply) -> Option<Told> {
+fn listed(reply: &Reply) -> Option<Listed> {
     let pair = |pair: &[Reply]| {
         let id: Uuid = pair.first()?.as_text()?.parse().ok()?;
         Some((id, Some(u64::try_from(pair.get(1)?.as_int()?).ok()?)))

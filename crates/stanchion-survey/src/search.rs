@@ -32,14 +32,14 @@ const OLD: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 struct Watch {
     core: WeakSite,
-    wait: Arc<Wait>,
+    wait: Arc<WaitedFor>,
     found: oneshot::Receiver<Found>,
     _end: DropGuard,
 }
 
 /// The wait that may give up.
 #[derive(Debug)]
-struct Wait {
+struct WaitedFor {
     actor: String,
     /// Its names: a multi-lock waits for one of several.
     names: Vec<Vec<u8>>,
@@ -74,7 +74,7 @@ pub(crate) fn give_up(weak: WeakSite, wait: &Patient<'_>) -> Result<GiveUp, &'st
     };
     let names = wait.sync.names();
     let first = wait.began + FIRST_LOOK;
-    let wait = Arc::new(Wait {
+    let wait = Arc::new(WaitedFor {
         actor: actor.to_string(),
         names: names.iter().map(|it| it.as_bytes().to_vec()).collect(),
         began: wait.began.micros(),
@@ -88,7 +88,7 @@ pub(crate) fn give_up(weak: WeakSite, wait: &Patient<'_>) -> Result<GiveUp, &'st
 }
 
 impl Watch {
-    fn begin(core: &Site, wait: Arc<Wait>, first: Moment) -> Self {
+    fn begin(core: &Site, wait: Arc<WaitedFor>, first: Moment) -> Self {
         let (give, found) = oneshot::channel();
         let end = CancellationToken::new();
         let looking = look(core.downgrade(), Arc::clone(&wait), first, give);
@@ -128,7 +128,7 @@ impl Watch {
 }
 
 /// Searches until the wait must give up.
-async fn look(core: WeakSite, wait: Arc<Wait>, first: Moment, give: oneshot::Sender<Found>) {
+async fn look(core: WeakSite, wait: Arc<WaitedFor>, first: Moment, give: oneshot::Sender<Found>) {
     let mine = |client: &SurveyedClient, it: &SurveyedWait| {
         it.began == wait.began
             && it.actor.as_ref() == Some(&wait.actor)

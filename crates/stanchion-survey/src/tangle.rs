@@ -17,7 +17,7 @@ use crate::holders::{Held, Seen, tells};
 use crate::{SurveyedClient, SurveyedHold, SurveyedWait};
 
 /// A hold or a wait, with the client that reported it.
-type Told<'a, T> = (&'a SurveyedClient, &'a T);
+type Reported<'a, T> = (&'a SurveyedClient, &'a T);
 
 /// An actor. A scope or an explicit owner is the same actor in all clients; the number of a task identifies it only within its process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,9 +54,9 @@ struct Blocker<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum By<'a> {
-    Hold(Told<'a, SurveyedHold>),
+    Hold(Reported<'a, SurveyedHold>),
     /// A wait that comes first.
-    Wait(Told<'a, SurveyedWait>),
+    Wait(Reported<'a, SurveyedWait>),
     /// A party that reports nothing.
     Silent(&'a str, InTheWay),
 }
@@ -102,7 +102,7 @@ struct Edges<'a> {
     certain: bool,
     name: &'a [u8],
     /// `None` for a party that reports nothing.
-    wait: Option<Told<'a, SurveyedWait>>,
+    wait: Option<Reported<'a, SurveyedWait>>,
     owner: &'a str,
     blockers: Vec<Blocker<'a>>,
 }
@@ -120,11 +120,11 @@ type Place<'a> = (Option<&'a str>, &'a [u8]);
 #[derive(Default)]
 struct Index<'a> {
     numbers: HashMap<Who<'a>, usize>,
-    holds: HashMap<&'a str, Told<'a, SurveyedHold>>,
-    by_name: HashMap<Place<'a>, Vec<Told<'a, SurveyedHold>>>,
-    waits: HashMap<&'a str, Told<'a, SurveyedWait>>,
+    holds: HashMap<&'a str, Reported<'a, SurveyedHold>>,
+    by_name: HashMap<Place<'a>, Vec<Reported<'a, SurveyedHold>>>,
+    waits: HashMap<&'a str, Reported<'a, SurveyedWait>>,
     /// The waits for write locks, by name.
-    writers: HashMap<&'a [u8], Vec<Told<'a, SurveyedWait>>>,
+    writers: HashMap<&'a [u8], Vec<Reported<'a, SurveyedWait>>>,
 }
 
 /// Returns the scope of exclusion: the name for locks of all kinds that are one hash, the name and the kind for permits.
@@ -159,14 +159,14 @@ impl<'a> Index<'a> {
         Some(*self.numbers.entry(who?).or_insert(next))
     }
 
-    fn hold(&mut self, (client, hold): Told<'a, SurveyedHold>) -> Blocker<'a> {
+    fn hold(&mut self, (client, hold): Reported<'a, SurveyedHold>) -> Blocker<'a> {
         Blocker {
             actor: self.number(Who::of(client, hold.actor.as_deref())),
             by: By::Hold((client, hold)),
         }
     }
 
-    fn wait(&mut self, (client, wait): Told<'a, SurveyedWait>) -> Blocker<'a> {
+    fn wait(&mut self, (client, wait): Reported<'a, SurveyedWait>) -> Blocker<'a> {
         Blocker {
             actor: self.number(Who::of(client, wait.actor.as_deref())),
             by: By::Wait((client, wait)),
@@ -195,7 +195,11 @@ impl<'a> Index<'a> {
     }
 
     /// Returns the blockers of a wait, from the lock itself.
-    fn seen(&mut self, (client, wait): Told<'a, SurveyedWait>, seen: &'a Seen) -> Vec<Blocker<'a>> {
+    fn seen(
+        &mut self,
+        (client, wait): Reported<'a, SurveyedWait>,
+        seen: &'a Seen,
+    ) -> Vec<Blocker<'a>> {
         let reads = wait.holders == Holders::Readers;
         let in_the_way = seen.holders.iter().filter(|it| !(reads && it.reads));
         let mut blockers: Vec<Blocker<'a>> = in_the_way.map(|it| self.holder(&it.owner)).collect();
@@ -215,12 +219,12 @@ impl<'a> Index<'a> {
     }
 
     /// Returns the blockers of a wait, from the records.
-    fn told(&mut self, (client, wait): Told<'a, SurveyedWait>) -> Vec<Blocker<'a>> {
+    fn told(&mut self, (client, wait): Reported<'a, SurveyedWait>) -> Vec<Blocker<'a>> {
         let place = place(&wait.kind, &wait.holders, wait.name.as_bytes());
         let holds = self.by_name.get(&place).cloned().unwrap_or_default();
         let reads = |holders: &Holders| *holders == Holders::Readers;
         let both_read =
-            |(_, hold): &Told<'a, SurveyedHold>| reads(&hold.holders) && reads(&wait.holders);
+            |(_, hold): &Reported<'a, SurveyedHold>| reads(&hold.holders) && reads(&wait.holders);
         let in_the_way = holds.iter().filter(|it| !both_read(it));
         let blockers: Vec<Blocker<'a>> = in_the_way.map(|it| self.hold(*it)).collect();
         if blockers.is_empty() && !holds.is_empty() {
@@ -230,7 +234,7 @@ impl<'a> Index<'a> {
     }
 
     /// Returns the writers before a reader: while others read, it waits behind the writers that began to wait earlier.
-    fn writers_before(&mut self, (_, wait): Told<'a, SurveyedWait>) -> Vec<Blocker<'a>> {
+    fn writers_before(&mut self, (_, wait): Reported<'a, SurveyedWait>) -> Vec<Blocker<'a>> {
         let writers = self.writers.get(wait.name.as_bytes());
         let mut before = writers.cloned().unwrap_or_default();
         before.retain(|(_, writer)| writer.waiting >= wait.waiting);
@@ -389,10 +393,10 @@ impl<'a> Graph<'a> {
     ) -> Option<(u32, Vec<DeadlockEdge>)> {
         let needs = self.needs(true, false);
         let knots = self.knots(&needs);
-        let is_mine = |(client, wait): Told<'a, SurveyedWait>| mine(client, wait);
+        let is_mine = |(client, wait): Reported<'a, SurveyedWait>| mine(client, wait);
         let own = self.waits.iter().find(|it| it.wait.is_some_and(is_mine))?;
         let knot = knots[own.actor]?;
-        let mut may: Vec<Told<'a, SurveyedWait>> = Vec::new();
+        let mut may: Vec<Reported<'a, SurveyedWait>> = Vec::new();
         for (at, edges) in self.waits.iter().enumerate() {
             let Some((client, wait)) = edges.wait else {
                 continue;

@@ -8,10 +8,10 @@ const KINDS: usize = 32;
 
 /// The number of holds by kind. Any task updates it, and there is no mutex, because every grant is an update.
 #[derive(Debug, Default)]
-pub struct Counts([Slot; KINDS]);
+pub struct Counts([KindCount; KINDS]);
 
 #[derive(Debug, Default)]
-struct Slot {
+struct KindCount {
     kind: OnceLock<&'static str>,
     held: AtomicU64,
 }
@@ -42,7 +42,8 @@ impl Counts {
     /// Returns the kinds that were ever held, with their present numbers of holds.
     #[must_use]
     pub fn held(&self) -> Vec<(&'static str, u64)> {
-        let number = |slot: &Slot| Some((*slot.kind.get()?, slot.held.load(Ordering::Relaxed)));
+        let number =
+            |slot: &KindCount| Some((*slot.kind.get()?, slot.held.load(Ordering::Relaxed)));
         self.0.iter().map_while(number).collect()
     }
 }

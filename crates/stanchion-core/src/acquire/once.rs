@@ -13,7 +13,7 @@ use crate::hold::queue::HoldQueue as _;
 use crate::line::Reason;
 use crate::millis::Brief;
 use crate::shared::Core;
-use crate::waiting::{Asked, Attempt, LockEntries, ask, failed};
+use crate::waiting::{Attempt, LockEntries, Parameters, ask, failed};
 use crate::wire::Retries;
 use stanchion_transport::{Moment, Outage, Path, Persistent};
 
@@ -27,7 +27,7 @@ pub(super) async fn once(
     // Kept to the end: the entry must still be in the table when the new holder is recorded in it.
     let visit = LockEntries::visit(core, &**sync);
     let began = core.clock.now();
-    let asked = Asked {
+    let asked = Parameters {
         terms: plan.terms,
         began,
         waits: false,

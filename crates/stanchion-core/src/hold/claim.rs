@@ -9,7 +9,7 @@ use stanchion_transport::Moment;
 
 /// The hold of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum HoldStage {
     /// It has none, as far as this client knows.
     Free,
     /// From the grant to the end here.
@@ -23,7 +23,7 @@ enum Stage {
 pub struct Claim {
     /// The longest lease that a request contained: it bounds how long the server keeps a hold.
     lease: Lease,
-    stage: Stage,
+    stage: HoldStage,
     /// The end of the time in which an unanswered request may still run.
     unanswered_until: Moment,
     /// The same of the request in flight; zero without one.
@@ -40,7 +40,7 @@ impl Claim {
     pub const fn new(lease: Lease) -> Self {
         Self {
             lease,
-            stage: Stage::Free,
+            stage: HoldStage::Free,
             unanswered_until: Moment::ZERO,
             in_flight_until: Moment::ZERO,
             queued: false,
@@ -59,7 +59,7 @@ impl Claim {
     #[must_use]
     pub fn take_leftover(&mut self) -> Option<Self> {
         let leaves = self.until() > Moment::ZERO || self.queued;
-        let leaves = leaves && self.stage == Stage::Free;
+        let leaves = leaves && self.stage == HoldStage::Free;
         leaves.then(|| self.take())
     }
 
@@ -97,24 +97,24 @@ impl Claim {
     /// Records that a reply reports a place in a queue, since `arrived`. While the owner holds, the place is older than the hold: a grant by message
     /// has ended it, and was faster than this reply. Once the hold has ended, the request may have run after the release.
     pub fn placed(&mut self, arrived: u64) {
-        if self.stage != Stage::Held {
+        if self.stage != HoldStage::Held {
             (self.queued, self.arrived) = (true, arrived);
         }
     }
 
     /// Records that the owner holds. The grant has ended its place on the server.
     pub const fn granted(&mut self) {
-        (self.stage, self.queued, self.arrived) = (Stage::Held, false, 0);
+        (self.stage, self.queued, self.arrived) = (HoldStage::Held, false, 0);
     }
 
     /// Records that the hold has ended here, and that its release is about to be sent.
     pub const fn ends(&mut self) {
-        self.stage = Stage::Ended;
+        self.stage = HoldStage::Ended;
     }
 
     /// Records that a release that was sent at `sent` was answered, or given up. Rule R2: only a release after all requests is final.
     pub fn released(&mut self, sent: Moment) {
-        self.stage = Stage::Free;
+        self.stage = HoldStage::Free;
         // P3: a place was reported after the release had been sent.
         if self.until() <= sent && !self.queued {
             *self = Self::new(self.lease);

@@ -41,7 +41,7 @@ pub struct Start {
 
 /// The next renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextRenewal {
     At(Moment),
     /// Was due while no caller had the hold.
     Skipped,
@@ -70,7 +70,7 @@ pub struct Life {
     /// The end that the holder may count on (P5). Renewals raise it, counted from the send time of a successful request. The end is
     /// never lowered, so a late answer cannot shorten the hold.
     valid_until: Moment,
-    renewal: Next,
+    renewal: NextRenewal,
     /// True until the first renewal if the server granted for less than the lease.
     provisional: bool,
     /// The number of counts that were given to a caller which has not taken them yet: to a waiter, or to a re-entry
@@ -115,8 +115,8 @@ impl Life {
             ends,
             valid_until,
             renewal: match leased {
-                true => Next::At(sent + pause),
-                false => Next::Off,
+                true => NextRenewal::At(sent + pause),
+                false => NextRenewal::Off,
             },
             provisional: leased && short.is_some(),
             untaken: is_given.into(),
@@ -214,8 +214,8 @@ impl Life {
         if self.tenure == Tenure::Unleased {
             self.raise(Moment::FAR);
         }
-        if self.renewal == Next::Skipped {
-            self.renewal = Next::At(now);
+        if self.renewal == NextRenewal::Skipped {
+            self.renewal = NextRenewal::At(now);
         }
     }
 
@@ -226,13 +226,13 @@ impl Life {
         if now >= self.taken_by {
             self.taken_by = now + UNTAKEN;
         }
-        let lasts = matches!(self.renewal, Next::At(at) if at <= now + window);
+        let lasts = matches!(self.renewal, NextRenewal::At(at) if at <= now + window);
         // A provisional hold is always renewed once: a grant by message lasts for less than the requested lease (F4).
         let wanted = self.provisional || self.is_watched && is_taken;
         if lasts {
             self.renewal = match self.is_watched && !wanted {
-                true => Next::Skipped,
-                false => Next::Off,
+                true => NextRenewal::Skipped,
+                false => NextRenewal::Off,
             };
         }
         Due {
@@ -245,7 +245,7 @@ impl Life {
 
     /// Plans the next renewal.
     pub const fn renew_at(&mut self, at: Moment) {
-        self.renewal = Next::At(at);
+        self.renewal = NextRenewal::At(at);
     }
 
     /// Extends the hold by `lease` after a successful renewal for that lease, sent at `sent`.
@@ -266,7 +266,7 @@ impl Life {
         }
         // An expiry must be noticed even if the server does not answer a renewal.
         let mut next = self.valid_until;
-        if let Next::At(at) = self.renewal {
+        if let NextRenewal::At(at) = self.renewal {
             next = next.min(at);
         }
         if self.untaken > 0 {
@@ -280,7 +280,7 @@ impl Life {
 impl fmt::Debug for Life {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let renewal = match self.renewal {
-            Next::At(at) => Ok(at.micros()),
+            NextRenewal::At(at) => Ok(at.micros()),
             other => Err(other),
         };
         let untaken = (self.untaken > 0).then(|| (self.untaken, self.taken_by.micros()));

@@ -14,8 +14,8 @@ use crate::error::RenewError;
 use crate::hold::handle::Hold;
 use stanchion_transport::Runner;
 
-type Outcome = Result<Hold, RenewError>;
-type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+type Reentered = Result<Hold, RenewError>;
+type Work = Pin<Box<dyn Future<Output = Reentered> + Send>>;
 
 enum Stage {
     /// The caller polls the work, if it polls at all; with the waker of the last poll.
@@ -25,14 +25,14 @@ enum Stage {
     /// Running in the background; with the waker of the caller.
     Background(Option<Waker>),
     /// Ended in the background; the caller has not taken the outcome.
-    Done(Outcome),
+    Done(Reentered),
 }
 
 /// A re-entry in flight. Locked for one change of its stage: no future is polled, dropped or woken under this lock.
 pub(super) struct Parked(Mutex<Stage>);
 
 impl Parked {
-    pub(super) fn new(work: impl Future<Output = Outcome> + Send + 'static) -> Arc<Self> {
+    pub(super) fn new(work: impl Future<Output = Reentered> + Send + 'static) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Stage::Waits(Box::pin(work), None))))
     }
 
@@ -41,11 +41,11 @@ impl Parked {
     }
 
     /// The outcome of the re-entry, for its caller.
-    pub(super) fn outcome(self: Arc<Self>) -> impl Future<Output = Outcome> + Send {
+    pub(super) fn outcome(self: Arc<Self>) -> impl Future<Output = Reentered> + Send {
         poll_fn(move |cx| self.poll(cx))
     }
 
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Reentered> {
         // Cloned before the mutex is locked: a clone may run foreign code.
         let waker = cx.waker().clone();
         let mut stage = self.stage();

@@ -473,7 +473,7 @@ impl HoldState {
     }
 
     /// Runs an operation on this hold in `span`, and records its end there.
-    pub(super) fn traced<T, E: spans::Outcome, F: Future<Output = Result<T, E>>>(
+    pub(super) fn traced<T, E: spans::SpanEnd, F: Future<Output = Result<T, E>>>(
         self: &Arc<Self>,
         span: Span,
         operation: F,

@@ -40,14 +40,14 @@ pub(crate) fn waited(span: &Span, outcome: &str, token: Option<FencingToken>, ti
 }
 
 /// An error of an operation on a hold, with the outcome that its span records.
-pub(crate) trait Outcome {
+pub(crate) trait SpanEnd {
     /// The outcome of an operation without an error.
     const DONE: &'static str;
 
     fn outcome(&self) -> &'static str;
 }
 
-impl Outcome for ReleaseError {
+impl SpanEnd for ReleaseError {
     const DONE: &'static str = "released";
 
     fn outcome(&self) -> &'static str {
@@ -59,7 +59,7 @@ impl Outcome for ReleaseError {
     }
 }
 
-impl Outcome for RenewError {
+impl SpanEnd for RenewError {
     const DONE: &'static str = "renewed";
 
     fn outcome(&self) -> &'static str {
@@ -72,7 +72,7 @@ impl Outcome for RenewError {
 }
 
 /// Records the end of an operation on a hold.
-pub(crate) fn ended<T, E: Outcome>(
+pub(crate) fn ended<T, E: SpanEnd>(
     span: &Span,
     result: &Result<T, E>,
     held: impl FnOnce() -> Duration,

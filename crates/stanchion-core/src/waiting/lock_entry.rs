@@ -53,7 +53,7 @@ use stanchion_transport::{Listen, Moment, Persistent, Slot};
 #[derive(Debug, Default)]
 pub(super) struct More {
     /// The poll in the timetable: that of the queue at the last event.
-    slot: Option<(Moment, Slot)>,
+    slot: Option<Slot>,
     /// The first request of a waiter, which a release may make. Here for one turn of the tasks.
     pub(super) piggyback: Option<FirstRequest>,
     /// The requests that the tasks of their waiters send, by place. They go on in the background as soon as another waiter depends on them.
@@ -240,15 +240,15 @@ impl LockEntry {
     /// Moves the poll in the timetable to that of the queue.
     fn set_timer(&self, state: &mut State<Self>) {
         let at = state.queue.next_poll();
-        if state.more.slot.as_ref().map(|(at, _)| *at) == at {
+        if state.more.slot.map(|(at, _)| at) == at {
             return;
         }
-        if let Some((_, slot)) = state.more.slot.take() {
+        if let Some(slot) = state.more.slot.take() {
             self.timetable.remove(slot);
         }
         state.more.slot = at.map(|at| {
             let poll = Item::Poll(Weak::clone(&self.this) as _);
-            (at, self.timetable.insert(at, poll))
+            self.timetable.insert(at, poll)
         });
     }
 

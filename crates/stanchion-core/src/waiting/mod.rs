@@ -55,7 +55,7 @@ mod ticket;
 pub(crate) use entries::LockEntries;
 pub(crate) use lock_entry::LockEntry;
 pub(crate) use queue::{News, Outcome, Stay};
-pub(crate) use request::{Asked, Attempt, Other, ask};
+pub(crate) use request::{Attempt, Other, Parameters, ask};
 pub(crate) use sending::failed;
 pub(crate) use shell::{Answer, Shell};
 pub use survey::Waiting;

@@ -36,7 +36,7 @@ pub(crate) enum Attempt {
 
 /// The parameters of a request, besides its debt.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Parameters {
     pub(crate) terms: HoldTerms,
     /// The start of the call.
     pub(crate) began: Moment,
@@ -71,7 +71,7 @@ fn dates(core: &Holds, Dated { due, next }: Dated) -> (Moment, Option<Moment>) {
 }
 
 /// Sends one request and reads its reply. `debt` must outlive the request: its drop cleans up after it (P3).
-pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Asked, entry: &Arc<LockEntry>) -> Attempt {
+pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Parameters, entry: &Arc<LockEntry>) -> Attempt {
     let (core, sync) = (&debt.core, &debt.sync);
     // P1: read before the request is sent. The lease counts from here.
     let sent = core.clock.now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::entries::LockEntries;
 use super::lock_entry::LockEntry;
 use super::queue::Ask;
-use super::request::{Asked, Attempt, ask};
+use super::request::{Attempt, Parameters, ask};
 use super::shell::{Answer, Shell};
 use crate::error::AcquireError;
 use crate::hint::Hint;
@@ -27,7 +27,7 @@ async fn send(core: Arc<Core>, entry: Arc<LockEntry>, of: Ask<Shell>) {
         place, mut debt, ..
     } = of;
     let sync = Arc::clone(&debt.sync);
-    let asked = Asked {
+    let asked = Parameters {
         terms: of.terms,
         began: of.stay.began,
         waits: of.stay.deadline > of.stay.began,
@@ -118,7 +118,7 @@ async fn send(core: Arc<Core>, entry: Arc<LockEntry>, of: Ask<Shell>) {
     }
 }
 
-fn timed_out(core: &Core, asked: &Asked, debt: &Debt) -> AcquireError {
+fn timed_out(core: &Core, asked: &Parameters, debt: &Debt) -> AcquireError {
     AcquireError::TimedOut {
         name: debt.sync.name().clone(),
         waited: core.clock.now().since(asked.began),

@@ -130,7 +130,7 @@ impl Holder<Shell> for Weak<HoldState> {
     }
 }
 
-impl queue::Ended<Shell> for HoldState {
+impl queue::EndedHold<Shell> for HoldState {
     fn want(&self) -> &Arc<dyn Synchronizer> {
         &self.sync
     }

@@ -2,7 +2,7 @@
 
 use super::{Context, Failure, Outcome, Spec, WRITE, int, positions};
 use crate::keyspace::number::parse_double;
-use crate::keyspace::zset::{Limit, Zset};
+use crate::keyspace::zset::{ScoreLimit, Zset};
 use crate::reply::Reply;
 use crate::resp::Args;
 
@@ -102,8 +102,8 @@ fn by_rank<'a>(
 
 fn by_score<'a>(
     zset: &'a Zset,
-    min: Limit,
-    max: Limit,
+    min: ScoreLimit,
+    max: ScoreLimit,
     options: &RangeOptions,
 ) -> Vec<(&'a [u8], f64)> {
     let (offset, count) = options.limit.unwrap_or((0, -1));
@@ -157,11 +157,11 @@ fn zcount(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     ))
 }
 
-fn limits(min: &[u8], max: &[u8]) -> Outcome<(Limit, Limit)> {
+fn limits(min: &[u8], max: &[u8]) -> Outcome<(ScoreLimit, ScoreLimit)> {
     Ok((limit(min)?, limit(max)?))
 }
 
-fn limit(text: &[u8]) -> Outcome<Limit> {
+fn limit(text: &[u8]) -> Outcome<ScoreLimit> {
     let (exclusive, number) = match text {
         [b'(', rest @ ..] => (true, rest),
         _ => (false, text),
@@ -172,5 +172,5 @@ fn limit(text: &[u8]) -> Outcome<Limit> {
         _ => parse_double(number),
     };
     let score = score.ok_or_else(|| Failure::new("ERR min or max is not a float"))?;
-    Ok(Limit { score, exclusive })
+    Ok(ScoreLimit { score, exclusive })
 }

@@ -31,7 +31,7 @@ impl Ord for Score {
 
 /// One end of a score range.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit {
+pub(crate) struct ScoreLimit {
     pub(crate) score: f64,
     pub(crate) exclusive: bool,
 }
@@ -99,7 +99,11 @@ impl Zset {
     }
 
     /// Returns the members between two scores, lowest first. Costs as much as the result is long, not the whole set.
-    pub(crate) fn between(&self, min: Limit, max: Limit) -> impl Iterator<Item = (&[u8], f64)> {
+    pub(crate) fn between(
+        &self,
+        min: ScoreLimit,
+        max: ScoreLimit,
+    ) -> impl Iterator<Item = (&[u8], f64)> {
         // An empty member sorts before all others of its score.
         let start = (Score(min.score), Vec::new());
         self.order

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion_client::Moment;
-use stanchion_client::local_queue::{Context, Ended, Held, Holder, Parts};
+use stanchion_client::local_queue::{Context, EndedHold, Held, Holder, Parts};
 use stanchion_client::primitive::Sharing;
 
 use crate::wish::{Right, Wish};
@@ -73,7 +73,7 @@ impl Held<Plain> for Hold {
     }
 }
 
-impl Ended<Plain> for Hold {
+impl EndedHold<Plain> for Hold {
     fn want(&self) -> &Wish {
         &self.want
     }

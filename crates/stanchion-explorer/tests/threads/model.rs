@@ -280,7 +280,7 @@ pub(crate) struct HoldState {
     held: AtomicBool,
 }
 
-impl queue::Ended<Model> for HoldState {
+impl queue::EndedHold<Model> for HoldState {
     fn want(&self) -> &Wish {
         &self.owner.0
     }

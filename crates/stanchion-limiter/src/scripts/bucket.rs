@@ -30,7 +30,7 @@ static ABANDON: Script<1, 3> = script!("bucket/abandon", "abandon.lua");
 
 /// One request.
 #[derive(Debug)]
-pub(crate) struct Description {
+pub(crate) struct BucketDescription {
     pub(crate) keys: Arc<BucketKeys>,
     pub(crate) limits: Arc<str>,
     pub(crate) permits: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Description {
     pub(crate) answer: Arc<Answer>,
 }
 
-impl Synchronizer for Description {
+impl Synchronizer for BucketDescription {
     fn kind(&self) -> Kind {
         Kind::new("token_bucket")
     }

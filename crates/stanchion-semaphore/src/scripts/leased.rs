@@ -44,12 +44,12 @@ const REAP: u64 = 100;
 
 /// A request for a number of leased permits of one semaphore.
 #[derive(Debug)]
-pub(crate) struct Description {
+pub(crate) struct LeasedDescription {
     pub(crate) keys: Arc<Keys>,
     pub(crate) permits: u32,
 }
 
-impl Visible for Description {
+impl Visible for LeasedDescription {
     fn subject(&self) -> (Kind, &Name) {
         (self.kind(), &self.keys.name)
     }
@@ -68,7 +68,7 @@ impl Visible for Description {
     }
 }
 
-impl Synchronizer for Description {
+impl Synchronizer for LeasedDescription {
     fn kind(&self) -> Kind {
         Kind::new("leased_semaphore")
     }
@@ -159,7 +159,7 @@ impl Synchronizer for Description {
     }
 }
 
-impl Description {
+impl LeasedDescription {
     /// Gives back what `owner` holds, or has asked for; with `entries` also its entry in the queue.
     fn give_back(&self, keys: [&[u8]; 5], owner: &WireOwner, entries: bool) -> Call {
         let ids = PermitId::joined(owner, self.permits);
@@ -177,7 +177,7 @@ impl Description {
     }
 }
 
-impl HandOff for Description {
+impl HandOff for LeasedDescription {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
         let [given, got] = [from, to.owner].map(|owner| PermitId::joined(owner, self.permits));
         let [base, publish] = self.keys.common();

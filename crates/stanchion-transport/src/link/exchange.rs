@@ -21,14 +21,14 @@ const SPARE: usize = 256;
 /// The requests and replies of one connection. Calls change the counters, and the supervisor reads them.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
-    counts: Arc<Counts>,
+    counts: Arc<ReplyCounts>,
     /// Entries without any other reference. Locked for one access.
     spare: Mutex<Vec<Kept>>,
 }
 
 /// `Relaxed` suffices: the counters order nothing else, and the supervisor reads them again after a tick.
 #[derive(Debug, Default)]
-struct Counts {
+struct ReplyCounts {
     owed: AtomicUsize,
     answered: AtomicU64,
     /// The number of messages. Messages answer no request.
@@ -37,7 +37,7 @@ struct Counts {
 
 /// A shared handle to a connection's counters: how many replies are owed, and how many have arrived.
 #[derive(Clone)]
-pub(crate) struct Owed(Arc<Counts>);
+pub(crate) struct Owed(Arc<ReplyCounts>);
 
 impl Owed {
     /// Counts a message.
@@ -132,8 +132,8 @@ struct Kept {
 /// One request. The redis crate wakes this entry when the reply arrives.
 #[derive(Debug)]
 struct Entry {
-    counts: Arc<Counts>,
-    /// True while the entry is counted in [`Counts::owed`]. Polls of the caller's task set it. The first of these clears it:
+    counts: Arc<ReplyCounts>,
+    /// True while the entry is counted in [`ReplyCounts::owed`]. Polls of the caller's task set it. The first of these clears it:
     /// a poll, the driver's wake or the drop.
     open: AtomicBool,
     /// Set by the caller's task at each poll, woken by the driver.

@@ -24,10 +24,10 @@ const REMINDERS: Duration = Duration::from_secs(60);
 
 /// The state of a server, shared by the supervisors of all links to it. The lock is held only for the update.
 #[derive(Debug, Default)]
-pub(crate) struct Health(Mutex<State>);
+pub(crate) struct Health(Mutex<HealthState>);
 
 #[derive(Debug)]
-struct State {
+struct HealthState {
     /// The number of links without a connection.
     down: u32,
     /// The start of the outage, while `down` is not 0.
@@ -42,7 +42,7 @@ struct State {
     process: Option<(String, u64)>,
 }
 
-impl Default for State {
+impl Default for HealthState {
     fn default() -> Self {
         Self {
             down: 0,
@@ -56,7 +56,7 @@ impl Default for State {
 }
 
 impl Health {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,7 +129,7 @@ impl Health {
     }
 }
 
-impl State {
+impl HealthState {
     /// Returns whether it is the first link to be down.
     fn one_more_down(&mut self, now: Moment) -> bool {
         self.down += 1;

@@ -8,7 +8,9 @@ use std::borrow::Borrow as _;
 use std::time::Duration;
 
 use super::waiters::{POLL_UNSUBSCRIBED, after_expiry, spin};
-use super::{Asked, Context, Effect, Entry, Held as _, Owed as _, Parts, Queue, Waiter, Want as _};
+use super::{
+    Context, Effect, Entry, Held as _, Owed as _, Parts, Queue, Requested, Waiter, Want as _,
+};
 use crate::description::{Granted, Heard, Sharing};
 use crate::line::{Placed, Reason};
 use stanchion_transport::Moment;
@@ -109,7 +111,7 @@ impl<P: Parts> Queue<P> {
         let entry = entry.filter(|debt| debt.owner().borrow() == owner);
         let takes = |it: &Waiter<P>| {
             // Another waiter may have used this owner before, and is parked now.
-            let asks = it.is_asking() && it.asked == Asked::First && it.owner.borrow() == owner;
+            let asks = it.is_asking() && it.asked == Requested::First && it.owner.borrow() == owner;
             let waits = it.is_parked() && entry.is_some_and(|debt| serves::<P>(debt, &it.want));
             it.given.is_none() && (asks || waits)
         };

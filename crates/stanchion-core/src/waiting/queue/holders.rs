@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use super::{
-    Asked, Context, Doing, Effect, Ended as _, Entry, Held as _, Holder as _, Outcome, Parts,
-    Queue, Waiter, Want as _,
+    Context, Doing, Effect, EndedHold as _, Entry, Held as _, Holder as _, Outcome, Parts, Queue,
+    Requested, Waiter, Want as _,
 };
 use crate::description::{End, Sharing};
 use crate::line::{Placed, Reason, TURN};
@@ -54,7 +54,7 @@ impl<P: Parts> Queue<P> {
                     let together = waiter.want.sharing() == Sharing::Together;
                     // A writer must send one request, so that it has an entry on the server.
                     let newcomer =
-                        waiter.asked == Asked::Never && self.asking == 0 && group.is_empty();
+                        waiter.asked == Requested::Never && self.asking == 0 && group.is_empty();
                     if waiter.is_parked() && (together || newcomer) {
                         group.push(*place);
                     }
@@ -173,7 +173,7 @@ impl<P: Parts> Queue<P> {
         let waiter = self.waiters.get_mut(&place)?;
         if permits {
             // It has no request, and another waiter may use the owner of its last one now.
-            (waiter.doing, waiter.asked) = (Doing::Receiving, Asked::Behind);
+            (waiter.doing, waiter.asked) = (Doing::Receiving, Requested::Behind);
             // One hand-off after a turn yields. Those that follow at once begin the next turn.
             self.handed = if self.handed < TURN {
                 self.handed + 1

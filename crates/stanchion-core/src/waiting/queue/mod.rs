@@ -33,7 +33,7 @@ pub use crate::description::End;
 pub use clone::Copied;
 pub use entry::{Begin, Refused};
 pub use messages::hear;
-pub use parts::{Context, Ended, Held, Holder, Owed, Parts, Want};
+pub use parts::{Context, EndedHold, Held, Holder, Owed, Parts, Want};
 pub(crate) use waiters::after_expiry;
 
 /// The end of a wait.
@@ -71,7 +71,7 @@ pub struct Stay {
 
 /// The requests that a waiter has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Requested {
     Never,
     /// None as the first waiter of this process: it has no entry on the server.
     Behind,
@@ -106,7 +106,7 @@ pub struct Waiter<P: Parts> {
     given: Option<P::Hold>,
     /// True if it sends another request after the one in flight.
     again: bool,
-    pub(crate) asked: Asked,
+    pub(crate) asked: Requested,
     /// The next free place at its last request: the waiters below that place had joined by then.
     asked_before: u64,
     /// True once it had to wait for others, and true once its task knows.
@@ -428,7 +428,7 @@ impl<P: Parts> Queue<P> {
     /// Lets the first waiter send a request if it has sent none as the first, and this process has no entry on the server.
     fn make_known(&mut self, cx: &dyn Context<P>) {
         let is_unknown = |first: &Waiter<P>| {
-            first.is_parked() && first.asked != Asked::First && first.want.is_in_line()
+            first.is_parked() && first.asked != Requested::First && first.want.is_in_line()
         };
         let unknown = self.first().is_some_and(is_unknown);
         if unknown && !self.has_entry() && self.handing.is_none() && !self.holder.is_held(cx.now())

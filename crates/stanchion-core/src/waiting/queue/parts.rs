@@ -23,7 +23,7 @@ pub trait Parts: Debug + Sized {
     /// A hold of this process, which the queue does not keep alive.
     type Holder: Holder<Self> + Debug + Default;
     /// A hold that has ended.
-    type Ended: Ended<Self>;
+    type Ended: EndedHold<Self>;
     /// The waker of a task.
     type Waker: Debug;
     /// The reason why the server cannot be reached.
@@ -99,7 +99,7 @@ pub trait Holder<P: Parts> {
 }
 
 /// A hold that has ended.
-pub trait Ended<P: Parts> {
+pub trait EndedHold<P: Parts> {
     /// The object that was held.
     fn want(&self) -> &P::Want;
 

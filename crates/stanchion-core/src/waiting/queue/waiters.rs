@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::entry::serves;
 use super::{
-    Ask, Asked, Context, Doing, Effect, Held as _, Holder as _, News, Outcome, Owed as _, Parts,
-    Queue, Stay, Waiter, Want as _,
+    Ask, Context, Doing, Effect, Held as _, Holder as _, News, Outcome, Owed as _, Parts, Queue,
+    Requested, Stay, Waiter, Want as _,
 };
 use crate::description::Sharing;
 use crate::line::Reason;
@@ -85,7 +85,7 @@ impl<P: Parts> Queue<P> {
                 doing,
                 given: None,
                 again: false,
-                asked: Asked::Never,
+                asked: Requested::Never,
                 asked_before: 0,
                 waits: !asks,
                 told: false,
@@ -144,7 +144,11 @@ impl<P: Parts> Queue<P> {
         // A message that crosses the request finds the waiter by this owner.
         waiter.owner = debt.owner().clone();
         waiter.debt = Some(debt.clone());
-        waiter.asked = if first { Asked::First } else { Asked::Behind };
+        waiter.asked = if first {
+            Requested::First
+        } else {
+            Requested::Behind
+        };
         waiter.doing = Doing::Asking;
         // P8: fixed before the request is sent. A waiter that joins later may wait for a later event.
         waiter.asked_before = self.next;

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use stanchion_client::Moment;
-use stanchion_client::local_queue::{Context, Ended, Held, Holder, Owed, Parts, Want};
+use stanchion_client::local_queue::{Context, EndedHold, Held, Holder, Owed, Parts, Want};
 use stanchion_client::primitive::Sharing;
 use stanchion_explorer::Micros;
 
@@ -145,7 +145,7 @@ impl<K: Kind> Held<Model<K>> for Taken<K> {
     }
 }
 
-impl<K: Kind> Ended<Model<K>> for Taken<K> {
+impl<K: Kind> EndedHold<Model<K>> for Taken<K> {
     fn want(&self) -> &Wanted<K> {
         &self.want
     }
