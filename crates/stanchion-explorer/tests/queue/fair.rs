@@ -7,6 +7,7 @@ use stanchion_fair::scripts::{ABANDON, ACQUIRE, RELEASE, RELEASE_AND_ACQUIRE, TE
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
     FAULTS, RENEW, Rules, Text, finds, finds_nothing, finds_nothing_so_far, held_by, one_holder,
+    with_a_sleeper,
 };
 
 fn scripts() -> Vec<Text> {
@@ -166,6 +167,15 @@ fn without_faults() {
 #[test]
 fn with_one_fault() {
     finds_nothing("fair lock, 3 processes", &fair(3, 1, 0), &FAULTS[..5]);
+}
+
+#[test]
+fn a_task_that_is_not_polled() {
+    finds_nothing(
+        "fair lock, 3 processes, a sleeper",
+        &with_a_sleeper(fair(3, 1, 0)),
+        &[""],
+    );
 }
 
 #[test]

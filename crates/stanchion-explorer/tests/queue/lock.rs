@@ -9,6 +9,7 @@ use stanchion_lock::scripts::{ACQUIRE, HAND_OFF, RELEASE, TEND};
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
     FAULTS, RENEW, Rules, Text, finds, finds_nothing, finds_nothing_so_far, held_by, one_holder,
+    with_a_sleeper,
 };
 
 pub(crate) fn scripts() -> Vec<Text> {
@@ -170,6 +171,23 @@ fn with_tasks(drops: u8) -> Configuration<Client<Lock>> {
 fn two_tasks_in_each_process() {
     let name = "lock, 2 processes with 2 tasks";
     finds_nothing(name, &with_tasks(0), &["", "a kill"]);
+}
+
+#[test]
+fn a_task_that_is_not_polled() {
+    finds_nothing(
+        "lock, 3 processes, a sleeper",
+        &with_a_sleeper(lock(3, 1, 0)),
+        &[""],
+    );
+}
+
+#[test]
+fn two_tasks_in_a_process_with_a_sleeper() {
+    let mut lock = lock(2, 2, 0);
+    lock.processes[0] = lock.processes[0].clone().with_tasks(2);
+    let name = "lock, 2 processes, 2 tasks and a sleeper";
+    finds_nothing(name, &with_a_sleeper(lock), &[""]);
 }
 
 #[test]

@@ -127,6 +127,15 @@ fn configuration<K: Kind + 'static>(
     }
 }
 
+/// The task of one waiter of the first process is not polled any more at some time (P10).
+fn with_a_sleeper<K: Kind>(
+    mut configuration: Configuration<Client<K>>,
+) -> Configuration<Client<K>> {
+    let first = &mut configuration.processes[0];
+    *first = first.clone().that_sleeps();
+    configuration
+}
+
 /// P3, P4.
 fn quiet<K: Kind>(
     rules: &Rules<K>,
@@ -145,7 +154,7 @@ fn quiet<K: Kind>(
         world.faults.kills < world.allowed.kills || world.faults.stops < world.allowed.stops;
     let waiting: Vec<_> = world
         .running()
-        .filter(|it| it.waits())
+        .filter(|it| it.is_in_use())
         .flat_map(Client::waiting_owners)
         .collect();
     if faultless {
@@ -161,7 +170,7 @@ fn quiet<K: Kind>(
             }
         }
     }
-    if !world.running().any(|it| it.waits() || it.holds(now)) {
+    if !world.running().any(|it| it.is_in_use() || it.holds(now)) {
         // The notes about the queue may stay for a minute.
         let keys = left(world);
         if faultless && keys.iter().any(|key| !key.starts_with("wake")) {
@@ -195,7 +204,9 @@ fn patience<K: Kind>(world: &World<Client<K>>, rules: &Rules<K>) -> u64 {
         + (allowed.duplicates - left.duplicates)
         + (allowed.cuts - left.cuts);
     // After a kill or a stop the next client costs the time of a grant.
-    let held_up = (rules.held_up)(world);
+    let sleeps = world.running().any(Client::has_a_sleeper);
+    // A hold that its task does not take moves on.
+    let held_up = (rules.held_up)(world) + if sleeps { 1_010 } else { 0 };
     let known = (rules.ends)(world) + rules.grant + held_up;
     match (ended, lost, world.client_now() == START) {
         // For a moment a free lock is left to a process that was told to try.

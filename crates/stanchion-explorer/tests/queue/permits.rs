@@ -6,7 +6,7 @@ use stanchion_semaphore::scripts::pool::TEND;
 use stanchion_semaphore::scripts::{leased as of_leased, plain as of_plain};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
-use super::{FAULTS, Rules, Text, finds, finds_nothing, finds_nothing_so_far};
+use super::{FAULTS, Rules, Text, finds, finds_nothing, finds_nothing_so_far, with_a_sleeper};
 
 /// Before a script: replaces `@owner:i` in arguments by the id of that permit, which is not text: 16 bytes, as the client makes them.
 const IDS: &str = "local function id_of(it)
@@ -286,6 +286,16 @@ fn planted_errors_are_found() {
 fn without_faults() {
     finds_nothing("plain permits, drops", &plain(1), &[""]);
     finds_nothing("leased permits, drops", &leased(1), &[""]);
+}
+
+#[test]
+fn a_task_that_is_not_polled() {
+    finds_nothing("plain permits, a sleeper", &with_a_sleeper(plain(0)), &[""]);
+    finds_nothing(
+        "leased permits, a sleeper",
+        &with_a_sleeper(leased(0)),
+        &[""],
+    );
 }
 
 #[test]

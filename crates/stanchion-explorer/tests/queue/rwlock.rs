@@ -5,7 +5,9 @@ use stanchion_explorer::{Call, Configuration, World};
 use stanchion_rwlock::{layout, read, write};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
-use super::{FAULTS, RENEW, Rules, Text, finds, finds_nothing, finds_nothing_so_far};
+use super::{
+    FAULTS, RENEW, Rules, Text, finds, finds_nothing, finds_nothing_so_far, with_a_sleeper,
+};
 
 fn scripts() -> Vec<Text> {
     vec![
@@ -162,6 +164,14 @@ fn without_faults() {
     for side in ["r", "R"] {
         let name = format!("read-write lock, {side}, drops");
         finds_nothing(&name, &rwlock(side, 1, 1), &[""]);
+    }
+}
+
+#[test]
+fn a_task_that_is_not_polled() {
+    for side in ["r", "R"] {
+        let name = format!("read-write lock, {side}, a sleeper");
+        finds_nothing(&name, &with_a_sleeper(rwlock(side, 1, 0)), &[""]);
     }
 }
 

@@ -1,8 +1,8 @@
-//! A client: the real local queue of `stanchion-core` in a model of what surrounds it, written after `acquire` and `hold`.
+//! A client: the real state machines of `stanchion-core` in a model of what surrounds them, written after `acquire` and `hold`.
 //!
-//! [`Queue`] decides which waiter sends a request, and when. The model sends the requests, begins and renews holds, and cleans up after
-//! owners. It leaves out re-entry and jitter: a poll at a random moment happens at the latest moment. A woken task runs at once. A process
-//! has a queue for each name of its kind; the event under way is about one of them (`Client::at`).
+//! `Queue` decides which waiter sends a request, and when; [`Claim`] what an owner may have left; [`Life`] when a hold is renewed and ends. The
+//! model sends the requests, renewals and releases. It leaves out re-entry and jitter: a poll at a random moment happens at the latest moment. A
+//! woken task runs at once, or never again. A process has a queue for each name of its kind; the event under way is about one of them (`Client::at`).
 //!
 //! `process` has the inputs, `waits` the loop of an acquire, `holds` the life of a hold, `line` the local queues by name, `model` the types
 //! that a queue stores, `kind` what the kinds of synchronizers add, `wants` what its tasks want, and `redisson` another client in the place of a process.
@@ -63,6 +63,8 @@ pub(crate) enum Op {
     Acquire,
     /// Drops the waiter with this index.
     DropAcquire(usize),
+    /// The task of the waiter with this index is not polled any more.
+    Sleep(usize),
     Release,
     /// A release, and at the same moment an acquire.
     ReleaseAndAcquire,
@@ -85,6 +87,8 @@ pub(crate) struct Client<K: Kind> {
     /// The acquires, and the drops of waiting acquires, that the user may still do.
     pub(crate) acquires: u8,
     drops: u8,
+    /// The number of waiters whose tasks may stop to be polled.
+    sleeps: u8,
     /// The number of owners so far.
     owners: u64,
     /// A client of Redisson's, which has nothing of what follows.
@@ -121,6 +125,8 @@ struct Waiter<K> {
     place: u64,
     began: Micros,
     asking: Option<Asking>,
+    /// True if its task is not polled any more.
+    sleeps: bool,
 }
 
 /// A request in flight.
@@ -136,7 +142,7 @@ struct Asking {
 impl<K: Debug> Debug for Waiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the place: the order of waiters shows it, and the number grows.
-        (&self.kind, self.began, self.asking, self.name).fmt(f)
+        (&self.kind, self.began, self.asking, self.name, self.sleeps).fmt(f)
     }
 }
 
@@ -217,6 +223,7 @@ impl<K: Kind> Client<K> {
             tasks: 1,
             acquires,
             drops,
+            sleeps: 0,
             owners: 0,
             redisson: None,
             relays: Subscribed::No,
@@ -244,6 +251,11 @@ impl<K: Kind> Client<K> {
         Self { tasks, ..self }
     }
 
+    /// One task of the user is not polled any more at some time.
+    pub(crate) fn that_sleeps(self) -> Self {
+        Self { sleeps: 1, ..self }
+    }
+
     /// A client of Redisson's.
     pub(crate) fn of_redisson(uuid: &'static str, kind: K, acquires: u8) -> Self {
         let redisson = Some(Redisson::new(uuid));
@@ -257,9 +269,22 @@ impl<K: Kind> Client<K> {
         self.redisson.is_some()
     }
 
+    /// Returns whether a task that runs waits.
     pub(crate) fn waits(&self) -> bool {
         let redisson = self.redisson.as_ref();
-        !self.waiters.is_empty() || redisson.is_some_and(Redisson::waits)
+        self.waiters.iter().any(|it| !it.sleeps) || redisson.is_some_and(Redisson::waits)
+    }
+
+    /// Returns whether a task is not polled any more.
+    pub(crate) fn has_a_sleeper(&self) -> bool {
+        self.waiters.iter().any(|it| it.sleeps)
+    }
+
+    /// Returns whether a task waits, or has a hold that it has not taken.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let lasts = |it: &Waiter<K>| self.lines[it.name].queue.waiter(it.place).is_some();
+        let untaken = |it: &Hold| it.life.is_untaken();
+        self.waits() || self.waiters.iter().any(lasts) || self.holds.iter().any(untaken)
     }
 
     /// Invariant 3: something that is under way leads to the next request of each local queue with waiters, or to its end.
@@ -447,6 +472,10 @@ impl<K: Kind> Client<K> {
                 for debt in entry.into_iter().chain(own) {
                     self.give_up(step, Self::number_of(&debt.owner));
                 }
+            }
+            Op::Sleep(index) => {
+                self.sleeps -= 1;
+                self.waiters[index].sleeps = true;
             }
             Op::Release => {
                 if let Some(owner) = self.held_owner() {

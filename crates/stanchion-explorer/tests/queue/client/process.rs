@@ -14,6 +14,9 @@ impl<K: Kind> Debug for Client<K> {
         let mut text = f.debug_struct("Client");
         text.field("uuid", &self.uuid).field("kind", &self.kind);
         text.field("may", &(self.polls, self.tasks, self.acquires, self.drops));
+        if self.sleeps > 0 {
+            text.field("sleeps", &self.sleeps);
+        }
         if let Some(redisson) = &self.redisson {
             return text.field("redisson", redisson).finish();
         }
@@ -54,6 +57,9 @@ impl<K: Kind> Process for Client<K> {
         }
         if self.drops > 0 {
             ops.extend((0..self.waiters.len()).map(Op::DropAcquire));
+        }
+        if self.sleeps > 0 {
+            ops.extend((0..self.waiters.len()).map(Op::Sleep));
         }
         if held > 0 {
             ops.push(Op::Release);

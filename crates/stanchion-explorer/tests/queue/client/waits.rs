@@ -39,7 +39,7 @@ impl<K: Kind> Client<K> {
 
     /// Runs the task of a waiter: it takes its news.
     pub(super) fn poll(&mut self, step: &mut Step, place: u64) {
-        while self.index(place).is_some() {
+        while self.index(place).is_some_and(|it| !self.waiters[it].sleeps) {
             match self.event(step, |it, cx| it.here().queue.poll(cx, place, place)) {
                 Poll::Ready(News::Waits) => {}
                 Poll::Ready(News::Over(Outcome::Granted(hold))) => self.take(step, place, &hold),
@@ -99,6 +99,7 @@ impl<K: Kind> Client<K> {
             place,
             began,
             asking: None,
+            sleeps: false,
         });
         match ask {
             Some(ask) => self.ask(step, ask),
