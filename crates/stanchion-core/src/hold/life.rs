@@ -134,12 +134,6 @@ impl Life {
         self.valid_until
     }
 
-    /// The latest end of the hold.
-    #[must_use]
-    pub const fn ends(&self) -> Moment {
-        self.ends
-    }
-
     /// The moment until which the hold is held: zero once it has ended.
     #[must_use]
     pub const fn held_until(&self) -> Moment {

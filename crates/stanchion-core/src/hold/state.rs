@@ -180,10 +180,14 @@ impl HoldState {
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Life) -> R) -> R {
         let mut shared = self.shared();
         let result = change(&mut shared.life);
+        self.changed(&mut shared);
+        result
+    }
+
+    fn changed(&self, shared: &mut Shared) {
         let until = shared.life.held_until().nanos();
         self.held_until.store(until, Ordering::Release);
-        self.plan(&mut shared, false);
-        result
+        self.plan(shared, false);
     }
 
     /// The present life.
@@ -192,7 +196,12 @@ impl HoldState {
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
-        self.life().valid_until()
+        self.shared().life.valid_until()
+    }
+
+    /// The latest end of the hold: set by `max_hold`, or taken over from the hold that this one continues.
+    fn last_end(&self) -> Moment {
+        self.terms.ends(self.began)
     }
 
     /// The notifier of the hold's end. A caller must ask for the end after this call.
@@ -314,7 +323,8 @@ impl HoldState {
 
     /// Returns whether any caller has taken a count of the hold.
     pub(crate) fn is_taken(&self) -> bool {
-        self.life().is_taken(self.guards())
+        let guards = self.guards();
+        self.shared().life.is_taken(guards)
     }
 
     /// The lease that a renewal at `now` requests.
@@ -327,13 +337,13 @@ impl HoldState {
 
     /// The lease to request from the server at `now`, so that the holder may count on `lease`: no longer than the hold may last (P10).
     pub(super) fn asked(&self, lease: Lease, now: Moment) -> Lease {
-        self.terms.asked_for(lease.within(now, self.life().ends()))
+        self.terms.asked_for(lease.within(now, self.last_end()))
     }
 
     /// The terms of a hold that continues this one.
     pub(super) fn terms_left(&self) -> HoldTerms {
         HoldTerms {
-            until: self.life().ends(),
+            until: self.last_end(),
             ..self.terms
         }
     }
@@ -358,8 +368,11 @@ impl HoldState {
 
     /// Ends the hold. Returns the way in which it had ended before, if it had.
     fn over(&self, end: Ended) -> Result<(), Ended> {
-        self.change(|life| life.end(end))?;
-        let over = self.shared().over.clone();
+        let mut shared = self.shared();
+        shared.life.end(end)?;
+        self.changed(&mut shared);
+        let over = shared.over.clone();
+        drop(shared);
         if let Some(over) = over {
             over.notify_waiters();
         }
@@ -500,14 +513,14 @@ impl HoldState {
 
     /// The end that `max_hold` sets; `None` without one.
     pub(super) fn latest_end(&self) -> Option<Moment> {
-        Some(self.life().ends()).filter(|end| *end != Moment::FAR)
+        Some(self.last_end()).filter(|end| *end != Moment::FAR)
     }
 
     /// The end of the hold without a release: the end of its lease if it is renewed manually, otherwise the end set by `max_hold`.
     pub(crate) fn ends(&self) -> Option<Moment> {
         match self.terms.renewal {
             Renewal::Manual => Some(self.valid_until()),
-            Renewal::Watchdog => Some(self.life().ends()),
+            Renewal::Watchdog => Some(self.last_end()),
         }
         .filter(|end| *end != Moment::FAR)
     }
@@ -520,7 +533,7 @@ impl HoldState {
     /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
     pub(crate) fn free_by(&self) -> FreeBy {
         let by_lease = self.debt.free_by();
-        let ends = self.life().ends();
+        let ends = self.last_end();
         if ends == Moment::FAR || self.terms.has_first_lease() {
             return by_lease;
         }
