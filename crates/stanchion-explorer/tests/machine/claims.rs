@@ -1,6 +1,7 @@
 //! The claim of an owner, and the life of its hold: one event after the other. Times are milliseconds.
 //!
 //! Each line has events, and after `|` what is true after them. Empty lines separate cases, whose first line is the title.
+#![expect(clippy::unwrap_used, reason = "a wrong transcript may panic")]
 
 use std::fmt::Write as _;
 
@@ -79,10 +80,10 @@ fn claimed(claim: &mut Claim, event: &str) -> String {
         "requests" => claim.requests(lease(number)),
         "passes" => *claim = claim.take().with_lease(lease(number)),
         "sweep" => {
-            let left = claim.take_leftover();
-            return left.map_or("nothing left".to_owned(), |left| {
-                format!("left ({})", shown(&left))
-            });
+            return match claim.take_leftover() {
+                Some(left) => format!("left ({})", shown(&left)),
+                None => "nothing left".to_owned(),
+            };
         }
         _ => panic!("unknown: {event}"),
     }
