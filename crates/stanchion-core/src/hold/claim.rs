@@ -1,6 +1,6 @@
 //! The claim of an owner as plain data: all that it may have on the server, from its first request until the server has confirmed that nothing is left.
 //!
-//! [`Debt`](super::debt::Debt) has it under a mutex and cleans up after it. It reads no clock and does no I/O, so the explorer runs it, too.
+//! `Debt` (`debt.rs`) has it under a mutex and cleans up after it. It reads no clock and does no I/O, so the explorer runs it, too.
 
 use std::fmt;
 

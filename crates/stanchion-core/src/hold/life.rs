@@ -1,6 +1,6 @@
 //! The life of a hold as plain data: the time that its holder may count on, its renewals, and its end.
 //!
-//! [`HoldState`](super::state::HoldState) has it under a mutex and carries out its decisions. It reads no clock and does no I/O, so the explorer
+//! `HoldState` (`state.rs`) has it under a mutex and carries out its decisions. It reads no clock and does no I/O, so the explorer
 //! runs it, too.
 
 use std::fmt;
