@@ -38,7 +38,7 @@ pub fn durable() -> Option<RedisServer> {
     start(RedisServer::builder().append_only())
 }
 
-/// A configuration with short timeouts, so that the client detects faults quickly. A busy machine may not answer for longer than 250 ms.
+/// A configuration with short timeouts, so that the client detects faults quickly. Shorter ones end connections on a busy machine.
 pub fn config(url: impl Into<ServerUrl>) -> ClientConfig {
     ClientConfig::new(url)
         .connect_timeout(LONG)

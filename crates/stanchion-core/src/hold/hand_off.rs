@@ -230,7 +230,7 @@ pub(crate) async fn downgrade(
     // P5: the hold ends here before the server may admit readers.
     *count = 0;
     end(&state)?;
-    let sent = Sent::now(&state);
+    let sent = Sent::begin(&state);
     // P10: the downgrade does not restart `max_hold`.
     let passing = Passing::new(&state, &to, state.terms_left(), &state.queue, false);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.debt.owner, to);

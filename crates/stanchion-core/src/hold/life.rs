@@ -49,7 +49,7 @@ enum NextRenewal {
     Off,
 }
 
-/// The duties of the watchdog towards a hold.
+/// The actions of the watchdog that are due for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
     /// True if the task of its waiter has not taken it in time.

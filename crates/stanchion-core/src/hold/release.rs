@@ -77,7 +77,7 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     // The waiters of a closing client leave, so none of them would take the hold.
     let passes_on = !state.core.closing.is_cancelled();
     let successor = passes_on.then(|| state.queue.successor(state));
-    let sent = Sent::now(state);
+    let sent = Sent::begin(state);
     let outcome = match successor.flatten() {
         // Boxed: the future is large, and most releases have no successor.
         Some(successor) => Box::pin(hand_off(state, successor, path)).await,
@@ -109,7 +109,8 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    pub(super) fn now(state: &HoldState) -> Self {
+    /// Begins the release, and records that in the claim.
+    pub(super) fn begin(state: &HoldState) -> Self {
         let core = &state.core;
         state.debt.record(Claim::ends);
         Self {
@@ -261,7 +262,7 @@ pub(super) fn ambiguous(state: &HoldState) -> ReleaseError {
 
 /// Gives back the grant of a used-up hold. Continues until the server has answered.
 pub(super) async fn after_its_end(state: Arc<HoldState>) -> Result<(), ReleaseError> {
-    let sent = Sent::now(&state);
+    let sent = Sent::begin(&state);
     let outcome = publicly(&state, Path::Direct, Freed::No).await;
     was_sent(&state, sent);
     outcome

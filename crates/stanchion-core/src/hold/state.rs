@@ -311,7 +311,7 @@ impl HoldState {
         now.nanos() < self.held_until.load(Ordering::Acquire)
     }
 
-    /// Returns what the watchdog has to do now, and plans the next look. The timetable has just passed the hold on.
+    /// Returns what the watchdog has to do now, and plans the next look. The timetable has just taken its entry out.
     pub(crate) fn due(&self, now: Moment) -> Due {
         // The renewals of a window are sent together.
         let (window, guards) = (self.batching_window(), self.guards());
@@ -469,10 +469,10 @@ impl HoldState {
         self.lease_lost(reason)
     }
 
-    /// Moves the hold to its next moment in the timetable. A hold that has ended leaves it. `anew`: the timetable has passed the hold on.
-    fn plan(&self, shared: &mut Shared, anew: bool) {
+    /// Enters the next moment of the hold in the timetable, and removes a hold that has ended. `taken`: the timetable has taken its entry out.
+    fn plan(&self, shared: &mut Shared, taken: bool) {
         let at = shared.life.next();
-        if !anew && at == shared.slot.map(|(at, _)| at) {
+        if !taken && at == shared.slot.map(|(at, _)| at) {
             return;
         }
         let (table, slot) = (&self.core.timetable, shared.slot.take());
