@@ -42,30 +42,31 @@ pub const fn length_with(text: &str, part: Part) -> usize {
 pub const fn with<const N: usize>(text: &str, part: Part) -> [u8; N] {
     let (text, mark, part) = (text.as_bytes(), part.mark.as_bytes(), part.text.as_bytes());
     let at = place(text, mark);
+    let (before, marked) = text.split_at(at);
+    let (_, after) = marked.split_at(mark.len());
     let mut whole = [0; N];
-    let mut i = 0;
-    while i < N {
-        whole[i] = if i < at {
-            text[i]
-        } else if i < at + part.len() {
-            part[i - at]
-        } else {
-            text[i - part.len() + mark.len()]
-        };
-        i += 1;
-    }
+    // Slices, not bytes: the compiler interprets this, and a loop over the bytes of all scripts took it ten seconds.
+    let (first, rest) = whole.split_at_mut(at);
+    let (second, third) = rest.split_at_mut(part.len());
+    first.copy_from_slice(before);
+    second.copy_from_slice(part);
+    third.copy_from_slice(after);
     whole
 }
 
 const fn place(text: &[u8], mark: &[u8]) -> usize {
+    let (length, first) = (mark.len(), mark[0]);
+    let end = text.len() - length;
     let mut at = 0;
-    while at + mark.len() <= text.len() {
-        let mut same = 0;
-        while same < mark.len() && text[at + same] == mark[same] {
-            same += 1;
-        }
-        if same == mark.len() {
-            return at;
+    while at <= end {
+        if text[at] == first {
+            let mut same = 1;
+            while same < length && text[at + same] == mark[same] {
+                same += 1;
+            }
+            if same == length {
+                return at;
+            }
         }
         at += 1;
     }
