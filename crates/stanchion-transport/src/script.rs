@@ -101,20 +101,23 @@ impl<const K: usize, const A: usize> Script<K, A> {
 const fn documented(text: &[u8]) -> (usize, usize) {
     let (mut keys, mut args) = (0, 0);
     let end = text.len();
-    let (mut at, mut begin) = (0, 0);
+    let (mut at, mut line) = (0, 0);
     while at < end {
+        if at == line {
+            let (_, rest) = text.split_at(at);
+            keys += starts_with(rest, b"-- KEYS[") as usize;
+            args += starts_with(rest, b"-- ARGV[") as usize;
+        }
         if text[at] == b'\n' {
-            let (_, line) = text.split_at(begin);
-            keys += starts_with(line, b"-- KEYS[") as usize;
-            args += starts_with(line, b"-- ARGV[") as usize;
-            begin = at + 1;
+            line = at + 1;
         }
         at += 1;
     }
     (keys, args)
 }
 
-const fn starts_with(text: &[u8], start: &[u8]) -> bool {
+/// Returns whether `text` starts with `start`.
+pub(crate) const fn starts_with(text: &[u8], start: &[u8]) -> bool {
     let mut i = 0;
     while i < start.len() {
         if i >= text.len() || text[i] != start[i] {
@@ -280,6 +283,13 @@ mod tests {
         "test",
         "-- a test\n-- KEYS[1]  a\n-- ARGV[1]  b\n-- ARGV[2]  c\nreturn 1\n",
     );
+
+    #[test]
+    fn the_lines_of_a_header_are_counted() {
+        let text = b"local x -- KEYS[1]\n-- KEYS[1]  a\nreturn 1\n-- ARGV[1]  b\n-- ARGV[2]  c";
+        assert_eq!(documented(text), (1, 2));
+        assert_eq!(documented(b""), (0, 0));
+    }
 
     #[test]
     fn the_fallback_carries_the_text_and_the_same_arguments() {

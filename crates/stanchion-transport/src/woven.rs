@@ -1,5 +1,7 @@
 //! Scripts that are put together from texts when the program is compiled.
 
+use crate::script::starts_with;
+
 /// A text, and the line of a script that it replaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
@@ -45,7 +47,7 @@ pub const fn with<const N: usize>(text: &str, part: Part) -> [u8; N] {
     let (before, marked) = text.split_at(at);
     let (_, after) = marked.split_at(mark.len());
     let mut whole = [0; N];
-    // Slices, not bytes: the compiler interprets this, and a loop over the bytes of all scripts took it ten seconds.
+    // Slices, not bytes: the compiler interprets this. A loop over the bytes took it seven seconds for the semaphores alone.
     let (first, rest) = whole.split_at_mut(at);
     let (second, third) = rest.split_at_mut(part.len());
     first.copy_from_slice(before);
@@ -55,18 +57,11 @@ pub const fn with<const N: usize>(text: &str, part: Part) -> [u8; N] {
 }
 
 const fn place(text: &[u8], mark: &[u8]) -> usize {
-    let (length, first) = (mark.len(), mark[0]);
-    let end = text.len() - length;
+    let (first, end) = (mark[0], text.len());
     let mut at = 0;
-    while at <= end {
-        if text[at] == first {
-            let mut same = 1;
-            while same < length && text[at + same] == mark[same] {
-                same += 1;
-            }
-            if same == length {
-                return at;
-            }
+    while at < end {
+        if text[at] == first && starts_with(text.split_at(at).1, mark) {
+            return at;
         }
         at += 1;
     }
