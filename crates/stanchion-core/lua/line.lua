@@ -175,12 +175,16 @@ local function tell_granted(entry, us, ms, token, counter)
   return tell(entry, 'G', string.format('%.0f %.0f %d %s', token, us, ms, counter))
 end
 
--- L4: an expiry sends no message, so the head must poll when a holder's time ends. Its client polls within its usual pause, too, because
--- later messages may be lost.
+-- L4: an expiry sends no message, so the first live process must poll when a holder's time ends. Its client polls within its usual pause,
+-- too, because later messages may be lost. Returns the head.
 local function tell_next(ms)
   local head = first()
   if head and soonest then ms = soonest(ms) end
-  if head and ms >= 0 then tell(head, 'N', string.format('%.0f', ms)) end
+  local entry, i = ms >= 0 and head, 0
+  while entry and tell(entry, 'N', string.format('%.0f', ms)) == 0 and i < sweep do
+    i = i + 1
+    entry = call('ZRANGE', line, i, i)[1]
+  end
   return head
 end
 
@@ -238,10 +242,7 @@ local function serve(us, me, lease)
     if asks then
       call('ZREM', line, head)
       local told = tell(head, 'P', 0)
-      if told > 0 then
-        local next = first()
-        if next then tell(next, 'P', try_ms) end
-      end
+      if told > 0 then tell_first(try_ms) end
       if told ~= 0 then return told end
     elseif head == me then
       enter(head, us, lease)
@@ -448,12 +449,10 @@ local function stand(entry, us, ttl, arrived, window, hears, ask, lease)
     ahead, left = first(), left - 1
   end
   local head = ahead == entry
-  local second = window and not head and call('ZRANGE', line, 1, 1)[1] == entry
-  window = window and (head or second)
+  window = window and head
   if window then
-    -- The name is left to Redisson's clients, or to a process that was notified and is about to try. That process may die before it does, so
-    -- the next one polls after it.
-    look = (left_ms > 0 and left_ms or try_ms) + (second and try_ms or 0)
+    -- The name is left to Redisson's clients, or to a process that was notified and is about to try. That process may die before it does.
+    look = left_ms > 0 and left_ms or try_ms
   elseif head and ttl ~= -2 then
     if look < 0 or look > poll_ms then look = poll_ms end
   elseif ask == 'look' and ttl >= 0 and ttl <= granted_ms and call('HGET', wake, 'watcher') == owner_of(entry) then

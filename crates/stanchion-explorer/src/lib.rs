@@ -15,7 +15,7 @@ mod world;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-pub use search::{Report, Violation, explore};
+pub use search::{Report, Violation, explore, walk};
 pub use stanchion_embedded::Reply;
 pub use stanchion_embedded::explore::Snapshot;
 pub use world::World;

@@ -3,6 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 
+use fastrand::Rng;
+
 use crate::runner::{Runner, name};
 use crate::world::World;
 use crate::{Configuration, Process};
@@ -13,7 +15,7 @@ const LONGEST_TRACE: usize = 150;
 /// The result of an exploration.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The number of different states.
+    /// The number of different states; of walks, that of all states passed.
     pub states: usize,
     /// The number of steps that were tried.
     pub steps: usize,
@@ -90,6 +92,46 @@ pub fn explore<P: Process>(configuration: &Configuration<P>) -> Report {
         }
     }
     report.states = found.len();
+    report
+}
+
+/// Walks at random through a configuration that is too large to be visited whole: `walks` times from the first state until no step is left, or a
+/// state breaks a rule.
+pub fn walk<P: Process>(configuration: &Configuration<P>, walks: u64, seed: u64) -> Report {
+    let mut random = Rng::with_seed(seed);
+    let mut runner = Runner::new(configuration);
+    let first = runner.begin(configuration);
+    let mut report = Report {
+        states: 1,
+        steps: 0,
+        quiet: 0,
+        depth: 0,
+        is_complete: false,
+        violation: None,
+    };
+    for _ in 0..walks {
+        let (mut world, mut path) = (first.clone(), Vec::new());
+        loop {
+            let steps = world.steps();
+            // The clock does not reach the next poll by itself, so a walk ends.
+            let Some(step) = random.choice(0..steps.len()) else {
+                break;
+            };
+            path.push(step);
+            let before = world.clone();
+            world.apply(&mut runner, &steps[step]);
+            world.judge(&configuration.change, &before);
+            report.steps += 1;
+            report.quiet += usize::from(world.is_quiet());
+            if let Err(rule) = check(configuration, &mut runner, &world) {
+                let trace = trace_of(configuration, &mut runner, &path);
+                report.violation = Some(Violation { rule, trace });
+                return report;
+            }
+        }
+        report.states += path.len();
+        report.depth = report.depth.max(path.len());
+    }
     report
 }
 

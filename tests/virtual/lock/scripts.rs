@@ -108,9 +108,9 @@ fn a_request_that_does_not_wait_leaves_the_queue_as_it_is() {
 #[test]
 fn a_new_waiter_and_a_client_that_polls_do_not_overtake() {
     check(
-        "the second entry tries 50 ms later, with the word `ask`
+        "a new waiter polls at random; a client that polls tries 50 ms later
         + line = [B] /150000; heard B
-        > acquire A new 77 -> [-54 now 77 0 0 1]; line = [B A@77] /150000
+        > acquire A new 77 -> [-15004 now 77 0 1 0]; line = [B A@77] /150000
         > acquire C ask 99 0? -> [-54 now 99 0 0 0]; line = [B A@77 C?@99] /150000; wake = {C now} /60000
         + ZREM line B A
         > acquire C ask 99 0? -> now; fence = now; job = {C 1} /30000; line is gone; wake is gone",

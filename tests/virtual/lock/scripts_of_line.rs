@@ -400,7 +400,7 @@ fn a_refusal_says_when_to_poll() {
 
         the lock is free, and reserved for the head
         + line = [B] /150000; heard B C D; wake = {turn 1} /60000
-        > acquire A new 77 -> [-54 now 77 0 0 1]; line = [B A@77] /150000
+        > acquire A new 77 -> [-15004 now 77 0 1 0]; line = [B A@77] /150000
 
         the third entry of a free lock
         + line = [B C] /150000; heard B C D; wake = {turn 1} /60000

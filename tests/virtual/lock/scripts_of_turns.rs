@@ -28,11 +28,11 @@ fn a_turn_of_redissons_clients_is_left_to_them() {
 
         the second entry
         + line = [B A] /150000; heard B; wake = {until now+4ms, called now} /60000
-        > acquire A ask 77 -> [-33 now 77 1 0 1]
+        > acquire A ask 77 -> [-15004 now 77 1 1 0]
 
         a new second entry
         + line = [B] /150000; heard B; wake = {until now+4ms, called now} /60000
-        > acquire A new 77 -> [-33 now 77 1 0 1]; line = [B A@77] /150000
+        > acquire A new 77 -> [-15004 now 77 1 1 0]; line = [B A@77] /150000
 
         the third entry
         + line = [B C] /150000; heard B C; wake = {until now+4ms, called now} /60000

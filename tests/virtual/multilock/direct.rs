@@ -179,7 +179,7 @@ fn a_new_request_does_not_overtake_a_queue() {
     for (name, index) in [("a", "1"), ("b", "2")] {
         let text = "a new request
             + heard base.@name:@C; line.@name = [C] /150000
-            > acquire A new -> [-54 now @index now 0 0 1]; line.@name = [C A+@now] /150000
+            > acquire A new -> [-15004 now @index now 0 1 0]; line.@name = [C A+@now] /150000
 
             after a message
             + heard base.@name:@C; line.@name = [C] /150000

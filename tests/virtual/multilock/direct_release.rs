@@ -44,6 +44,11 @@ fn a_release_serves_the_queue_of_each_lock() {
             a = {B 1} /1500; fence = now; line.a = [C@2] /150000; line.b = [D@2] /150000; wake.a = {granted B} /60000;
             b is gone
 
+        the process behind one that waits for several is dead: the next one is notified
+        + a = {A 1} /50000; b = {A 1} /50000; heard base.b:@B base.b:@D; line.b = [B+ C D] /150000
+        > release A -> 1; base.a: 0; base.b:B: P B 0; base.b:C: P C 25; base.b:D: P D 25; line.b = [D@3] /150000;
+            a is gone; b is gone
+
         locks without counters are granted without a token
         + a = {A 1} /50000; b = {A 1} /50000; heard base.a:@B; line.a = [B] /150000
         > release_plain A -> 1; base.a:B: G B 0 now 1500 -; base.b: 0; a = {B 1} /1500; b is gone; line.a is gone
@@ -61,6 +66,10 @@ fn giving_up_removes_the_entries_and_passes_the_watch_on() {
         let text = "the head
             + a = {B 1} /900; heard base.a:@C; line.a = [A@suffix C] /150000
             > release A quits=1 -> -2; base.a:C: N C 900; line.a = [C@2] /150000
+
+            the process behind the head is dead: the next one polls
+            + a = {B 1} /900; heard base.a:@D; line.a = [A@suffix C D] /150000
+            > release A quits=1 -> -2; base.a:C: N C 900; base.a:D: N D 900; line.a = [C@2 D@3] /150000
 
             behind another entry
             + a = {B 1} /900; heard base.a:@C; line.a = [C A@suffix] /150000

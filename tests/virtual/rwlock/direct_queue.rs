@@ -243,15 +243,15 @@ fn a_new_request_does_not_overtake_the_queue_of_a_free_lock() {
     check(
         "a reader
         + heard A B C; line = [C] /150000
-        > read A new -> [-54 now now 0 0 1]; line = [C Ar@now] /150000
+        > read A new -> [-15004 now now 0 1 0]; line = [C Ar@now] /150000
 
         a reader with preference for writers
         + heard A B C; line = [C] /150000
-        > read A new side=R -> [-54 now now 0 0 1]; line = [C AR@now] /150000
+        > read A new side=R -> [-15004 now now 0 1 0]; line = [C AR@now] /150000
 
         a writer
         + heard A B C; line = [C] /150000
-        > write A new -> [-54 now now 0 0 1]; line = [C A@now] /150000
+        > write A new -> [-15004 now now 0 1 0]; line = [C A@now] /150000
 
         a reader whose call began before the head came joins the readers
         + reads B/9000; heard C; line = [C@1] /150000

@@ -117,7 +117,7 @@ fn a_lock_whose_readers_are_all_dead_is_free() {
 
         a new writer does not overtake the queue of the lock that it frees
         + reads B/900; DEL B.hold1; heard C; line = [C] /150000
-        > write A new -> [-54 now now 0 0 1]; line = [C A@now] /150000; job is gone; readers is gone",
+        > write A new -> [-15004 now now 0 1 0]; line = [C A@now] /150000; job is gone; readers is gone",
     );
 }
 

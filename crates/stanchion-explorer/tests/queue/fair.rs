@@ -6,8 +6,7 @@ use stanchion_fair::scripts::{ABANDON, ACQUIRE, RELEASE, RELEASE_AND_ACQUIRE, TE
 
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
-    FAULTS, RENEW, Rules, Text, finds, finds_nothing, finds_nothing_so_far, held_by, one_holder,
-    with_a_sleeper,
+    FAULTS, MANY, RENEW, Rules, Text, finds, finds_nothing, held_by, one_holder, with_a_sleeper,
 };
 
 fn scripts() -> Vec<Text> {
@@ -253,9 +252,15 @@ fn with_larger_bounds() {
 }
 
 #[test]
-#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
-fn with_much_larger_bounds() {
-    let name = "fair lock, 2 processes with 2 tasks";
-    finds_nothing_so_far(name, &with_tasks(2), &[""]);
-    finds_nothing_so_far(name, &with_tasks(2), &FAULTS[..5]);
+fn walks() {
+    super::walks("fair lock, 2 processes with 2 tasks", &with_tasks(2), &MANY);
+    // A process that dies may have the hold and the head of the queue.
+    let rules = Rules {
+        holds_as_head: true,
+        entries: 6,
+        ..RULES
+    };
+    let name = "fair lock, 3 processes, drops";
+    // The model does not receive a call of all processes (F3), which keeps the order after two faults.
+    super::walks(name, &with_rules(3, 2, 2, rules), &MANY[..3]);
 }

@@ -8,8 +8,7 @@ use stanchion_lock::scripts::{ACQUIRE, HAND_OFF, RELEASE, TEND};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
 use super::{
-    FAULTS, RENEW, Rules, Text, finds, finds_nothing, finds_nothing_so_far, held_by, one_holder,
-    with_a_sleeper,
+    FAULTS, MANY, RENEW, Rules, Text, finds, finds_nothing, held_by, one_holder, with_a_sleeper,
 };
 
 pub(crate) fn scripts() -> Vec<Text> {
@@ -216,8 +215,8 @@ fn planted_errors_are_found() {
         + enter(head, us, ms)
 
         the new head gets no message N: a kill
-        - if head and ms >= 0 then tell
-        + if false then tell
+        - local entry, i = ms >= 0 and head, 0
+        + local entry, i = nil, 0
 
         a process that leaves keeps its entry
         - return remove(entry) or
@@ -271,11 +270,13 @@ fn with_larger_bounds() {
 }
 
 #[test]
-#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
-fn with_much_larger_bounds() {
-    finds_nothing_so_far("lock, 3 processes, 2 acquires", &lock(3, 2, 0), &[""]);
-    let name = "lock, 2 processes with 2 tasks";
-    finds_nothing_so_far(&format!("{name}, drops"), &with_tasks(1), &[""]);
-    finds_nothing_so_far(name, &with_tasks(0), &FAULTS[4..]);
-    finds_nothing_so_far("lock, 3 processes, drops", &lock(3, 1, 1), &["a cut"]);
+fn walks() {
+    super::walks(
+        "lock, 3 processes, 2 acquires, drops",
+        &lock(3, 2, 2),
+        &MANY,
+    );
+    let name = "lock, 2 processes with 2 tasks, drops";
+    super::walks(name, &with_tasks(2), &MANY);
+    super::walks("lock, 3 processes, one polls", &with_polls(3, 2), &MANY);
 }

@@ -15,7 +15,7 @@ mod rwlock;
 use std::sync::Arc;
 
 use client::{Client, Kind};
-use stanchion_explorer::{Configuration, Faults, Report, START, World, explore};
+use stanchion_explorer::{Configuration, Faults, Report, START, World, explore, walk};
 
 const UUIDS: [&str; 3] = [
     "aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa",
@@ -39,6 +39,8 @@ struct Rules<K: Kind> {
     shares: bool,
     /// True if a process may hold, and be the head of the queue. If it is killed, another process may have to poll.
     holds_as_head: bool,
+    /// The number of entries that a queue may have. The pause between the polls of a process grows with it.
+    entries: u64,
     /// The keys that stay without a client.
     stay: &'static [&'static str],
     /// The keys that a client which was killed or stopped may leave until the next request, or for an operator.
@@ -59,6 +61,7 @@ impl<K: Kind> Rules<K> {
             grant: 1_510,
             shares: false,
             holds_as_head: false,
+            entries: UUIDS.len() as u64,
             stay: &[],
             of_ended: &[],
         }
@@ -215,7 +218,7 @@ fn patience<K: Kind>(world: &World<Client<K>>, rules: &Rules<K>) -> u64 {
         // A lost message costs a poll of the head.
         (0, 1, true) if !rules.shares => known + 5_000,
         // A poll of a process that is not the head, as far as it knows.
-        _ => known + 7_500 * UUIDS.len() as u64,
+        _ => known + 7_500 * rules.entries,
     }
 }
 
@@ -227,6 +230,14 @@ const FAULTS: [&str; 6] = [
     "a stop",
     "a cut",
     "a lost request or reply",
+];
+
+/// Faults of the walks.
+const MANY: [&str; 4] = [
+    "",
+    "a kill",
+    "a cut, a lost message",
+    "a lost request or reply, a stop",
 ];
 
 /// Reads faults, and jumps of the clock, such as `two kills, a jump`.
@@ -251,6 +262,15 @@ fn bounds(text: &str) -> (Faults, u8) {
 
 /// Explores with these faults and jumps, and prints the size and the trace.
 fn run<K: Kind>(what: &str, configuration: &Configuration<Client<K>>, faults: &str) -> Report {
+    run_by(what, configuration, faults, explore)
+}
+
+fn run_by<K: Kind>(
+    what: &str,
+    configuration: &Configuration<Client<K>>,
+    faults: &str,
+    search: impl Fn(&Configuration<Client<K>>) -> Report,
+) -> Report {
     let (faults, deadlines) = bounds(faults);
     let configuration = Configuration {
         faults,
@@ -259,33 +279,34 @@ fn run<K: Kind>(what: &str, configuration: &Configuration<Client<K>>, faults: &s
     };
     #[expect(clippy::disallowed_methods, reason = "measures the explorer")]
     let began = std::time::Instant::now();
-    let report = explore(&configuration);
+    let report = search(&configuration);
     println!("{what}: {report}; {:?}", began.elapsed());
     report
 }
 
-/// Explores with each of these faults. Expects that no state breaks a rule.
+/// Walks at random through a configuration that is too large to be visited whole, with each of these faults. `STANCHION_WALKS` is the number of
+/// walks, and `STANCHION_SEED` selects others.
 #[track_caller]
-fn finds_nothing_so_far<K: Kind>(
-    name: &str,
-    configuration: &Configuration<Client<K>>,
-    all: &[&str],
-) -> Vec<Report> {
-    let reports = all.iter().map(|faults| {
+fn walks<K: Kind>(name: &str, configuration: &Configuration<Client<K>>, all: &[&str]) {
+    let setting = |name: &str| Some(std::env::var(name).ok()?.parse::<u64>().expect("a number"));
+    let count = setting("STANCHION_WALKS").unwrap_or(300);
+    let seed = setting("STANCHION_SEED").unwrap_or_default();
+    for faults in all {
+        let what = format!("{count} walks from seed {seed}: {name}; {faults}");
+        let report = run_by(&what, configuration, faults, |it| walk(it, count, seed));
+        assert!(report.violation.is_none(), "{what}: {report}");
+    }
+}
+
+/// Explores with each of these faults. Expects that all states are visited, and that no state breaks a rule.
+#[track_caller]
+fn finds_nothing<K: Kind>(name: &str, configuration: &Configuration<Client<K>>, all: &[&str]) {
+    for faults in all {
         let comma = if faults.is_empty() { "" } else { ", " };
         let what = format!("{name}{comma}{faults}");
         let report = run(&what, configuration, faults);
         assert!(report.violation.is_none(), "{what}: {report}");
-        report
-    });
-    reports.collect()
-}
-
-/// As [`finds_nothing_so_far`]. Also expects that all states are visited.
-#[track_caller]
-fn finds_nothing<K: Kind>(name: &str, configuration: &Configuration<Client<K>>, all: &[&str]) {
-    for report in finds_nothing_so_far(name, configuration, all) {
-        assert!(report.is_complete, "{name}: {report}");
+        assert!(report.is_complete, "{what}: {report}");
     }
 }
 

@@ -9,7 +9,7 @@ use stanchion_explorer::{Call, Configuration, World};
 use stanchion_multilock::scripts::{ACQUIRE, HAND_OFF, RELEASE, TEND};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
-use super::{FAULTS, Rules, Text, finds, finds_nothing, finds_nothing_so_far, lock, one_holder};
+use super::{FAULTS, MANY, Rules, Text, finds, finds_nothing, lock, one_holder};
 
 fn scripts() -> Vec<Text> {
     vec![
@@ -265,11 +265,7 @@ fn planted_errors_are_found() {
         + local asks = false
 
         no other process is notified after a multi-lock: a kill
-        - if next then tell(next, 'P', try_ms) end
-
-        the process behind one that was notified does not poll: a kill
-        - call('ZRANGE', line, 1, 1)[1] == entry
-        + false
+        - if told > 0 then tell_first(try_ms) end
         ",
     );
     finds(
@@ -289,17 +285,6 @@ fn with_larger_bounds() {
     let name = "multi-lock and locks of x and y";
     let faults = ["a lost message, a kill"];
     finds_nothing(name, &locks([BOTH, X, Y], 1, 0), &faults);
-    finds(
-        |_| {
-            let mut again = locks([BOTH, X, Y], 1, 0);
-            again.processes[1].acquires = 2;
-            again
-        },
-        r"
-        a process that is notified and cannot take a name does not pass it on
-        - if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then free() end
-        ",
-    );
     let name = "y; x and y; x and y in one process, y in another";
     finds_nothing(name, &tasks(&[Y, BOTH, BOTH], &[Y], 0), &[""]);
     let name = "y; y and z; x and y in one process";
@@ -307,10 +292,33 @@ fn with_larger_bounds() {
 }
 
 #[test]
-#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
-fn with_much_larger_bounds() {
-    let name = "multi-lock and locks of x and y, 2 acquires";
-    finds_nothing_so_far(name, &locks([BOTH, X, Y], 2, 0), &[""]);
-    let name = "two multi-locks and a lock of x, 2 acquires";
-    finds_nothing_so_far(name, &locks([BOTH, BOTH, X], 2, 0), &[""]);
+fn walks() {
+    let of = |kinds: [&[Wants]; 3], is_new| {
+        let rules = Rules {
+            holds_as_head: true,
+            entries: 8,
+            ..RULES
+        };
+        let scripts = [lock::scripts(), scripts()].concat();
+        let mut locks = super::configuration(&scripts, &[ALL; 3], [0, 2], rules);
+        for (process, tasks) in locks.processes.iter_mut().zip(kinds) {
+            *process = process.clone().with_tasks_for(tasks);
+            if is_new {
+                process.unsubscribe();
+            }
+        }
+        locks
+    };
+    let eight: [&[Wants]; 3] = [
+        &[BOTH, BOTH, Y_AND_Z],
+        &[Y_AND_Z, BOTH, BOTH],
+        &[Y_AND_Z, BOTH],
+    ];
+    let name = "x and y, or y and z, in 3 processes with 8 tasks";
+    super::walks(name, &of(eight, false), &MANY);
+    let name = "the same in processes without a subscription";
+    super::walks(name, &of(eight, true), &MANY);
+    let six: [&[Wants]; 3] = [&[BOTH, X], &[Y, BOTH], &[Y_AND_Z, X]];
+    let name = "locks and multi-locks in 3 processes with 6 tasks";
+    super::walks(name, &of(six, true), &MANY);
 }

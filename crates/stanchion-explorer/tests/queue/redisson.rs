@@ -4,7 +4,7 @@ use stanchion_explorer::Configuration;
 
 use super::client::{Client, REDISSONS_SCRIPTS};
 use super::lock::{BESIDE_REDISSON, Lock, RULES, scripts};
-use super::{FAULTS, finds, finds_nothing, finds_nothing_so_far};
+use super::{FAULTS, MANY, finds, finds_nothing};
 
 /// Of version 4, as Redisson's are.
 const REDISSON: &str = "cccccccc-cccc-4ccc-8ccc-cccccccccccc";
@@ -65,9 +65,7 @@ fn with_larger_bounds() {
 }
 
 #[test]
-#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
-fn with_much_larger_bounds() {
-    let name = "lock, 2 processes beside Redisson";
-    finds_nothing_so_far(name, &beside_redisson(3, 1, 0), &[""]);
-    finds_nothing_so_far(name, &beside_redisson(3, 1, 0), &FAULTS[..5]);
+fn walks() {
+    let name = "lock, 2 processes beside Redisson, drops";
+    super::walks(name, &beside_redisson(3, 1, 1), &MANY);
 }

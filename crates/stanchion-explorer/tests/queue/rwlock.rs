@@ -5,9 +5,7 @@ use stanchion_explorer::{Call, Configuration, World};
 use stanchion_rwlock::{layout, read, write};
 
 use super::client::{Ask, Client, Kind, LEASE, call};
-use super::{
-    FAULTS, RENEW, Rules, Text, finds, finds_nothing, finds_nothing_so_far, with_a_sleeper,
-};
+use super::{FAULTS, MANY, RENEW, Rules, Text, finds, finds_nothing, with_a_sleeper};
 
 fn scripts() -> Vec<Text> {
     vec![
@@ -213,10 +211,9 @@ fn planted_errors_are_found() {
 }
 
 #[test]
-#[ignore = "takes many minutes; docs/testing-explorer.md has the command"]
-fn with_much_larger_bounds() {
+fn walks() {
     for side in ["r", "R"] {
-        let name = format!("read-write lock, {side}, 2 acquires");
-        finds_nothing_so_far(&name, &rwlock(side, 2, 0), &[""]);
+        let name = format!("read-write lock, {side}, 2 acquires, drops");
+        super::walks(&name, &rwlock(side, 2, 2), &MANY);
     }
 }

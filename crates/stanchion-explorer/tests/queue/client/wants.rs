@@ -18,6 +18,13 @@ impl<K: Kind> Client<K> {
         client
     }
 
+    /// The client subscribes at its first refusal.
+    pub(crate) fn unsubscribe(&mut self) {
+        for line in &mut self.lines {
+            line.subscribed = Subscribed::No;
+        }
+    }
+
     /// What `owner` acquires or holds.
     pub(super) fn kind_of(&self, owner: u64) -> K {
         self.wants.get(&owner).copied().unwrap_or(self.kind)
