@@ -288,7 +288,11 @@ fn run_by<K: Kind>(
 /// walks, and `STANCHION_SEED` selects others.
 #[track_caller]
 fn walks<K: Kind>(name: &str, configuration: &Configuration<Client<K>>, all: &[&str]) {
-    let setting = |name: &str| Some(std::env::var(name).ok()?.parse::<u64>().expect("a number"));
+    let setting = |name: &str| {
+        let value = std::env::var(name).ok()?;
+        let number = value.parse::<u64>();
+        Some(number.unwrap_or_else(|_| panic!("{name}={value} is not a number")))
+    };
     let count = setting("STANCHION_WALKS").unwrap_or(300);
     let seed = setting("STANCHION_SEED").unwrap_or_default();
     for faults in all {
