@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Call, Dated, Hint, Item, Kind, Reply, Request, Sharing, Synchronizer,
+    About, Call, Dated, Hint, Holdable, Item, Reply, Request, Synchronizer,
 };
-use stanchion_client::{Lease, Name, WireOwner};
+use stanchion_client::{Lease, WireOwner};
 
 use crate::error::BrokenBy;
 use crate::fact::Place;
@@ -85,26 +85,8 @@ fn read(rest: &[Reply]) -> Option<Arrived> {
 }
 
 impl Synchronizer for Arrival {
-    fn kind(&self) -> Kind {
-        self.keys.family.arrival
-    }
-
-    fn name(&self) -> &Name {
-        &self.keys.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.keys.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Together
-    }
-
-    // A wait has one place at a time. Otherwise its second place could complete a round while the first is being given back. A party
-    // that completed a round was in it, however late the answer arrives.
-    fn keeps_late_grants(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.keys.arrival
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
@@ -117,19 +99,8 @@ impl Synchronizer for Arrival {
         })
     }
 
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        Some(self.keys.give_back(owner, BrokenBy::Left, LAST_ROUND))
-    }
-
-    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        // A place in a double barrier outlasts the round in which it was taken: it counts until the party leaves.
-        let round = self.arrived().map_or(0, |arrived| arrived.place.round);
-        let until = if self.keys.family.double {
-            LAST_ROUND
-        } else {
-            round
-        };
-        vec![self.keys.renew(owner, lease, until)]
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
@@ -147,6 +118,23 @@ impl Synchronizer for Arrival {
             self.answer().arrived = Some(arrived);
         }
         Dated::default()
+    }
+}
+
+impl Holdable for Arrival {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
+        self.keys.give_back(owner, BrokenBy::Left, LAST_ROUND)
+    }
+
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        // A place in a double barrier outlasts the round in which it was taken: it counts until the party leaves.
+        let round = self.arrived().map_or(0, |arrived| arrived.place.round);
+        let until = if self.keys.family.double {
+            LAST_ROUND
+        } else {
+            round
+        };
+        vec![self.keys.renew(owner, lease, until)]
     }
 }
 

@@ -1,10 +1,10 @@
 //! The keys of a barrier, and the scripts that use only these keys.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Call, Handle, Item, Kind, LuaPart, Operation, Script, whole_millis,
+    About, Arg, Call, Handle, Item, Kind, LuaPart, Operation, Script, Sharing, whole_millis,
 };
 use stanchion_client::{Lease, Name, WireOwner};
 
@@ -96,7 +96,10 @@ pub(crate) struct Ask<'a> {
 pub(crate) struct Keys {
     pub(crate) name: Name,
     pub(crate) family: &'static Family,
-    pub(crate) channel: Vec<u8>,
+    /// The properties of an arrival.
+    pub(crate) arrival: About,
+    /// The properties of the wait for the end of a round.
+    pub(crate) round: About,
     barrier: Vec<u8>,
     places: Vec<u8>,
     once: Vec<u8>,
@@ -112,9 +115,20 @@ const REMEMBERED: usize = 10_000;
 
 impl Keys {
     pub(crate) fn new(handle: &Handle, name: Name, family: &'static Family) -> Self {
+        // `x` and `{x}` are two barriers, and a message is about one of them. So their channels differ.
+        let channel: Arc<[u8]> = name.prefixed_alone(family.barrier).into();
         Self {
-            // `x` and `{x}` are two barriers, and a message is about one of them. So their channels differ.
-            channel: name.prefixed_alone(family.barrier),
+            arrival: About {
+                sharing: Sharing::Together,
+                // A wait has one place at a time. Otherwise its second place could complete a round while the first is being given back. A party
+                // that completed a round was in it, however late the answer arrives.
+                keeps_late_grants: true,
+                ..About::new(family.arrival, name.clone(), Arc::clone(&channel))
+            },
+            round: About {
+                sharing: Sharing::Event,
+                ..About::new(family.round, name.clone(), channel)
+            },
             barrier: name.prefixed_alone(family.barrier),
             places: name.prefixed_alone(family.places),
             once: name.prefixed_alone("stanchion_once"),
@@ -124,6 +138,10 @@ impl Keys {
             family,
             name,
         }
+    }
+
+    fn channel(&self) -> Arg<'_> {
+        (&*self.round.channel).into()
     }
 
     pub(crate) fn both(&self) -> [&[u8]; 2] {
@@ -156,7 +174,7 @@ impl Keys {
         let (lease, not_after) = (ask.lease.millis().into(), ask.not_after.into());
         let parties = u64::from(ask.parties).into();
         let keep = whole_millis(self.keep).into();
-        let (publish, channel) = (self.publish.into(), self.channel.as_slice().into());
+        let (publish, channel) = (self.publish.into(), self.channel());
         if self.family.double {
             let args = [owner, lease, not_after, parties, keep, publish, channel];
             return ENTER.call(keys, args);
@@ -173,7 +191,7 @@ impl Keys {
             place.first.into(),
             place.round.into(),
             self.publish.into(),
-            self.channel.as_slice().into(),
+            self.channel(),
         ];
         if self.family.double {
             LOOK_DOUBLE.call(self.both(), args)
@@ -185,7 +203,7 @@ impl Keys {
     /// Gives the place of `owner` back; in a double barrier only while the half round is `until` or an earlier one.
     pub(crate) fn give_back(&self, owner: &WireOwner, why: BrokenBy, until: u64) -> Call {
         let (owner, publish) = (owner.as_str().into(), self.publish.into());
-        let channel = self.channel.as_slice().into();
+        let channel = self.channel();
         if self.family.double {
             LEAVE.call(self.both(), [owner, until.into(), publish, channel])
         } else {
@@ -207,7 +225,7 @@ impl Keys {
     }
 
     pub(crate) fn break_all(&self) -> Call {
-        let args = [self.publish.into(), self.channel.as_slice().into()];
+        let args = [self.publish.into(), self.channel()];
         BREAK_ALL.call(self.both(), args)
     }
 
@@ -215,7 +233,7 @@ impl Keys {
         let args = [
             u64::from(parties).into(),
             self.publish.into(),
-            self.channel.as_slice().into(),
+            self.channel(),
             operation.not_after.into(),
         ];
         let [barrier, places] = self.both();

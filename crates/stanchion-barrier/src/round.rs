@@ -2,10 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stanchion_client::primitive::{
-    Call, Facts, Item, Kind, Request, Sharing, Synchronizer, Tenure, Told,
-};
-use stanchion_client::{Lease, Name, WireOwner};
+use stanchion_client::primitive::{About, Call, Facts, Request, Synchronizer, Told};
 
 use crate::fact::{End, Fact, Place};
 use crate::keys::Keys;
@@ -80,28 +77,8 @@ impl Facts for Round {
 }
 
 impl Synchronizer for Round {
-    fn kind(&self) -> Kind {
-        self.keys.family.round
-    }
-
-    fn name(&self) -> &Name {
-        &self.keys.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.keys.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Event
-    }
-
-    fn tenure(&self) -> Tenure {
-        Tenure::Nothing
-    }
-
-    fn facts(&self) -> Option<&dyn Facts> {
-        Some(self)
+    fn about(&self) -> &About {
+        &self.keys.round
     }
 
     fn acquire(&self, _request: &Request<'_>) -> Call {
@@ -111,11 +88,7 @@ impl Synchronizer for Round {
             .look(place.unwrap_or(Place { first: 0, round: 0 }))
     }
 
-    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        None
-    }
-
-    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
-        Vec::new()
+    fn facts(&self) -> Option<&dyn Facts> {
+        Some(self)
     }
 }

@@ -486,7 +486,7 @@ impl<K: Detachable> Held<K> {
 }
 
 /// A kind of exclusive hold that can become a shared one: its guards have [`downgrade`](Held::downgrade). Its synchronizer has
-/// [`downgraded`](crate::primitive::Synchronizer::downgraded).
+/// [`downgraded`](crate::primitive::Holdable::downgraded).
 pub trait Downgradable {
     /// The kind of the shared hold.
     type To;

@@ -1,14 +1,13 @@
 //! The description of a synchronizer: the scripts and properties that a primitive supplies to the core, and the readers of its replies.
 //!
 //! This module does not depend on clients, holds or waiters.
-//!
-//! Long: one convention, and all that is asked by it.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::about::{About, Kind, Sharing, Tenure};
 use crate::dated::Dated;
 use crate::fact::Facts;
 use crate::field::renew_field;
@@ -79,49 +78,6 @@ impl Request<'_> {
     }
 }
 
-/// The way in which holders share, which also decides how the waiters of one process take turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sharing {
-    /// One holder at a time. Only the first waiter sends requests.
-    Exclusive,
-    /// Any number of holders of this kind while no exclusive one exists. A grant to one waiter lets the waiters behind it send requests.
-    Together,
-    /// The given number of permits, out of a limited total. A message contains the number of free permits.
-    Permits(u32),
-    /// No holders. An event that one waiter observes has occurred for all of them.
-    Event,
-    /// One holder at a time, from a queue that the server keeps. Every waiter sends its own request, and grants arrive as messages.
-    Queued,
-}
-
-impl Sharing {
-    /// Returns whether there is at most one holder.
-    #[must_use]
-    pub const fn has_one_holder(self) -> bool {
-        matches!(self, Self::Exclusive | Self::Queued)
-    }
-
-    /// Returns whether this is the hold of a reader.
-    pub(crate) const fn is_read(self) -> bool {
-        matches!(self, Self::Together)
-    }
-
-    /// The number of permits.
-    #[must_use]
-    pub const fn permits(self) -> Option<u32> {
-        match self {
-            Self::Permits(count) => Some(count),
-            Self::Exclusive | Self::Together | Self::Event | Self::Queued => None,
-        }
-    }
-
-    /// Returns whether each waiter has an entry in the queue on the server. Otherwise a process has one for all its waiters.
-    pub(crate) const fn keeps_each_waiter(self) -> bool {
-        matches!(self, Self::Queued)
-    }
-}
-
 /// The identity of a locked object, without its server: the key of the local queues and of an owner's seats.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subject {
@@ -161,72 +117,6 @@ impl Subject {
     }
 }
 
-/// The effect of a grant on the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Tenure {
-    /// A hold with a lease.
-    Leased,
-    /// A hold that only a release ends.
-    Unleased,
-    /// No hold.
-    Nothing,
-}
-
-/// The kind of a synchronizer. Waiters of one kind may be handed each other's hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kind {
-    name: &'static str,
-    family: &'static str,
-    plain: bool,
-}
-
-impl Kind {
-    /// Creates a kind with a family of its own. `name` is the label of its metrics, such as `lock`.
-    #[must_use]
-    pub const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            family: name,
-            plain: false,
-        }
-    }
-
-    /// Puts the kind into a family. Synchronizers of one family and name lock the same object: their waiters share a queue, and an owner has one
-    /// seat there. Example: the two sides of a read-write lock.
-    #[must_use]
-    pub const fn of_family(mut self, family: &'static str) -> Self {
-        self.family = family;
-        self
-    }
-
-    /// Declares that a hold is one field of the hash `name` and nothing else, and that a client may acquire if this key does not exist. A multi-lock
-    /// acquires several such locks in one script.
-    #[must_use]
-    pub const fn plain(mut self) -> Self {
-        self.plain = true;
-        self
-    }
-
-    /// The metrics label of this kind.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.name
-    }
-
-    /// The family.
-    #[must_use]
-    pub const fn family(self) -> &'static str {
-        self.family
-    }
-
-    /// Returns whether a hold is one field of the hash `name`: see [`Kind::plain`].
-    #[must_use]
-    pub const fn is_plain(self) -> bool {
-        self.plain
-    }
-}
-
 /// The description of a synchronizer: its scripts, and the properties that the core needs to know.
 ///
 /// All scripts reply in one format, which [`Verdict`] reads: a number, or an array whose first element is that number and whose second is the
@@ -248,57 +138,95 @@ impl Kind {
 ///
 /// The core may call these methods while it has a local queue locked, so they must not block or call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
-    /// The kind of synchronizer.
-    fn kind(&self) -> Kind;
-
-    /// The name that is synchronized on.
-    fn name(&self) -> &Name;
-
-    /// All names that a hold covers. Deadlock detection and the hand-off read them.
-    fn names(&self) -> Vec<&Name> {
-        vec![self.name()]
-    }
-
-    /// The channel on which releases are published. Several names may share one, as `x` and `{x}` do.
-    fn channel(&self) -> &[u8];
-
-    /// The way in which its holders share.
-    fn sharing(&self) -> Sharing {
-        Sharing::Exclusive
-    }
-
-    /// The effect of a grant on the server.
-    fn tenure(&self) -> Tenure {
-        Tenure::Leased
-    }
-
-    /// Returns whether the caller gets a grant even if its reply took longer than the lease. Needed if a grant carries lasting information, such as
-    /// an arrival that has completed a round. The caller finds the hold lost, and releases it before it retries. For other primitives the core
-    /// releases and retries concurrently, with a new owner.
-    fn keeps_late_grants(&self) -> bool {
-        false
-    }
-
-    /// Returns whether a hold consists of several entries on the server, some of which may remain when others are gone.
-    fn in_parts(&self) -> bool {
-        matches!(self.sharing(), Sharing::Permits(2..))
-    }
-
-    /// Describes how to read the current holders from the server. A wait for a name with unreadable holders is in no certain deadlock.
-    fn holders(&self) -> Holders {
-        match self.sharing() {
-            Sharing::Permits(_) => Holders::Permits,
-            _ if self.kind().is_plain() => Holders::One,
-            _ => Holders::Untold,
-        }
-    }
+    /// The properties that never change.
+    fn about(&self) -> &About;
 
     /// The script of one attempt. Running it twice for one owner has the effect of running it once (P6).
     fn acquire(&self, request: &Request<'_>) -> Call;
 
-    /// The script that lowers the hold count from `count` to `count` − 1. The release of the last hold frees the name and publishes. `None`, which
-    /// is never sent, with [`Tenure::Nothing`].
-    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call>;
+    /// The hold that a grant leaves on the server; `None` if a grant leaves nothing there: what one can only wait for.
+    fn hold(&self) -> Option<&dyn Holdable> {
+        None
+    }
+
+    /// The queue that the server keeps for the name.
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
+        None
+    }
+
+    /// With [`Sharing::Event`]: the reader of messages that report final events. `None` if a message is only a hint to send a request.
+    fn facts(&self) -> Option<&dyn Facts> {
+        None
+    }
+
+    /// Reads the elements of a busy reply from the third on.
+    fn hint(&self, _rest: &[Reply]) -> Hint {
+        Hint::default()
+    }
+
+    /// Reads the elements of a granted reply from the third on.
+    fn dated(&self, _rest: &[Reply]) -> Dated {
+        Dated::default()
+    }
+
+    /// A state of the name that a wait cannot end, in the last busy reply: for the error of a timeout.
+    fn remark(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+impl<'a> dyn Synchronizer + 'a {
+    /// The kind of synchronizer.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.about().kind
+    }
+
+    /// The name that is synchronized on.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.about().name
+    }
+
+    /// All names that a hold covers.
+    #[must_use]
+    pub fn names(&self) -> &[Name] {
+        self.about().names()
+    }
+
+    /// The way in which its holders share.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        self.about().sharing
+    }
+
+    /// The key of the counter that its fencing tokens come from.
+    #[must_use]
+    pub fn fence(&self) -> Option<&[u8]> {
+        self.about().fence.as_deref()
+    }
+
+    /// The way to read the current holders from the server.
+    #[must_use]
+    pub fn holders(&self) -> Holders {
+        self.about().holders()
+    }
+
+    /// The effect of a grant on the server.
+    #[must_use]
+    pub fn tenure(&self) -> Tenure {
+        match self.hold() {
+            None => Tenure::Nothing,
+            Some(_) if self.about().is_leased => Tenure::Leased,
+            Some(_) => Tenure::Unleased,
+        }
+    }
+}
+
+/// The hold of a synchronizer: see [`Synchronizer::hold`].
+pub trait Holdable: Synchronizer {
+    /// The script that lowers the hold count from `count` to `count` − 1. The release of the last hold frees the name and publishes.
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Call;
 
     /// The script that ends the last hold with the keys of the hold alone, and grants to no waiter. Needed for a slot in migration, where a script
     /// is refused if its keys are on two nodes. `None` if `release` already does this.
@@ -307,19 +235,8 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The script that undoes the requests of `owner`: it removes a hold, or a place in a queue on the server.
-    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
+    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Call {
         self.release(owner, 1, lease)
-    }
-
-    /// Returns whether a refused request of a waiting caller leaves something on the server: an entry in a queue, or a sign. If so, the core
-    /// [abandons](Synchronizer::abandon) the request when the waiter leaves.
-    fn leaves_sign(&self) -> bool {
-        self.sharing().keeps_each_waiter()
-    }
-
-    /// The key of the counter that its fencing tokens come from.
-    fn fence(&self) -> Option<&[u8]> {
-        None
     }
 
     /// The script that raises the hold count from `count` to `count` + 1; `None` if re-entry is not supported.
@@ -337,20 +254,18 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The synchronizer of the shared hold that [`downgrade`](Synchronizer::downgrade) leaves. It uses the channel of this one.
+    /// The synchronizer of the shared hold that [`downgrade`](Holdable::downgrade) leaves. It uses the channel of this one.
     fn downgraded(&self) -> Option<Arc<dyn Synchronizer>> {
         None
     }
 
     /// The items that the watchdog sends to renew a hold. The hold is renewed if every item succeeds.
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        vec![renew_field(self.name(), owner.as_str(), lease)]
-    }
-
-    /// The channel that notifies all holders when some of their holds were taken by force. Permits need it, because a script finds them by their ids
-    /// and cannot know the holder. By default a holder is notified on the channel of its client.
-    fn notices(&self) -> Option<Vec<u8>> {
-        None
+        let About {
+            is_leased, name, ..
+        } = self.about();
+        let item = is_leased.then(|| renew_field(name, owner.as_str(), lease));
+        item.into_iter().collect()
     }
 
     /// The script that frees the name regardless of its holders, and notifies them: 1 if there were any. Sent only once.
@@ -358,34 +273,9 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// A state of the name that a wait cannot end, in the last busy reply: for the error of a timeout.
-    fn remark(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Reads the elements of a busy reply from the third on.
-    fn hint(&self, _rest: &[Reply]) -> Hint {
-        Hint::default()
-    }
-
-    /// Reads the elements of a granted reply from the third on.
-    fn dated(&self, _rest: &[Reply]) -> Dated {
-        Dated::default()
-    }
-
     /// The script that checks, after this `wait`, whether the dated grant of `owner` is still valid. A reply of 1 confirms the grant; after 0 the
     /// acquire starts again. `None` if no check is needed.
     fn confirm(&self, _owner: &WireOwner, _wait: Duration) -> Option<Call> {
-        None
-    }
-
-    /// With [`Sharing::Event`]: the reader of messages that report final events. `None` if a message is only a hint to send a request.
-    fn facts(&self) -> Option<&dyn Facts> {
-        None
-    }
-
-    /// The queue that the server keeps for the name.
-    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         None
     }
 }
@@ -396,7 +286,7 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
 /// queue by message; or the message only wakes the head, which then sends a request. A process with one entry gives the hold to its first
 /// waiter.
 pub trait ServerQueue {
-    /// The channel on which Redisson's clients publish releases of `name`. [`Synchronizer::channel`] is the channel of this process.
+    /// The channel on which Redisson's clients publish releases of `name`. [`About::channel`] is the channel of this process.
     fn neighbours(&self, _name: &Name) -> Option<&[u8]> {
         None
     }
@@ -404,12 +294,6 @@ pub trait ServerQueue {
     /// The channel on which Redisson's clients wake this waiter.
     fn channel_of(&self, _owner: &WireOwner) -> Option<Vec<u8>> {
         None
-    }
-
-    /// Returns whether an entry is valid for every synchronizer of this kind, name and counter. An entry for several names, or of one waiter, is
-    /// not.
-    fn is_common(&self) -> bool {
-        true
     }
 
     /// The script that serves the queue. `heard`: this client has heard a release of Redisson's.
@@ -427,7 +311,7 @@ pub(crate) fn has_one_entry(sync: &dyn Synchronizer) -> bool {
     sync.server_queue().is_some() && !sync.sharing().keeps_each_waiter()
 }
 
-/// The hand-off of a synchronizer: see [`Synchronizer::hand_off`].
+/// The hand-off of a hold: see [`Holdable::hand_off`].
 pub trait HandOff {
     /// The script that releases for `from` and acquires for the requester, in one step. If others come first, it may grant to them, and put the
     /// requester into the queue, or do nothing.

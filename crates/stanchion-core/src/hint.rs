@@ -1,5 +1,6 @@
 //! The content of a busy reply, beyond the time after which to retry.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::line::{Placed, Role};
@@ -18,7 +19,7 @@ pub enum Hint {
         /// The name.
         name: Name,
         /// Its channel.
-        channel: Vec<u8>,
+        channel: Arc<[u8]>,
         /// The entry there, if the request has got one.
         placed: Option<Placed>,
     },

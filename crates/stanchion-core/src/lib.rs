@@ -3,6 +3,7 @@
 //! Users depend on the `stanchion` facade or on one primitive's crate; both re-export the parts of this crate that users need. Authors of a
 //! primitive start at [`primitive`].
 
+mod about;
 mod acquire;
 mod actor;
 mod agenda;

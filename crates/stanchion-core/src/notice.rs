@@ -86,7 +86,7 @@ impl Holds {
         for hold in self.live_holds() {
             let number = hold.debt.owner.number();
             match &notice {
-                Notice::SomeGone if hold.sync.notices().as_deref() == Some(channel) => {}
+                Notice::SomeGone if hold.sync.about().notices.as_deref() == Some(channel) => {}
                 Notice::Gone(numbers) if numbers.contains(&number) => {}
                 Notice::Asked(numbers, request) if numbers.contains(&number) => {
                     hold.request(request.clone());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{MutexGuard, watch};
 
-use crate::description::Sharing;
+use crate::about::Sharing;
 use crate::hold::state::HoldState;
 
 /// An owner's place at one subject. An acquire as that owner locks it first.

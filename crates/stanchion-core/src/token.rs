@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,13 +44,13 @@ pub enum Fencing {
 }
 
 impl Fencing {
-    /// The key of the counter for `name`. Without tokens the key is the name itself, which scripts read as "mint none".
+    /// The key of the counter for `name`, if tokens are minted.
     #[must_use]
-    pub fn key(self, name: &Name) -> Vec<u8> {
+    pub fn counter(self, name: &Name) -> Option<Arc<[u8]>> {
         match self {
-            Self::PerSlot => name.slot_fence(),
-            Self::PerName => name.prefixed("redisson_lock_token"),
-            Self::Off => name.as_bytes().to_vec(),
+            Self::PerSlot => Some(name.slot_fence().into()),
+            Self::PerName => Some(name.prefixed("redisson_lock_token").into()),
+            Self::Off => None,
         }
     }
 }

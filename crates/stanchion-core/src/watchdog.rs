@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::description::Tenure;
+use crate::about::Tenure;
 use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
@@ -74,7 +74,7 @@ pub(crate) fn listen(core: &Holds) {
     let now = core.clock.now();
     let lasting = |hold: &HoldState| {
         hold.sync.tenure() == Tenure::Leased
-            && hold.sync.notices().is_none()
+            && hold.sync.about().notices.is_none()
             && now.since(hold.began()) >= HELD_FOR
     };
     let holds = core.live_holds();
@@ -103,6 +103,11 @@ fn in_batches<T>(dues: Vec<T>, items: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     batches
 }
 
+fn renewals(hold: &HoldState, lease: Lease) -> Vec<Item> {
+    let renewed = hold.sync.hold();
+    renewed.map_or_else(Vec::new, |it| it.renewals(&hold.debt.owner, lease))
+}
+
 /// A hold to be renewed, and its items in the script.
 struct Renewals {
     hold: Arc<HoldState>,
@@ -111,7 +116,7 @@ struct Renewals {
 
 impl Renewals {
     fn new(hold: Arc<HoldState>, now: Moment) -> Self {
-        let items = hold.sync.renewals(&hold.debt.owner, hold.lease_to_ask(now));
+        let items = renewals(&hold, hold.lease_to_ask(now));
         Self { hold, items }
     }
 }
@@ -161,7 +166,7 @@ pub(crate) async fn renew(
     hold: &HoldState,
     lease: Lease,
 ) -> Result<Option<bool>, Failure> {
-    let items = hold.sync.renewals(&hold.debt.owner, lease);
+    let items = renewals(hold, lease);
     if items.is_empty() {
         return Ok(Some(true));
     }
@@ -173,7 +178,7 @@ pub(crate) async fn renew(
 /// the next renewal decides.
 pub(crate) async fn verify(core: &Holds, hold: &Arc<HoldState>) -> bool {
     // The check is a renewal for the shortest lease, which lengthens nothing (R3), because the hold may be one that is not renewed.
-    let items = hold.sync.renewals(&hold.debt.owner, Lease::MIN);
+    let items = renewals(hold, Lease::MIN);
     let items: Vec<&Item> = items.iter().collect();
     if items.is_empty() {
         return true;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::description::{Request, Tenure};
+use crate::about::Tenure;
+use crate::description::Request;
 use crate::free_by::FreeBy;
 use crate::lease::Lease;
 use crate::line::{Approach, Yields};

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Arg, Call, Handle, Item, Kind, Operation, Request, Script, Sharing, Synchronizer, Tenure,
-    renew_field, whole_millis,
+    About, Arg, Call, Handle, Holdable, Item, Kind, Operation, Request, Script, Sharing,
+    Synchronizer, renew_field, whole_millis,
 };
 use stanchion_client::{Fencing, Lease, Name, WireOwner, minting, noticing};
 
@@ -42,18 +42,16 @@ const POLLS: u32 = 3;
 /// The keys and channels of one election, and the queries about it.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    name: Name,
-    fence: Vec<u8>,
+    /// The properties of a campaign. Its channel is that of the lock, and wakes the candidates of stanchion and of Redisson.
+    campaign: About,
+    /// The properties of the wait for another leader. Its channel is that of the observers.
+    watch: About,
     term: Vec<u8>,
     candidates: Vec<u8>,
     seen: Vec<u8>,
     rank: Vec<u8>,
     heir: Vec<u8>,
     rests: Vec<u8>,
-    /// The channel of the lock. It wakes the candidates of stanchion and of Redisson.
-    wake: Vec<u8>,
-    /// The channel for observers.
-    news: Vec<u8>,
     /// The prefix of the channels of holders.
     notice: Vec<u8>,
     publish: &'static str,
@@ -66,29 +64,51 @@ impl Keys {
     pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing) -> Self {
         // `x` and `{x}` are two elections. They share only the channels, so a message for one causes a request of the other, too.
         Self {
-            fence: fencing.key(&name),
+            campaign: About {
+                fence: fencing.counter(&name),
+                // P3: a refused campaign leaves a candidate on the server.
+                leaves_sign: true,
+                ..About::new(
+                    Kind::new("election"),
+                    name.clone(),
+                    name.prefixed("redisson_lock__channel"),
+                )
+            },
+            watch: About {
+                sharing: Sharing::Event,
+                ..About::new(
+                    Kind::new("observer"),
+                    name.clone(),
+                    name.prefixed("stanchion_election"),
+                )
+            },
             term: name.prefixed_alone("stanchion_leader"),
             candidates: name.prefixed_alone("stanchion_candidates"),
             seen: name.prefixed_alone("stanchion_candidate_seen"),
             rank: name.prefixed_alone("stanchion_candidate_rank"),
             heir: name.prefixed_alone("stanchion_heir"),
             rests: name.prefixed_alone("stanchion_heir_rests"),
-            wake: name.prefixed("redisson_lock__channel"),
-            news: name.prefixed("stanchion_election"),
             notice: handle.notice(&name),
             publish: handle.publish_command(),
             client: handle.id().to_string(),
             stays: whole_millis(handle.poll_interval() * POLLS),
-            name,
         }
     }
 
     pub(crate) const fn name(&self) -> &Name {
-        &self.name
+        &self.campaign.name
+    }
+
+    fn wake(&self) -> Arg<'_> {
+        (&*self.campaign.channel).into()
+    }
+
+    fn news(&self) -> Arg<'_> {
+        (&*self.watch.channel).into()
     }
 
     pub(crate) fn leader(&self) -> Call {
-        LEADER.call([self.name.as_bytes(), &self.term], [])
+        LEADER.call([self.name().as_bytes(), &self.term], [])
     }
 
     pub(crate) fn candidates(&self) -> Call {
@@ -97,11 +117,11 @@ impl Keys {
 
     pub(crate) fn depose(&self) -> Call {
         DEPOSE.call(
-            [self.name.as_bytes(), &self.term],
+            [self.name().as_bytes(), &self.term],
             [
                 self.publish.into(),
-                self.wake.as_slice().into(),
-                self.news.as_slice().into(),
+                self.wake(),
+                self.news(),
                 self.notice.as_slice().into(),
             ],
         )
@@ -128,14 +148,14 @@ impl Campaign {
         let keys = &self.keys;
         let number = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
         PROCLAIM.call(
-            [keys.name.as_bytes(), &keys.term],
+            [keys.name().as_bytes(), &keys.term],
             [
                 owner.as_str().into(),
                 number.into(),
                 value.into(),
                 operation.not_after.into(),
                 keys.publish.into(),
-                keys.news.as_slice().into(),
+                keys.news(),
             ],
         )
     }
@@ -145,7 +165,7 @@ impl Campaign {
         let keys = &self.keys;
         RESIGN.call(
             [
-                keys.name.as_bytes(),
+                keys.name().as_bytes(),
                 &keys.term,
                 &keys.candidates,
                 &keys.seen,
@@ -156,8 +176,8 @@ impl Campaign {
             [
                 owner.as_str().into(),
                 keys.publish.into(),
-                keys.wake.as_slice().into(),
-                keys.news.as_slice().into(),
+                keys.wake(),
+                keys.news(),
                 next.into(),
                 whole_millis(length).into(),
             ],
@@ -166,21 +186,8 @@ impl Campaign {
 }
 
 impl Synchronizer for Campaign {
-    fn kind(&self) -> Kind {
-        Kind::new("election")
-    }
-
-    fn name(&self) -> &Name {
-        &self.keys.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.keys.wake
-    }
-
-    fn fence(&self) -> Option<&[u8]> {
-        let keys = &self.keys;
-        (keys.fence != keys.name.as_bytes()).then_some(&keys.fence)
+    fn about(&self) -> &About {
+        &self.keys.campaign
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
@@ -188,8 +195,8 @@ impl Synchronizer for Campaign {
         let priority = self.priority.to_string();
         CAMPAIGN.call(
             [
-                keys.name.as_bytes(),
-                &keys.fence,
+                keys.name().as_bytes(),
+                keys.campaign.fence_key(),
                 &keys.term,
                 &keys.candidates,
                 &keys.seen,
@@ -207,22 +214,28 @@ impl Synchronizer for Campaign {
                 keys.stays.into(),
                 whole_millis(HEAD_START).into(),
                 keys.publish.into(),
-                keys.wake.as_slice().into(),
-                keys.news.as_slice().into(),
+                keys.wake(),
+                keys.news(),
                 keys.notice.as_slice().into(),
             ],
         )
     }
 
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
+    }
+}
+
+impl Holdable for Campaign {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
         if let Some(heir) = self.heir.get() {
-            return Some(self.end(owner, heir, HEAD_START));
+            return self.end(owner, heir, HEAD_START);
         }
         if self.cooldown.is_zero() {
-            return Some(self.end(owner, "", Duration::ZERO));
+            return self.end(owner, "", Duration::ZERO);
         }
         let rests = format!("-{}", self.keys.client);
-        Some(self.end(owner, &rests, self.cooldown))
+        self.end(owner, &rests, self.cooldown)
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
@@ -230,30 +243,25 @@ impl Synchronizer for Campaign {
         let args: [Arg<'_>; 4] = [
             owner.as_str().into(),
             keys.publish.into(),
-            keys.wake.as_slice().into(),
-            keys.news.as_slice().into(),
+            keys.wake(),
+            keys.news(),
         ];
-        Some(RESIGN_ALONE.call([keys.name.as_bytes()], args))
+        Some(RESIGN_ALONE.call([keys.name().as_bytes()], args))
     }
 
-    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        Some(self.end(owner, "", Duration::ZERO))
-    }
-
-    fn leaves_sign(&self) -> bool {
-        // P3: a refused campaign leaves a candidate on the server.
-        true
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Call {
+        self.end(owner, "", Duration::ZERO)
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
         let (keys, ms) = (&self.keys, lease.millis().to_string().into_bytes());
         // A term has two keys. While their slot migrates, the keys may be on two nodes.
         let parts = [
-            renew_field(&keys.name, owner.as_str(), lease),
+            renew_field(keys.name(), owner.as_str(), lease),
             RENEW_TERM.item([keys.term.clone()], [ms.clone()]),
         ];
         let both = RENEW.item(
-            [keys.name.as_bytes().to_vec(), keys.term.clone()],
+            [keys.name().as_bytes().to_vec(), keys.term.clone()],
             [owner.as_str().into(), ms],
         );
         vec![both.or_in_parts(parts)]
@@ -271,38 +279,14 @@ pub(crate) struct Watch {
 }
 
 impl Synchronizer for Watch {
-    fn kind(&self) -> Kind {
-        Kind::new("observer")
-    }
-
-    fn name(&self) -> &Name {
-        &self.keys.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.keys.news
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Event
-    }
-
-    fn tenure(&self) -> Tenure {
-        Tenure::Nothing
+    fn about(&self) -> &About {
+        &self.keys.watch
     }
 
     fn acquire(&self, _request: &Request<'_>) -> Call {
         WATCH.call(
-            [self.keys.name.as_bytes(), &self.keys.term],
+            [self.keys.name().as_bytes(), &self.keys.term],
             [self.owner.as_str().into(), self.change.as_str().into()],
         )
-    }
-
-    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        None
-    }
-
-    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
-        Vec::new()
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Arg, Call, Handle, Hint, Holders, Kind, Placed, Reason, Reply, Request, Script, ServerQueue,
-    Sharing, Synchronizer, Visible, adopt_field, whole_millis,
+    About, Arg, Call, Handle, Hint, Holdable, Holders, Kind, Placed, Reason, Reply, Request,
+    Script, ServerQueue, Sharing, Synchronizer, Visible, adopt_field, whole_millis,
 };
 use stanchion_client::{
     Fencing, Lease, Name, NameState, QueryError, WireOwner, mint_function, minting, noticing,
@@ -57,17 +57,13 @@ pub(crate) const REDISSON_WAIT: Duration = Duration::from_secs(300);
 /// A fair lock, as the core sees it.
 #[derive(Debug)]
 pub(crate) struct Description {
-    name: Name,
+    about: About,
     queue: Vec<u8>,
     timeouts: Vec<u8>,
     waiters: Vec<u8>,
     wake: Vec<u8>,
-    /// The counter of the tokens; the name itself where no tokens are minted.
-    fence: Vec<u8>,
     /// The prefix of all channels of this name.
     base: Vec<u8>,
-    /// The channel of this client.
-    channel: Vec<u8>,
     publish: &'static str,
     wait_ms: u64,
     /// Beginning of the channels of holders.
@@ -77,33 +73,41 @@ pub(crate) struct Description {
 impl Description {
     pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing, wait: Duration) -> Self {
         let base = name.prefixed("redisson_lock__channel");
+        let channel = below(&base, &handle.id().to_string());
         Self {
             queue: name.prefixed(QUEUE),
             timeouts: name.prefixed("redisson_lock_timeout"),
             waiters: name.prefixed("stanchion_fair_waiters"),
             wake: name.prefixed("stanchion_fair_wake"),
-            fence: fencing.key(&name),
-            channel: below(&base, &handle.id().to_string()),
             base,
             publish: handle.publish_command(),
             wait_ms: whole_millis(wait.max(REDISSON_WAIT)),
             notice: handle.notice(&name),
-            name,
+            about: About {
+                sharing: Sharing::Queued,
+                fence: fencing.counter(&name),
+                holders: Some(Holders::Queue(QUEUE.into())),
+                ..About::new(Kind::new("fair lock"), name, channel)
+            },
         }
     }
 
-    pub(crate) fn mints_tokens(&self) -> bool {
-        self.fence != self.name.as_bytes()
+    pub(crate) const fn name(&self) -> &Name {
+        &self.about.name
+    }
+
+    pub(crate) const fn mints_tokens(&self) -> bool {
+        self.about.fence.is_some()
     }
 
     fn keys(&self) -> [&[u8]; 6] {
         [
-            self.name.as_bytes(),
+            self.name().as_bytes(),
             &self.queue,
             &self.timeouts,
             &self.waiters,
             &self.wake,
-            &self.fence,
+            self.about.fence_key(),
         ]
     }
 
@@ -118,7 +122,7 @@ impl Description {
 
     /// `looked_at`: the number of waiters from which the processes are counted.
     pub(crate) fn status(&self, looked_at: u64) -> Call {
-        let keys = [self.name.as_bytes(), &self.queue, &self.fence];
+        let keys = [self.name().as_bytes(), &self.queue, self.about.fence_key()];
         STATUS.call(keys, [looked_at.into()])
     }
 
@@ -134,11 +138,11 @@ fn below(base: &[u8], whose: &str) -> Vec<u8> {
 
 impl Visible for Description {
     fn subject(&self) -> (Kind, &Name) {
-        (self.kind(), &self.name)
+        (self.about.kind, self.name())
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        vec![self.name.as_bytes().to_vec()]
+        vec![self.name().as_bytes().to_vec()]
     }
 
     fn look(&self) -> Call {
@@ -151,32 +155,12 @@ impl Visible for Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> Kind {
-        Kind::new("fair lock")
-    }
-
-    fn name(&self) -> &Name {
-        &self.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Queued
-    }
-
-    fn holders(&self) -> Holders {
-        Holders::Queue(QUEUE.into())
-    }
-
-    fn fence(&self) -> Option<&[u8]> {
-        self.mints_tokens().then_some(self.fence.as_slice())
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
-        if let Some(adopt) = adopt_field(&self.name, &self.fence, request) {
+        if let Some(adopt) = adopt_field(self.name(), self.about.fence_key(), request) {
             return adopt;
         }
         let [base, publish, wait] = self.common();
@@ -204,44 +188,8 @@ impl Synchronizer for Description {
         )
     }
 
-    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
-        let call = REENTER.call(
-            [self.name.as_bytes()],
-            [
-                request.owner.as_str().into(),
-                request.lease.millis().into(),
-                request.not_after.into(),
-                u64::from(count).into(),
-            ],
-        );
-        Some(call)
-    }
-
-    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        let [base, publish, wait] = self.common();
-        let call = RELEASE.call(
-            self.keys(),
-            [
-                base,
-                publish,
-                wait,
-                owner.as_str().into(),
-                u64::from(count).into(),
-                lease.millis().into(),
-            ],
-        );
-        Some(call)
-    }
-
-    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        let [base, publish, wait] = self.common();
-        Some(ABANDON.call(self.keys(), [base, publish, wait, owner.as_str().into()]))
-    }
-
-    fn force_release(&self) -> Option<Call> {
-        let [base, publish, wait] = self.common();
-        let notice = self.notice.as_slice().into();
-        Some(FORCE_RELEASE.call(self.keys(), [base, publish, wait, notice]))
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
@@ -264,13 +212,50 @@ impl Synchronizer for Description {
     }
 }
 
+impl Holdable for Description {
+    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
+        let call = REENTER.call(
+            [self.name().as_bytes()],
+            [
+                request.owner.as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                u64::from(count).into(),
+            ],
+        );
+        Some(call)
+    }
+
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Call {
+        let [base, publish, wait] = self.common();
+        RELEASE.call(
+            self.keys(),
+            [
+                base,
+                publish,
+                wait,
+                owner.as_str().into(),
+                u64::from(count).into(),
+                lease.millis().into(),
+            ],
+        )
+    }
+
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Call {
+        let [base, publish, wait] = self.common();
+        ABANDON.call(self.keys(), [base, publish, wait, owner.as_str().into()])
+    }
+
+    fn force_release(&self) -> Option<Call> {
+        let [base, publish, wait] = self.common();
+        let notice = self.notice.as_slice().into();
+        Some(FORCE_RELEASE.call(self.keys(), [base, publish, wait, notice]))
+    }
+}
+
 impl ServerQueue for Description {
     fn channel_of(&self, owner: &WireOwner) -> Option<Vec<u8>> {
         Some(below(&self.base, owner.as_str()))
-    }
-
-    fn is_common(&self) -> bool {
-        false
     }
 
     fn pass_on(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Arg, Call, Handle, Hint, Kind, Line, Reply, Request, Script, ServerQueue, Synchronizer,
-    whole_millis,
+    About, Arg, Call, Handle, Hint, Holdable, Kind, Line, Reply, Request, Script, ServerQueue,
+    Synchronizer, whole_millis,
 };
 use stanchion_client::{Fencing, Lease, Lockable as _, Name, WireOwner, in_line, minting};
 use stanchion_lock::Lock;
@@ -25,12 +25,11 @@ pub(crate) const AHEAD: Duration = Duration::from_secs(3_600);
 /// The keys and channels of a job: the keys of a lock, and a record.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    name: Name,
+    /// The properties of a run.
+    about: About,
     /// The lock as the core sees it. The waiters in its line also wait for the job to end.
     sync: Arc<dyn Synchronizer>,
     line: Line,
-    /// The counter of the tokens; the name itself if no tokens are minted.
-    fence: Vec<u8>,
     record: Vec<u8>,
 }
 
@@ -38,17 +37,21 @@ impl Keys {
     /// Without the lock itself: it has the client, which remembers its last releases with these keys.
     pub(crate) fn new(handle: &Handle, lock: &Lock, fencing: Fencing) -> Self {
         let name = lock.name().clone();
+        let line = Line::of(handle, &name);
         Self {
             sync: lock.clone().fencing(fencing).part().sync,
-            line: Line::of(handle, &name),
-            fence: fencing.key(&name),
             record: name.prefixed_alone("stanchion_job_last"),
-            name,
+            about: About {
+                fence: fencing.counter(&name),
+                // Not a kind of lock: a script of this crate ends the hold of a job, and never hands the job to a waiter for the lock.
+                ..About::new(Kind::new("job"), name, line.channel())
+            },
+            line,
         }
     }
 
     pub(crate) const fn name(&self) -> &Name {
-        &self.name
+        &self.about.name
     }
 
     pub(crate) fn status(&self) -> Call {
@@ -72,8 +75,8 @@ impl Run {
     /// The script that ends the run of `owner`, or undoes a run that has not begun.
     fn end(&self, owner: &WireOwner) -> Call {
         let Keys {
+            about,
             line,
-            fence,
             record,
             ..
         } = &*self.keys;
@@ -84,8 +87,8 @@ impl Run {
         let begun = u64::from(self.begun.load(Ordering::Acquire));
         END.call(
             [
-                self.name().as_bytes(),
-                fence,
+                self.keys.name().as_bytes(),
+                about.fence_key(),
                 &line.line,
                 &line.wake,
                 record,
@@ -102,29 +105,17 @@ impl Run {
 }
 
 impl Synchronizer for Run {
-    fn kind(&self) -> Kind {
-        // Not a kind of lock: a script of this crate ends the hold of a job, and never hands the job to a waiter for the lock.
-        Kind::new("job")
-    }
-
-    fn name(&self) -> &Name {
-        self.keys.name()
-    }
-
-    fn channel(&self) -> &[u8] {
-        self.keys.sync.channel()
-    }
-
-    fn fence(&self) -> Option<&[u8]> {
-        self.keys.sync.fence()
+    fn about(&self) -> &About {
+        &self.keys.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         let tick = self
             .tick
             .map_or_else(String::new, |tick| tick.unix_millis().to_string());
+        let keys = &*self.keys;
         BEGIN.call(
-            [self.name().as_bytes(), &self.keys.fence, &self.keys.record],
+            [keys.name().as_bytes(), keys.about.fence_key(), &keys.record],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -137,8 +128,8 @@ impl Synchronizer for Run {
         )
     }
 
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        Some(self.end(owner))
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
@@ -151,10 +142,16 @@ impl Synchronizer for Run {
     }
 }
 
+impl Holdable for Run {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
+        self.end(owner)
+    }
+}
+
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run")
-            .field("name", self.name())
+            .field("name", self.keys.name())
             .field("tick", &self.tick)
             .finish_non_exhaustive()
     }

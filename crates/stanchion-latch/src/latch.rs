@@ -242,7 +242,7 @@ impl CountDownLatch {
     /// # On the wire
     /// `PUBSUB NUMSUB`, in a cluster `PUBSUB SHARDNUMSUB`.
     pub async fn waiting_processes(&self) -> Option<u64> {
-        let channel = self.description.channel();
+        let channel = &self.description.about().channel;
         self.handle.listening_processes(channel).await
     }
 

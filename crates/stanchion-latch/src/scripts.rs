@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Arg, Call, Handle, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
-    Tenure, Visible, natural, unexpected, whole_millis,
+    About, Arg, Call, Handle, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
+    Visible, natural, unexpected, whole_millis,
 };
-use stanchion_client::{IdleExpiry, Lease, Name, NameState, QueryError, WireOwner};
+use stanchion_client::{IdleExpiry, Name, NameState, QueryError};
 
 /// Builds a script. In front are the functions that read the count and keep an ephemeral latch.
 macro_rules! script {
@@ -35,8 +35,7 @@ pub(crate) const MARK: Duration = Duration::from_secs(60);
 /// A latch, as the core sees it.
 #[derive(Debug)]
 pub(crate) struct Description {
-    name: Name,
-    channel: Vec<u8>,
+    about: About,
     /// The key of the mark of a delete.
     deleted: Vec<u8>,
     /// The key next to an ephemeral latch, with its idle time.
@@ -52,16 +51,23 @@ impl Description {
     pub(crate) fn new(handle: &Handle, name: Name) -> Self {
         // A waiter sends its next request within these two times, or gives up. Twice the sum, so that no request comes just at the end.
         let asks = handle.poll_interval() + handle.outage_tolerance();
+        // Redisson wraps this one always, also a name that has braces.
+        let channel = name.braced("redisson_countdownlatch__channel__");
         Self {
-            // Redisson wraps this one always, also a name that has braces.
-            channel: name.braced("redisson_countdownlatch__channel__"),
             deleted: name.prefixed("stanchion_latch_deleted"),
             idle: name.prefixed("stanchion_latch_idle"),
             once: name.prefixed("stanchion_once"),
             publish: handle.publish_command(),
             kept: MARK.max(asks.saturating_mul(2)),
-            name,
+            about: About {
+                sharing: Sharing::Event,
+                ..About::new(Kind::new("latch"), name, channel)
+            },
         }
+    }
+
+    pub(crate) const fn name(&self) -> &Name {
+        &self.about.name
     }
 
     fn once(&self, operation: &Operation) -> Vec<u8> {
@@ -74,7 +80,7 @@ impl Description {
     }
 
     fn publish(&self) -> [Arg<'_>; 2] {
-        [self.channel.as_slice().into(), self.publish.into()]
+        [(&*self.about.channel).into(), self.publish.into()]
     }
 
     pub(crate) fn arm(
@@ -87,7 +93,7 @@ impl Description {
         let idle = expiry.map_or(0, IdleExpiry::millis);
         ARM.call(
             [
-                self.name.as_bytes(),
+                self.name().as_bytes(),
                 &self.once(operation),
                 &self.deleted,
                 &self.idle,
@@ -105,7 +111,7 @@ impl Description {
     pub(crate) fn count_down(&self, by: u64, operation: &Operation) -> Call {
         let [channel, publish] = self.publish();
         COUNT_DOWN.call(
-            [self.name.as_bytes(), &self.once(operation), &self.idle],
+            [self.name().as_bytes(), &self.once(operation), &self.idle],
             [by.into(), operation.not_after.into(), channel, publish],
         )
     }
@@ -114,7 +120,7 @@ impl Description {
         let [channel, publish] = self.publish();
         DELETE.call(
             [
-                self.name.as_bytes(),
+                self.name().as_bytes(),
                 &self.once(operation),
                 &self.deleted,
                 &self.idle,
@@ -129,21 +135,21 @@ impl Description {
     }
 
     pub(crate) fn count(&self) -> Call {
-        COUNT.call([self.name.as_bytes()], [])
+        COUNT.call([self.name().as_bytes()], [])
     }
 }
 
 impl Visible for Description {
     fn subject(&self) -> (Kind, &Name) {
-        (self.kind(), &self.name)
+        (self.about.kind, self.name())
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        vec![self.name.as_bytes().to_vec(), self.deleted.clone()]
+        vec![self.name().as_bytes().to_vec(), self.deleted.clone()]
     }
 
     fn look(&self) -> Call {
-        LOOK.call([self.name.as_bytes(), &self.deleted, &self.idle], [])
+        LOOK.call([self.name().as_bytes(), &self.deleted, &self.idle], [])
     }
 
     fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
@@ -158,38 +164,14 @@ impl Visible for Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> Kind {
-        Kind::new("latch")
-    }
-
-    fn name(&self) -> &Name {
-        &self.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Event
-    }
-
-    fn tenure(&self) -> Tenure {
-        Tenure::Nothing
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         WAIT.call(
-            [self.name.as_bytes(), &self.deleted, &self.idle],
+            [self.name().as_bytes(), &self.deleted, &self.idle],
             [request.since.into(), whole_millis(self.kept).into()],
         )
-    }
-
-    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        None
-    }
-
-    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
-        Vec::new()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stanchion_client::primitive::{Handle, unexpected};
 use stanchion_client::{AcquireError, Client, InvalidName, Name, QueryError};
 
-use crate::keys::BucketKeys;
+use crate::keys::{BucketKeys, about};
 use crate::limited::{Answer, Attempt, Grant, LimitError};
 use crate::quota::Limit;
 use crate::request::{Asking, too_fast, wanted};
@@ -117,6 +117,7 @@ impl TokenBucket {
         let shortest = intervals.min().unwrap_or_default();
         let answer = Arc::new(Answer::default());
         let description = BucketDescription {
+            about: about("token_bucket", &self.keys.name, &self.keys.channel, permits),
             keys: Arc::clone(&self.keys),
             limits: Arc::clone(&self.text),
             permits,

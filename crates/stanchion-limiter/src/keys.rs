@@ -1,6 +1,8 @@
 //! The keys of a rate limiter, and its entries.
 
-use stanchion_client::primitive::{Handle, Operation};
+use std::sync::Arc;
+
+use stanchion_client::primitive::{About, Handle, Kind, Operation, Sharing};
 use stanchion_client::{InvalidName, Name, WireOwner};
 
 /// The length of the id in an entry, in bytes, as in Redisson's entries.
@@ -20,7 +22,7 @@ pub(crate) struct Keys {
     own_log: Vec<u8>,
     written: Vec<u8>,
     own_written: Vec<u8>,
-    pub(crate) channel: Vec<u8>,
+    pub(crate) channel: Arc<[u8]>,
     pub(crate) publish: &'static str,
     once: Vec<u8>,
 }
@@ -40,7 +42,7 @@ impl Keys {
             value,
             log,
             written,
-            channel: name.prefixed("stanchion_limiter"),
+            channel: name.prefixed("stanchion_limiter").into(),
             publish: handle.publish_command(),
             once: name.prefixed("stanchion_once"),
             name,
@@ -90,7 +92,7 @@ pub(crate) struct BucketKeys {
     pub(crate) name: Name,
     pub(crate) bucket: Vec<u8>,
     /// A channel without messages, because a bucket publishes nothing.
-    pub(crate) channel: Vec<u8>,
+    pub(crate) channel: Arc<[u8]>,
 }
 
 impl BucketKeys {
@@ -98,8 +100,17 @@ impl BucketKeys {
         let name = handle.name(name)?;
         Ok(Self {
             bucket: name.prefixed_alone("stanchion_bucket"),
-            channel: name.prefixed("stanchion_limiter"),
+            channel: name.prefixed("stanchion_limiter").into(),
             name,
         })
+    }
+}
+
+/// The properties of a request for so many permits.
+pub(crate) fn about(kind: &'static str, name: &Name, channel: &Arc<[u8]>, permits: u32) -> About {
+    About {
+        sharing: Sharing::Permits(permits),
+        is_leased: false,
+        ..About::new(Kind::new(kind), name.clone(), Arc::clone(channel))
     }
 }

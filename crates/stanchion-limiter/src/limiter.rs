@@ -8,7 +8,7 @@ use stanchion_client::primitive::{Handle, Reply, Resend, bounded, unexpected};
 use stanchion_client::{AcquireError, Client, InvalidName, Name, Outage, QueryError, Rejection};
 
 use crate::danger::LimiterDanger;
-use crate::keys::Keys;
+use crate::keys::{Keys, about};
 use crate::limited::{Answer, Attempt, Grant, LimitError};
 use crate::quota::Quota;
 use crate::request::{Asking, wanted};
@@ -207,6 +207,7 @@ impl RateLimiter {
         };
         let answer = Arc::new(Answer::default());
         let description = Description {
+            about: about("rate_limiter", &self.keys.name, &self.keys.channel, permits),
             keys: Arc::clone(&self.keys),
             terms: self.terms,
             permits,

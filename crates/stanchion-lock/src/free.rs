@@ -1,55 +1,37 @@
 //! The event that a lock becomes free, for tasks that wait for it without acquiring the lock.
 
+use stanchion_client::Name;
 use stanchion_client::primitive::{
-    Call, Kind, Line, Request, Script, Sharing, Synchronizer, Tenure,
+    About, Call, Kind, Line, Request, Script, Sharing, Synchronizer,
 };
-use stanchion_client::{Lease, Name, WireOwner};
 
 static FREE: Script<1, 0> = Script::new("lock/free", include_str!("../lua/free.lua"));
 
 /// The event that a lock is free, as the core sees it.
 #[derive(Debug)]
 pub(crate) struct Free {
-    name: Name,
-    /// Redisson's channel: a release that leaves the lock free is published there.
-    channel: Vec<u8>,
+    about: About,
 }
 
 impl Free {
     pub(crate) fn of(name: &Name, line: &Line) -> Self {
+        // Redisson's channel: a release that leaves the lock free is published there.
+        let channel = line.base.as_slice();
         Self {
-            name: name.clone(),
-            channel: line.base.clone(),
+            about: About {
+                sharing: Sharing::Event,
+                ..About::new(Kind::new("lock_free"), name.clone(), channel)
+            },
         }
     }
 }
 
 impl Synchronizer for Free {
-    fn kind(&self) -> Kind {
-        Kind::new("lock_free")
-    }
-
-    fn name(&self) -> &Name {
-        &self.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Event
-    }
-
-    fn tenure(&self) -> Tenure {
-        Tenure::Nothing
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, _request: &Request<'_>) -> Call {
-        FREE.call([self.name.as_bytes()], [])
-    }
-
-    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        None
+        FREE.call([self.about.name.as_bytes()], [])
     }
 }

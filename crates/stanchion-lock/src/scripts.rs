@@ -1,8 +1,8 @@
 //! The scripts, and the description of a lock that calls them.
 
 use stanchion_client::primitive::{
-    Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerQueue,
-    Synchronizer, Visible, Yields, adopt_field,
+    About, Arg, Call, HandOff, Handle, Hint, Holdable, Kind, Line, Placed, Reply, Request, Script,
+    ServerQueue, Synchronizer, Visible, Yields, adopt_field,
 };
 use stanchion_client::{
     Fencing, Lease, Name, NameState, QueryError, WireOwner, in_line, minting, noticing,
@@ -36,31 +36,36 @@ pub static FORCE_RELEASE: Script<4, 3> = Script::new(
 /// A lock, as the core sees it.
 #[derive(Debug)]
 pub(crate) struct Description {
-    name: Name,
+    about: About,
     line: Line,
-    /// The counter of the tokens; the name itself where no tokens are minted.
-    fence: Vec<u8>,
     /// Beginning of the channels of holders.
     notice: Vec<u8>,
 }
 
 impl Description {
     pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing) -> Self {
+        let line = Line::of(handle, &name);
         Self {
-            line: Line::of(handle, &name),
-            fence: fencing.key(&name),
             notice: handle.notice(&name),
-            name,
+            about: About {
+                fence: fencing.counter(&name),
+                ..About::new(Kind::new("lock").plain(), name, line.channel())
+            },
+            line,
         }
     }
 
-    pub(crate) fn mints_tokens(&self) -> bool {
-        self.fence != self.name.as_bytes()
+    pub(crate) const fn name(&self) -> &Name {
+        &self.about.name
+    }
+
+    pub(crate) const fn mints_tokens(&self) -> bool {
+        self.about.fence.is_some()
     }
 
     fn keys(&self) -> [&[u8]; 4] {
         let Line { line, wake, .. } = &self.line;
-        [self.name.as_bytes(), &self.fence, line, wake]
+        [self.name().as_bytes(), self.about.fence_key(), line, wake]
     }
 
     /// The first arguments of every script that handles the line.
@@ -73,7 +78,7 @@ impl Description {
     }
 
     pub(crate) fn status(&self) -> Call {
-        STATUS.call([self.name.as_bytes(), &self.fence], [])
+        STATUS.call([self.name().as_bytes(), self.about.fence_key()], [])
     }
 
     /// The script that ends the last hold of `owner`, and with `places` its place in the line.
@@ -110,11 +115,11 @@ impl Description {
 
 impl Visible for Description {
     fn subject(&self) -> (Kind, &Name) {
-        (self.kind(), &self.name)
+        (self.about.kind, self.name())
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        vec![self.name.as_bytes().to_vec()]
+        vec![self.name().as_bytes().to_vec()]
     }
 
     fn look(&self) -> Call {
@@ -127,24 +132,12 @@ impl Visible for Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> Kind {
-        Kind::new("lock").plain()
-    }
-
-    fn name(&self) -> &Name {
-        &self.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.line.channel
-    }
-
-    fn fence(&self) -> Option<&[u8]> {
-        self.mints_tokens().then_some(&self.fence)
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
-        if let Some(adopt) = adopt_field(&self.name, &self.fence, request) {
+        if let Some(adopt) = adopt_field(self.name(), self.about.fence_key(), request) {
             return adopt;
         }
         let [base, publish] = self.common();
@@ -162,9 +155,23 @@ impl Synchronizer for Description {
         )
     }
 
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        Placed::read(rest).map_or(Hint::None, Hint::Placed)
+    }
+
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
+        Some(self)
+    }
+}
+
+impl Holdable for Description {
     fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
         let call = REENTER.call(
-            [self.name.as_bytes()],
+            [self.name().as_bytes()],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -175,10 +182,10 @@ impl Synchronizer for Description {
         Some(call)
     }
 
-    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        let call = if count > 1 {
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Call {
+        if count > 1 {
             EXIT.call(
-                [self.name.as_bytes()],
+                [self.name().as_bytes()],
                 [
                     owner.as_str().into(),
                     u64::from(count).into(),
@@ -187,20 +194,19 @@ impl Synchronizer for Description {
             )
         } else {
             self.free(owner, false)
-        };
-        Some(call)
+        }
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
         let [base, publish] = self.common();
         Some(RELEASE_ALONE.call(
-            [self.name.as_bytes()],
+            [self.name().as_bytes()],
             [base, publish, owner.as_str().into()],
         ))
     }
 
-    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        Some(self.free(owner, true))
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Call {
+        self.free(owner, true)
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
@@ -210,14 +216,6 @@ impl Synchronizer for Description {
     fn force_release(&self) -> Option<Call> {
         let [base, publish] = self.common();
         Some(FORCE_RELEASE.call(self.keys(), [base, publish, self.notice.as_slice().into()]))
-    }
-
-    fn hint(&self, rest: &[Reply]) -> Hint {
-        Placed::read(rest).map_or(Hint::None, Hint::Placed)
-    }
-
-    fn server_queue(&self) -> Option<&dyn ServerQueue> {
-        Some(self)
     }
 }
 
@@ -234,7 +232,7 @@ impl HandOff for Description {
 
 impl ServerQueue for Description {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
-        (*name == self.name).then_some(self.line.base.as_slice())
+        (name == self.name()).then_some(self.line.base.as_slice())
     }
 
     fn tend(&self, heard: bool) -> Option<Call> {

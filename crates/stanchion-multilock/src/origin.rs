@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Call, Kind, Part, Request, Script, Sharing, Synchronizer, Tenure,
+    About, Call, Kind, Part, Request, Script, Sharing, Synchronizer,
 };
-use stanchion_client::{AcquireError, AcquireOptions, FencingToken, Lease, Name, WireOwner};
+use stanchion_client::{AcquireError, AcquireOptions, FencingToken, Lease, Name};
 
 static ORIGIN: Script<1, 1> = Script::new("multilock/origin", include_str!("../lua/origin.lua"));
 
@@ -31,49 +31,31 @@ pub(crate) async fn origin_of(
 /// The number, as a synchronizer that always grants and leaves no hold.
 #[derive(Debug)]
 struct Origin {
-    name: Name,
-    key: Vec<u8>,
+    about: About,
     /// The number to store if there is none yet.
     fresh: u64,
 }
 
 impl Origin {
     fn of(name: &Name) -> Self {
+        // The key is the name of a channel without waiters, too: the origin is never busy.
+        let key = name.slot_key("stanchion_origin");
         Self {
-            name: name.clone(),
-            key: name.slot_key("stanchion_origin"),
+            about: About {
+                sharing: Sharing::Together,
+                ..About::new(Kind::new("origin"), name.clone(), key)
+            },
             fresh: fastrand::u64(1..LARGEST),
         }
     }
 }
 
 impl Synchronizer for Origin {
-    fn kind(&self) -> Kind {
-        Kind::new("origin")
-    }
-
-    fn name(&self) -> &Name {
-        &self.name
-    }
-
-    /// A channel without waiters: it is never busy.
-    fn channel(&self) -> &[u8] {
-        &self.key
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Together
-    }
-
-    fn tenure(&self) -> Tenure {
-        Tenure::Nothing
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, _request: &Request<'_>) -> Call {
-        ORIGIN.call([self.key.as_slice()], [self.fresh.into()])
-    }
-
-    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        None
+        ORIGIN.call([&*self.about.channel], [self.fresh.into()])
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_client::primitive::{
-    Arg, Call, HandOff, Hint, Holders, Item, Kind, Line, LuaPart, Part, Placed, Reply, Request,
-    Script, ServerQueue, Synchronizer, renew_field,
+    About, Arg, Call, HandOff, Hint, Holdable, Holders, Item, Kind, Line, LuaPart, Part, Placed,
+    Reply, Request, Script, ServerQueue, Synchronizer, renew_field,
 };
 use stanchion_client::{Lease, Name, WireOwner, in_line, woven};
 use tokio::sync::Notify;
@@ -34,6 +34,7 @@ const MOST_MOVES: u32 = 16;
 /// Locks of one client and, on a cluster, of one slot, in name order.
 #[derive(Debug)]
 pub(crate) struct Joint {
+    about: Arc<About>,
     locks: Arc<[One]>,
     /// The counters of all locks, each once.
     fences: Arc<[Vec<u8>]>,
@@ -54,6 +55,7 @@ struct Refusals {
 impl Clone for Joint {
     fn clone(&self) -> Self {
         Self {
+            about: Arc::clone(&self.about),
             locks: Arc::clone(&self.locks),
             fences: Arc::clone(&self.fences),
             publish: self.publish,
@@ -88,8 +90,19 @@ impl Joint {
                 u64::try_from(at + 1).unwrap_or(0)
             }),
         };
+        let locks: Arc<[One]> = parts.iter().map(one).collect();
+        // OK: made of at least one member. Its name is for errors and logs. Its channel is where a wait begins; the wait moves to the lock that the
+        // server found held.
+        let first = &locks[0];
+        // Its waiters share the queue of the lock that they wait for.
+        let kind = Kind::new("multilock").of_family("lock");
         Self {
-            locks: parts.iter().map(one).collect(),
+            about: Arc::new(About {
+                names: locks.iter().map(|one| one.name.clone()).collect(),
+                holders: Some(Holders::One),
+                ..About::new(kind, first.name.clone(), first.line.channel())
+            }),
+            locks,
             fences: fences.into(),
             publish: parts
                 .first()
@@ -112,11 +125,6 @@ impl Joint {
                 self.starved.notify_one();
             }
         }
-    }
-
-    fn first(&self) -> &One {
-        // OK: made of at least one member.
-        &self.locks[0]
     }
 
     fn names(&self) -> impl Iterator<Item = &[u8]> {
@@ -172,53 +180,15 @@ impl Joint {
 }
 
 impl Synchronizer for Joint {
-    /// Its waiters share the queue of the lock that they wait for.
-    fn kind(&self) -> Kind {
-        Kind::new("multilock").of_family("lock")
-    }
-
-    fn holders(&self) -> Holders {
-        Holders::One
-    }
-
-    /// The first name, for errors and logs.
-    fn name(&self) -> &Name {
-        &self.first().name
-    }
-
-    fn names(&self) -> Vec<&Name> {
-        self.locks.iter().map(|one| &one.name).collect()
-    }
-
-    /// The channel of the first lock, where a wait begins; it moves to the lock that the server found held.
-    fn channel(&self) -> &[u8] {
-        &self.first().line.channel
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         self.take(&ACQUIRE, request, request.ask().as_ref())
     }
 
-    fn in_parts(&self) -> bool {
-        self.locks.len() > 1
-    }
-
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        Some(self.free(owner, false))
-    }
-
-    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        Some(self.free(owner, true))
-    }
-
-    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        self.locks
-            .iter()
-            .map(|one| renew_field(&one.name, owner.as_str(), lease))
-            .collect()
-    }
-
-    fn hand_off(&self) -> Option<&dyn HandOff> {
+    fn hold(&self) -> Option<&dyn Holdable> {
         Some(self)
     }
 
@@ -234,12 +204,33 @@ impl Synchronizer for Joint {
         let held = number.and_then(|i| self.locks.get(i));
         held.map_or(Hint::None, |one| Hint::Elsewhere {
             name: one.name.clone(),
-            channel: one.line.channel.clone(),
+            channel: one.line.channel(),
             placed: Placed::read(rest.get(1..).unwrap_or_default()),
         })
     }
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {
+        Some(self)
+    }
+}
+
+impl Holdable for Joint {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
+        self.free(owner, false)
+    }
+
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Call {
+        self.free(owner, true)
+    }
+
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        self.locks
+            .iter()
+            .map(|one| renew_field(&one.name, owner.as_str(), lease))
+            .collect()
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
         Some(self)
     }
 }
@@ -251,10 +242,6 @@ impl HandOff for Joint {
 }
 
 impl ServerQueue for Joint {
-    fn is_common(&self) -> bool {
-        false
-    }
-
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         let one = self.locks.iter().find(|one| one.name == *name)?;
         Some(&one.line.base)

@@ -1,6 +1,8 @@
 //! The keys, fields and channel of a read-write lock on the server.
 
-use stanchion_client::primitive::{Arg, Call, Handle, Kind, Line, Reply, Script, Visible};
+use std::sync::Arc;
+
+use stanchion_client::primitive::{About, Arg, Call, Handle, Kind, Line, Reply, Script, Visible};
 use stanchion_client::{Fencing, Name, NameState, QueryError, WireOwner, noticing};
 
 use crate::preference::Preference;
@@ -41,9 +43,11 @@ pub(crate) use with_dead;
 pub(crate) struct Layout {
     pub(crate) name: Name,
     pub(crate) line: Line,
+    /// The channel of this client.
+    pub(crate) channel: Arc<[u8]>,
     pub(crate) preference: Preference,
-    /// The counter of the tokens; the name itself where no tokens are minted.
-    fence: Vec<u8>,
+    /// The counter of the writers' tokens, if they have any.
+    pub(crate) fence: Option<Arc<[u8]>>,
     /// The readers, ordered by the end of their leases.
     readers: Vec<u8>,
     /// The prefix of every hold key.
@@ -77,15 +81,17 @@ impl Layout {
         fencing: Fencing,
         preference: Preference,
     ) -> Self {
+        let line = Line::of_family(
+            handle,
+            &name,
+            "redisson_rwlock",
+            "stanchion_rwlock_line",
+            "stanchion_rwlock_wake",
+        );
         Self {
-            line: Line::of_family(
-                handle,
-                &name,
-                "redisson_rwlock",
-                "stanchion_rwlock_line",
-                "stanchion_rwlock_wake",
-            ),
-            fence: fencing.key(&name),
+            channel: line.channel(),
+            line,
+            fence: fencing.counter(&name),
             readers: name.prefixed("stanchion_rwlock_readers"),
             hold_keys: name.suffixed(""),
             notice: handle.notice(&name),
@@ -99,9 +105,15 @@ impl Layout {
         self.name.as_bytes()
     }
 
-    /// The counter of the writers' tokens, if they have any.
-    pub(crate) fn fence(&self) -> Option<&[u8]> {
-        (self.fence != self.main()).then_some(&self.fence)
+    /// The counter for the scripts: the name itself where no tokens are minted.
+    fn fence_key(&self) -> &[u8] {
+        self.fence.as_deref().unwrap_or_else(|| self.main())
+    }
+
+    /// The properties of one side.
+    pub(crate) fn about(&self, kind: &'static str) -> About {
+        let kind = Kind::new(kind).of_family("rwlock");
+        About::new(kind, self.name.clone(), Arc::clone(&self.channel))
     }
 
     /// What follows the owner of a reader in an entry of the queue: see `line_of_rwlock.lua`.
@@ -137,7 +149,7 @@ impl Layout {
     /// The keys of the scripts that serve the queue.
     pub(crate) fn keys(&self) -> [&[u8]; 5] {
         let Line { line, wake, .. } = &self.line;
-        [self.main(), &self.fence, line, wake, &self.readers]
+        [self.main(), self.fence_key(), line, wake, &self.readers]
     }
 
     /// See [`ServerQueue::tend`](stanchion_client::primitive::ServerQueue::tend).
@@ -158,7 +170,12 @@ impl Layout {
     /// `most`: the largest number of holders to list.
     pub(crate) fn status(&self, most: u32) -> Call {
         STATUS.call(
-            [self.main(), &self.fence, &self.line.line, &self.readers],
+            [
+                self.main(),
+                self.fence_key(),
+                &self.line.line,
+                &self.readers,
+            ],
             [u64::from(most).into(), self.hold_keys()],
         )
     }

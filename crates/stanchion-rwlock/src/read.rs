@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerQueue, Sharing,
-    Synchronizer, renew_field,
+    About, Call, Hint, Holdable, Holders, Item, Placed, Reply, Request, Script, ServerQueue,
+    Sharing, Synchronizer, renew_field,
 };
 use stanchion_client::{Lease, Name, WireOwner};
 
@@ -35,21 +35,42 @@ pub static RENEW_END: Script<1, 3> =
 
 /// The read side: readers share the lock, but not with a writer.
 #[derive(Debug)]
-pub(crate) struct ReadSide(pub(crate) Arc<Layout>);
+pub(crate) struct ReadSide {
+    about: About,
+    layout: Arc<Layout>,
+}
 
 impl ReadSide {
+    pub(crate) fn of(layout: &Arc<Layout>) -> Self {
+        Self {
+            about: About {
+                sharing: Sharing::Together,
+                holders: Some(Holders::Readers),
+                ..layout.about("rwlock_read")
+            },
+            layout: Arc::clone(layout),
+        }
+    }
+
     fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, places: bool) -> Call {
-        let [lock, fence, line, wake, readers] = self.0.keys();
-        let [base, publish] = self.0.base();
+        let [lock, fence, line, wake, readers] = self.layout.keys();
+        let [base, publish] = self.layout.base();
         RELEASE.call(
-            [lock, line, wake, readers, &self.0.hold_key(owner), fence],
+            [
+                lock,
+                line,
+                wake,
+                readers,
+                &self.layout.hold_key(owner),
+                fence,
+            ],
             [
                 base,
                 publish,
                 owner.as_str().into(),
                 u64::from(count).into(),
                 lease.millis().into(),
-                self.0.hold_keys(),
+                self.layout.hold_keys(),
                 u64::from(places).into(),
             ],
         )
@@ -57,33 +78,23 @@ impl ReadSide {
 }
 
 impl Synchronizer for ReadSide {
-    fn kind(&self) -> Kind {
-        Kind::new("rwlock_read").of_family("rwlock")
-    }
-
-    fn holders(&self) -> Holders {
-        Holders::Readers
-    }
-
-    fn name(&self) -> &Name {
-        &self.0.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.0.line.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Together
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         let within = request.within.map(write_field).unwrap_or_default();
-        let [lock, _, line, wake, readers] = self.0.keys();
-        let [base, publish] = self.0.base();
+        let [lock, _, line, wake, readers] = self.layout.keys();
+        let [base, publish] = self.layout.base();
         let ask = request.ask();
         ACQUIRE.call(
-            [lock, line, wake, readers, &self.0.hold_key(request.owner)],
+            [
+                lock,
+                line,
+                wake,
+                readers,
+                &self.layout.hold_key(request.owner),
+            ],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -91,56 +102,16 @@ impl Synchronizer for ReadSide {
                 ask.as_ref().into(),
                 publish,
                 base,
-                self.0.side_of_readers().into(),
-                self.0.hold_keys(),
+                self.layout.side_of_readers().into(),
+                self.layout.hold_keys(),
                 within.as_str().into(),
                 request.since.into(),
             ],
         )
     }
 
-    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
-        Some(REENTER.call(
-            [
-                self.0.main(),
-                &self.0.hold_key(request.owner),
-                self.0.readers(),
-            ],
-            [
-                request.owner.as_str().into(),
-                request.lease.millis().into(),
-                request.not_after.into(),
-                u64::from(count).into(),
-            ],
-        ))
-    }
-
-    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        Some(self.give_back(owner, count, lease, false))
-    }
-
-    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
-        Some(self.give_back(owner, 1, lease, true))
-    }
-
-    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        let (key, ms) = (self.0.hold_key(owner), lease.millis().to_string());
-        let (readers, ms) = (self.0.readers().to_vec(), ms.into_bytes());
-        // A hold has three keys. While their slot migrates, they may be on two nodes.
-        let parts = [
-            renew_field(self.name(), owner.as_str(), lease),
-            RENEW_HOLD_KEY.item([key.clone()], [ms.clone()]),
-            RENEW_END.item([readers.clone()], [owner.as_str().into(), ms.clone()]),
-        ];
-        let all = RENEW.item(
-            [self.0.main().to_vec(), key, readers],
-            [owner.as_str().into(), ms],
-        );
-        vec![all.or_in_parts(parts)]
-    }
-
-    fn force_release(&self) -> Option<Call> {
-        Some(self.0.force_release("read"))
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
@@ -152,12 +123,58 @@ impl Synchronizer for ReadSide {
     }
 }
 
+impl Holdable for ReadSide {
+    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
+        Some(REENTER.call(
+            [
+                self.layout.main(),
+                &self.layout.hold_key(request.owner),
+                self.layout.readers(),
+            ],
+            [
+                request.owner.as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                u64::from(count).into(),
+            ],
+        ))
+    }
+
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Call {
+        self.give_back(owner, count, lease, false)
+    }
+
+    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Call {
+        self.give_back(owner, 1, lease, true)
+    }
+
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        let (key, ms) = (self.layout.hold_key(owner), lease.millis().to_string());
+        let (readers, ms) = (self.layout.readers().to_vec(), ms.into_bytes());
+        // A hold has three keys. While their slot migrates, they may be on two nodes.
+        let parts = [
+            renew_field(&self.about.name, owner.as_str(), lease),
+            RENEW_HOLD_KEY.item([key.clone()], [ms.clone()]),
+            RENEW_END.item([readers.clone()], [owner.as_str().into(), ms.clone()]),
+        ];
+        let all = RENEW.item(
+            [self.layout.main().to_vec(), key, readers],
+            [owner.as_str().into(), ms],
+        );
+        vec![all.or_in_parts(parts)]
+    }
+
+    fn force_release(&self) -> Option<Call> {
+        Some(self.layout.force_release("read"))
+    }
+}
+
 impl ServerQueue for ReadSide {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
-        self.0.neighbours(name)
+        self.layout.neighbours(name)
     }
 
     fn tend(&self, heard: bool) -> Option<Call> {
-        Some(self.0.tend(heard))
+        Some(self.layout.tend(heard))
     }
 }

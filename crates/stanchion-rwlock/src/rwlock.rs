@@ -100,8 +100,8 @@ impl RwLock {
         let layout = Arc::new(layout);
         Self {
             handle,
-            readers: Arc::new(ReadSide(Arc::clone(&layout))),
-            writers: Arc::new(WriteSide(Arc::clone(&layout))),
+            readers: Arc::new(ReadSide::of(&layout)),
+            writers: Arc::new(WriteSide::of(&layout)),
             layout,
             fencing,
             lease,

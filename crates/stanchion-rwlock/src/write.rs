@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerQueue, Synchronizer,
-    renew_field,
+    About, Call, Hint, Holdable, Holders, Item, Placed, Reply, Request, Script, ServerQueue,
+    Synchronizer, renew_field,
 };
 use stanchion_client::{Lease, Name, WireOwner, minting};
 
@@ -38,20 +38,34 @@ pub static DOWNGRADE: Script<5, 7> = Script::new(
 ///
 /// Its release always goes to the line: a hand-off to the next writer of the process would overtake all waiting readers.
 #[derive(Debug)]
-pub(crate) struct WriteSide(pub(crate) Arc<Layout>);
+pub(crate) struct WriteSide {
+    about: About,
+    layout: Arc<Layout>,
+}
 
 impl WriteSide {
+    pub(crate) fn of(layout: &Arc<Layout>) -> Self {
+        Self {
+            about: About {
+                fence: layout.fence.clone(),
+                holders: Some(Holders::Writer),
+                ..layout.about("rwlock_write")
+            },
+            layout: Arc::clone(layout),
+        }
+    }
+
     fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, places: bool) -> Call {
-        let [base, publish] = self.0.base();
+        let [base, publish] = self.layout.base();
         RELEASE.call(
-            self.0.keys(),
+            self.layout.keys(),
             [
                 base,
                 publish,
                 owner.as_str().into(),
                 u64::from(count).into(),
                 lease.millis().into(),
-                self.0.hold_keys(),
+                self.layout.hold_keys(),
                 u64::from(places).into(),
             ],
         )
@@ -59,31 +73,15 @@ impl WriteSide {
 }
 
 impl Synchronizer for WriteSide {
-    fn kind(&self) -> Kind {
-        Kind::new("rwlock_write").of_family("rwlock")
-    }
-
-    fn holders(&self) -> Holders {
-        Holders::Writer
-    }
-
-    fn name(&self) -> &Name {
-        &self.0.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.0.line.channel
-    }
-
-    fn fence(&self) -> Option<&[u8]> {
-        self.0.fence()
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
-        let [base, publish] = self.0.base();
+        let [base, publish] = self.layout.base();
         let ask = request.ask();
         ACQUIRE.call(
-            self.0.keys(),
+            self.layout.keys(),
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -91,63 +89,13 @@ impl Synchronizer for WriteSide {
                 ask.as_ref().into(),
                 publish,
                 base,
-                self.0.hold_keys(),
+                self.layout.hold_keys(),
             ],
         )
     }
 
-    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
-        Some(REENTER.call(
-            [self.0.main()],
-            [
-                write_field(request.owner).as_str().into(),
-                request.lease.millis().into(),
-                request.not_after.into(),
-                u64::from(count).into(),
-            ],
-        ))
-    }
-
-    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        Some(self.give_back(owner, count, lease, false))
-    }
-
-    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        let [base, publish] = self.0.base();
-        Some(RELEASE_ALONE.call([self.0.main()], [base, publish, owner.as_str().into()]))
-    }
-
-    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
-        Some(self.give_back(owner, 1, lease, true))
-    }
-
-    fn downgrade(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
-        let [lock, _, line, wake, readers] = self.0.keys();
-        let [base, publish] = self.0.base();
-        Some(DOWNGRADE.call(
-            [lock, line, wake, readers, &self.0.hold_key(to.owner)],
-            [
-                base,
-                publish,
-                from.as_str().into(),
-                to.owner.as_str().into(),
-                to.lease.millis().into(),
-                to.not_after.into(),
-                self.0.hold_keys(),
-            ],
-        ))
-    }
-
-    fn downgraded(&self) -> Option<Arc<dyn Synchronizer>> {
-        Some(Arc::new(ReadSide(Arc::clone(&self.0))))
-    }
-
-    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        vec![renew_field(self.name(), &write_field(owner), lease)]
-    }
-
-    fn force_release(&self) -> Option<Call> {
-        Some(self.0.force_release("write"))
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
@@ -159,12 +107,68 @@ impl Synchronizer for WriteSide {
     }
 }
 
+impl Holdable for WriteSide {
+    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
+        Some(REENTER.call(
+            [self.layout.main()],
+            [
+                write_field(request.owner).as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                u64::from(count).into(),
+            ],
+        ))
+    }
+
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Call {
+        self.give_back(owner, count, lease, false)
+    }
+
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        let [base, publish] = self.layout.base();
+        Some(RELEASE_ALONE.call([self.layout.main()], [base, publish, owner.as_str().into()]))
+    }
+
+    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Call {
+        self.give_back(owner, 1, lease, true)
+    }
+
+    fn downgrade(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
+        let [lock, _, line, wake, readers] = self.layout.keys();
+        let [base, publish] = self.layout.base();
+        Some(DOWNGRADE.call(
+            [lock, line, wake, readers, &self.layout.hold_key(to.owner)],
+            [
+                base,
+                publish,
+                from.as_str().into(),
+                to.owner.as_str().into(),
+                to.lease.millis().into(),
+                to.not_after.into(),
+                self.layout.hold_keys(),
+            ],
+        ))
+    }
+
+    fn downgraded(&self) -> Option<Arc<dyn Synchronizer>> {
+        Some(Arc::new(ReadSide::of(&self.layout)))
+    }
+
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        vec![renew_field(&self.about.name, &write_field(owner), lease)]
+    }
+
+    fn force_release(&self) -> Option<Call> {
+        Some(self.layout.force_release("write"))
+    }
+}
+
 impl ServerQueue for WriteSide {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
-        self.0.neighbours(name)
+        self.layout.neighbours(name)
     }
 
     fn tend(&self, heard: bool) -> Option<Call> {
-        Some(self.0.tend(heard))
+        Some(self.layout.tend(heard))
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stanchion_client::primitive::{
-    Arg, Call, Handle, Line, Operation, Reply, ServerQueue, Yields, whole_millis,
+    About, Arg, Call, Handle, Kind, Line, Operation, Reply, ServerQueue, Sharing, Yields,
+    whole_millis,
 };
 use stanchion_client::{IdleExpiry, InvalidName, Name};
 
@@ -17,6 +18,8 @@ pub(crate) struct Keys {
     pub(crate) name: Name,
     /// The queue of processes, and the channels on which they receive messages.
     pub(crate) queue: Line,
+    /// The channel of this client.
+    pub(crate) channel: Arc<[u8]>,
     /// The held permits: the ledger of plain ones, or the leases.
     pub(crate) held: Vec<u8>,
     /// The plain permits that were granted by message and not confirmed yet. Leased permits need none: the name again.
@@ -75,16 +78,30 @@ impl Keys {
     ) -> Self {
         // A waiter sends its next request within these two times, or gives up. Twice the sum, so that no request comes just at the end.
         let asks = handle.poll_interval() + handle.outage_tolerance();
+        let queue = Line::of_family(handle, &name, "redisson_sc", line, wake);
         Self {
+            channel: queue.channel(),
+            queue,
             idle: name.prefixed_alone("stanchion_semaphore_idle"),
             kept: whole_millis(asks.saturating_mul(2)),
             ephemeral: None,
             missing: Arc::default(),
-            queue: Line::of_family(handle, &name, "redisson_sc", line, wake),
             held,
             granted,
             total,
             name,
+        }
+    }
+
+    /// The properties of a request for so many permits.
+    pub(crate) fn about(&self, kind: &'static str, permits: u32) -> About {
+        About {
+            sharing: Sharing::Permits(permits),
+            ..About::new(
+                Kind::new(kind),
+                self.name.clone(),
+                Arc::clone(&self.channel),
+            )
         }
     }
 

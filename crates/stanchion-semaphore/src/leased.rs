@@ -79,10 +79,7 @@ impl LeasedSemaphore {
     }
 
     fn over(pool: Pool, lease: Duration) -> Self {
-        let one = Arc::new(LeasedDescription {
-            keys: Arc::clone(&pool.keys),
-            permits: 1,
-        });
+        let one = Arc::new(LeasedDescription::new(&pool.keys, 1));
         Self { pool, one, lease }
     }
 
@@ -170,8 +167,7 @@ impl LeasedSemaphore {
             return Ok(Arc::clone(&self.one));
         }
         let permits = wanted(permits, Self::MOST_AT_ONCE)?;
-        let keys = Arc::clone(&self.pool.keys);
-        Ok(Arc::new(LeasedDescription { keys, permits }))
+        Ok(Arc::new(LeasedDescription::new(&self.pool.keys, permits)))
     }
 
     /// Waits for one permit.
@@ -466,10 +462,7 @@ impl LeasedSemaphore {
     pub fn events(&self) -> Events {
         Events::of(
             &self.pool.handle,
-            Arc::new(LeasedDescription {
-                keys: Arc::clone(&self.pool.keys),
-                permits: 1,
-            }),
+            Arc::new(LeasedDescription::new(&self.pool.keys, 1)),
         )
     }
 

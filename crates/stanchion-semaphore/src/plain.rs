@@ -70,10 +70,7 @@ impl Semaphore {
     }
 
     fn over(pool: Pool) -> Self {
-        let one = Arc::new(Description {
-            keys: Arc::clone(&pool.keys),
-            permits: 1,
-        });
+        let one = Arc::new(Description::new(&pool.keys, 1));
         Self { pool, one }
     }
 
@@ -139,8 +136,7 @@ impl Semaphore {
             return Ok(Arc::clone(&self.one));
         }
         let permits = wanted(permits, most())?;
-        let keys = Arc::clone(&self.pool.keys);
-        Ok(Arc::new(Description { keys, permits }))
+        Ok(Arc::new(Description::new(&self.pool.keys, permits)))
     }
 
     /// Waits for one permit.
@@ -401,10 +397,7 @@ impl Semaphore {
     pub fn events(&self) -> Events {
         Events::of(
             &self.pool.handle,
-            Arc::new(Description {
-                keys: Arc::clone(&self.pool.keys),
-                permits: 1,
-            }),
+            Arc::new(Description::new(&self.pool.keys, 1)),
         )
     }
 

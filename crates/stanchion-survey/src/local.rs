@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use stanchion_core::primitive::{
-    ActorId, Handle, HeldHere, Subject, Synchronizer, Tenure, Waiting,
-};
+use stanchion_core::primitive::{ActorId, Handle, HeldHere, Subject, Synchronizer, Waiting};
 use stanchion_core::{OnDeadlock, SurveyedName};
 use stanchion_transport::Moment;
 
@@ -52,9 +50,7 @@ pub(crate) fn look(
     more_waits += waits.len().saturating_sub(most_waits);
     waits.truncate(most_waits);
     let mut holds = site.holds();
-    holds.retain(|hold| {
-        hold.sync().tenure() != Tenure::Nothing && hold.is_held() && !hold.is_of_a_wait()
-    });
+    holds.retain(|hold| hold.sync().hold().is_some() && hold.is_held() && !hold.is_of_a_wait());
     holds.sort_by(|a, b| {
         let number = |it: &HeldHere| it.owner().as_str().len();
         (a.began(), number(a), a.owner().as_str()).cmp(&(b.began(), number(b), b.owner().as_str()))
@@ -115,7 +111,7 @@ fn held(
             holders: hold.sync().holders(),
         }
     };
-    hold.sync().names().into_iter().map(of_name).collect()
+    hold.sync().names().iter().map(of_name).collect()
 }
 
 /// Returns the wait for the start of a booking.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use stanchion_client::primitive::{Call, Handle, Kind, Part, Request, Script, Synchronizer};
-use stanchion_client::{AcquireError, Client, Held, InvalidName, Lease, Name, WireOwner};
+use stanchion_client::primitive::{
+    About, Call, Handle, Holdable, Kind, Part, Request, Script, Synchronizer,
+};
+use stanchion_client::{AcquireError, Client, Held, InvalidName, Lease, WireOwner};
 
 static ACQUIRE: Script<1, 3> = Script::new("baton/acquire", include_str!("lua/acquire.lua"));
 static RELEASE: Script<1, 3> = Script::new("baton/release", include_str!("lua/release.lua"));
@@ -11,27 +13,18 @@ static RELEASE: Script<1, 3> = Script::new("baton/release", include_str!("lua/re
 /// A baton, as the core sees it.
 #[derive(Debug)]
 struct Description {
-    name: Name,
-    channel: Vec<u8>,
+    about: About,
     publish: &'static str,
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> Kind {
-        Kind::new("baton")
-    }
-
-    fn name(&self) -> &Name {
-        &self.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.channel
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         ACQUIRE.call(
-            [self.name.as_bytes()],
+            [self.about.name.as_bytes()],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -40,16 +33,21 @@ impl Synchronizer for Description {
         )
     }
 
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        let call = RELEASE.call(
-            [self.name.as_bytes()],
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
+    }
+}
+
+impl Holdable for Description {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
+        RELEASE.call(
+            [self.about.name.as_bytes()],
             [
                 owner.as_str().into(),
-                self.channel.as_slice().into(),
+                (&*self.about.channel).into(),
                 self.publish.into(),
             ],
-        );
-        Some(call)
+        )
     }
 }
 
@@ -68,10 +66,10 @@ impl Baton {
     pub(crate) fn new(client: &Client, name: &str) -> Result<Self, InvalidName> {
         let handle = Handle::of(client);
         let name = client.name(name)?;
+        let channel = name.prefixed("stanchion_baton__channel");
         let description = Description {
-            channel: name.prefixed("stanchion_baton__channel"),
             publish: handle.publish_command(),
-            name,
+            about: About::new(Kind::new("baton"), name, channel),
         };
         Ok(Self {
             handle,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::about::Tenure;
 use crate::actor::ActorId;
-use crate::description::{Synchronizer, Tenure};
+use crate::description::Synchronizer;
 use crate::error::{AcquireError, Rejection, lease_of};
 use crate::extension::{GiveUp, Patient};
 use crate::free_by::FreeBy;

@@ -104,7 +104,7 @@ pub(super) fn wait(
                 }
             };
             match outcome {
-                Outcome::Granted(hold) if hold.is_held() || sync.keeps_late_grants() => {
+                Outcome::Granted(hold) if hold.is_held() || sync.about().keeps_late_grants => {
                     return unless_closing(core, sync, hold);
                 }
                 // The hold has expired before this task ran. Its drop cleans up on the server; a new owner joins again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
-use crate::description::{Synchronizer, Tenure};
+use crate::description::Synchronizer;
 use crate::free_by::FreeBy;
 use crate::hold::claim::Claim;
 use crate::hold::holds::Base;
@@ -75,7 +75,7 @@ impl Debt {
 
     /// Returns whether a request that runs late may leave something on the server, which has to be cleaned up.
     fn leaves(&self) -> bool {
-        self.sync.tenure() != Tenure::Nothing
+        self.sync.hold().is_some()
     }
 
     /// Records that a request is in flight, which may run until `ends_by`.

@@ -144,13 +144,14 @@ pub(super) async fn hand_off(
     path: Path,
 ) -> Result<(), ReleaseError> {
     let (to, queue) = (&successor.sync, &successor.queue);
-    let moves = state.sync.in_parts() && !Arc::ptr_eq(queue, &state.queue);
+    let moves = state.sync.about().in_parts() && !Arc::ptr_eq(queue, &state.queue);
     let passing = Passing::new(state, to, successor.terms, queue, true);
     // P2: the successor's token comes from the successor's counter.
     let script = |request: &Request<'_>| {
         let mut request = *request;
         (request.yields, request.approach.hears) = (successor.yields, successor.hears);
-        Some(to.hand_off()?.hand_off(&state.debt.owner, &request))
+        let hand_off = to.hold()?.hand_off()?;
+        Some(hand_off.hand_off(&state.debt.owner, &request))
     };
     let passed = passing.go(path, script).await;
     let (end, outcome) = match passed {
@@ -233,7 +234,7 @@ pub(crate) async fn downgrade(
     let sent = Sent::begin(&state);
     // P10: the downgrade does not restart `max_hold`.
     let passing = Passing::new(&state, &to, state.terms_left(), &state.queue, false);
-    let script = |to: &Request<'_>| state.sync.downgrade(&state.debt.owner, to);
+    let script = |to: &Request<'_>| state.sync.hold()?.downgrade(&state.debt.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
     if matches!(passed, Passed::Undone) {
         // The first try was refused as late and did nothing. The server's clock has been read again since.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::description::{End, Sharing};
+use crate::about::Sharing;
+use crate::description::End;
 use crate::error::{Rejection, ReleaseError, RenewError};
 use crate::hold::debt::Debt;
 use crate::hold::ended::Ended;
@@ -189,14 +190,15 @@ impl Hold {
         reenter(self.state(), Arc::clone(&self.state().core)).await
     }
 
-    /// Turns an exclusive hold into a shared hold in one step: see [`Synchronizer::downgraded`](crate::primitive::Synchronizer::downgraded).
+    /// Turns an exclusive hold into a shared hold in one step: see [`Holdable::downgraded`](crate::primitive::Holdable::downgraded).
     ///
     /// # Errors
     /// [`ReleaseError`]; then this hold is being released.
     pub async fn downgrade(mut self) -> Result<Self, ReleaseError> {
         // OK: taken only by methods that consume the hold.
         let state = Arc::clone(self.state());
-        let Some(to) = state.sync.downgraded() else {
+        let hold = state.sync.hold();
+        let Some(to) = hold.and_then(|it| it.downgraded()) else {
             return Err(ReleaseError::Rejected {
                 name: state.sync.name().clone(),
                 rejection: Rejection::InvalidOption {
@@ -241,7 +243,7 @@ impl Hold {
     /// The call that checks whether the grant is still valid after this `wait`; `None` if no check is needed.
     pub(crate) fn confirmation(&self, wait: Duration) -> Option<Call> {
         let state = self.state();
-        state.sync.confirm(&state.debt.owner, wait)
+        state.sync.hold()?.confirm(&state.debt.owner, wait)
     }
 
     pub(crate) fn next(&self) -> Option<Moment> {

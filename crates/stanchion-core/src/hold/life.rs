@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::description::Tenure;
+use crate::about::Tenure;
 use crate::error::LostReason;
 use crate::hold::ended::Ended;
 use crate::lease::Lease;

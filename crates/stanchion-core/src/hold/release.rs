@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::hand_off::hand_off;
 use super::sweep::{finished, is_divided, persist_telling, served, tend_after};
-use crate::description::{End, Tenure, code_of};
+use crate::description::{End, code_of};
 use crate::error::{LeaseLost, LostReason, ReleaseError};
 use crate::hold::claim::Claim;
 use crate::hold::queue::Piggyback;
@@ -31,8 +31,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
         *count = 0;
         return last(&state, path).await;
     }
-    let lease = state.asked(state.terms.lease, state.core.clock.now());
-    let call = state.sync.release(&state.debt.owner, *count, lease);
+    let call = call(&state, *count);
     // The server receives counts, not differences, so the owner's next operation corrects a failure of this one.
     *count -= 1;
     let lost = |now| {
@@ -71,7 +70,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
 /// Removes the last count, which ends the hold.
 async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     end(state)?;
-    if state.sync.tenure() == Tenure::Nothing {
+    if state.sync.hold().is_none() {
         return Ok(());
     }
     // The waiters of a closing client leave, so none of them would take the hold.
@@ -140,6 +139,13 @@ pub(super) enum Freed {
     Perhaps,
 }
 
+/// The script that lowers the hold count from `count`; `None` if there is nothing to release.
+fn call(state: &HoldState, count: u32) -> Option<Call> {
+    let lease = state.asked(state.terms.lease, state.core.clock.now());
+    let hold = state.sync.hold()?;
+    Some(hold.release(&state.debt.owner, count, lease))
+}
+
 /// Releases, and publishes a message to all waiting processes.
 pub(super) async fn publicly(
     state: &Arc<HoldState>,
@@ -147,8 +153,7 @@ pub(super) async fn publicly(
     before: Freed,
 ) -> Result<(), ReleaseError> {
     let core = &state.core;
-    let lease = state.asked(state.terms.lease, core.clock.now());
-    let Some(call) = state.sync.release(&state.debt.owner, 1, lease) else {
+    let Some(call) = call(state, 1) else {
         return Ok(());
     };
     core.tell(|sink| sink.released(state.sync.kind().name()));
@@ -231,7 +236,8 @@ async fn divided(
     call: &Call,
     until: Moment,
 ) -> Result<(Reply, bool), Failure> {
-    let alone = state.sync.release_alone(&state.debt.owner);
+    let hold = state.sync.hold();
+    let alone = hold.and_then(|it| it.release_alone(&state.debt.owner));
     let done = persist_telling(
         &state.core,
         &*state.sync,

@@ -22,7 +22,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::sweep::{LONGEST_OUTAGE, persist, served};
-use crate::description::{Synchronizer, Tenure};
+use crate::about::Tenure;
+use crate::description::Synchronizer;
 use crate::hold::holds::{Base, Holds};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
@@ -109,7 +110,7 @@ impl Releases {
         lease: Lease,
     ) {
         // A completed arrival cannot be taken back: a release would break the round of the other participants.
-        if sync.tenure() == Tenure::Nothing || sync.keeps_late_grants() {
+        if sync.hold().is_none() || sync.about().keeps_late_grants {
             return;
         }
         let released = Released {
@@ -169,9 +170,10 @@ impl Released {
 
     /// Sends the release to the present master until the master has answered.
     async fn repeat(&self, core: &Holds) {
-        let Some(call) = self.sync.abandon(&self.owner, self.lease) else {
+        let Some(hold) = self.sync.hold() else {
             return;
         };
+        let call = hold.abandon(&self.owner, self.lease);
         let until = match self.sync.tenure() {
             Tenure::Leased => self.at + self.lease.length(),
             _ => core.clock.now() + LONGEST_OUTAGE,

@@ -181,7 +181,8 @@ async fn reenter_persistently(
         // Each try has a `not_after` of its own, and all of them set the same count (R4).
         let limit = core.limit(state.sync.name(), sent);
         let request = limit.request(&state.debt.owner, state.lease_to_ask(sent));
-        let Some(call) = state.sync.reenter(&request, *count) else {
+        let hold = state.sync.hold();
+        let Some(call) = hold.and_then(|it| it.reenter(&request, *count)) else {
             return Err(RenewError::Rejected {
                 name: state.sync.name().clone(),
                 rejection: Rejection::InvalidOption {

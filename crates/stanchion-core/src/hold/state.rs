@@ -24,8 +24,9 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Notify, watch};
 use tracing::{Instrument as _, Span};
 
+use crate::about::Tenure;
 use crate::agenda::Item;
-use crate::description::{End, Subject, Synchronizer, Tenure};
+use crate::description::{End, Subject, Synchronizer};
 use crate::error::{LeaseLost, LostReason};
 use crate::free_by::FreeBy;
 use crate::hold::claim::Claim;
@@ -137,7 +138,7 @@ impl HoldState {
             is_watched: terms.renewal == Renewal::Watchdog,
             ends: terms.ends(sent),
             is_given: given,
-            keeps: sync.keeps_late_grants(),
+            keeps: sync.about().keeps_late_grants,
         });
         let state = Arc::new_cyclic(|this| Self {
             this: this.clone(),
@@ -242,8 +243,8 @@ impl HoldState {
     pub(crate) fn listen(&self) {
         let (core, name) = (&self.core, self.sync.name());
         let until = self.valid_until() + self.terms.lease.length();
-        if let Some(channel) = self.sync.notices() {
-            core.subscriptions.hear(&channel, until);
+        if let Some(channel) = &self.sync.about().notices {
+            core.subscriptions.hear(channel, until);
         } else if core.placement == Placement::Slots {
             core.subscriptions.hear(&core.own_channel(name), until);
         } else if core.subscriptions.may_hear_for_ever() {
@@ -402,9 +403,9 @@ impl HoldState {
     fn may_be_there(&self, reason: LostReason) {
         let there = match reason {
             LostReason::Expired | LostReason::MaxHold | LostReason::Shutdown => {
-                self.sync.tenure() != Tenure::Nothing
+                self.sync.hold().is_some()
             }
-            LostReason::Gone => self.sync.in_parts(),
+            LostReason::Gone => self.sync.about().in_parts(),
         };
         if there {
             let (now, free_by) = (self.core.clock.now(), self.free_by().bound());
@@ -448,7 +449,7 @@ impl HoldState {
         let kind = self.sync.kind().name();
         // Without a sink a release does not read the clock.
         self.core.tell(|sink| {
-            if self.sync.tenure() != Tenure::Nothing {
+            if self.sync.hold().is_some() {
                 self.core.counts.ended(kind);
             }
             sink.held(kind, self.age());

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::description::{Synchronizer, Tenure, code_of, rest_of};
+use crate::about::Tenure;
+use crate::description::{Synchronizer, code_of, rest_of};
 use crate::hold::claim::Claim;
 use crate::hold::holds::{Base, Holds};
 use crate::wire::Retries;
@@ -29,10 +30,10 @@ pub(super) fn sweep(
     done: Option<oneshot::Sender<()>>,
 ) {
     // The caller keeps the client alive.
-    let (Some(call), Some(client)) = (sync.abandon(owner, left.lease()), core.client.upgrade())
-    else {
+    let (Some(hold), Some(client)) = (sync.hold(), core.client.upgrade()) else {
         return;
     };
+    let call = hold.abandon(owner, left.lease());
     let work = release_twice(client, Arc::clone(sync), call, left, done);
     core.runner.finish(work);
 }

@@ -396,7 +396,7 @@ impl Handle {
     /// [`QueryError`]. [`QueryError::Unanswered`]: the script may have run. The script is not sent twice, because the second run would free the
     /// next holder.
     pub async fn force_release(&self, sync: &dyn Synchronizer) -> Result<bool, QueryError> {
-        let Some(call) = sync.force_release() else {
+        let Some(call) = sync.hold().and_then(|it| it.force_release()) else {
             return Err(QueryError::Rejected {
                 rejection: Rejection::InvalidOption {
                     rule: format!("a {} cannot be freed by force", sync.kind().name()),
@@ -420,9 +420,10 @@ impl Handle {
     ) -> Result<(), QueryError> {
         // A lease out of bounds has no hold: the acquire was refused.
         let lease = Lease::new(lease).unwrap_or_default();
-        let Some(call) = sync.abandon(&WireOwner::stored(owner), lease) else {
+        let Some(hold) = sync.hold() else {
             return Ok(());
         };
+        let call = hold.abandon(&WireOwner::stored(owner), lease);
         let reply = self.query(&call, Resend::UntilAnswered).await?;
         finished(self.core(), sync, reply);
         Ok(())

@@ -1,5 +1,7 @@
 //! The keys and channels of a queue of processes. Its scripts are in `lua/line.lua`.
 
+use std::sync::Arc;
+
 use super::Handle;
 use crate::name::Name;
 
@@ -13,8 +15,6 @@ pub struct Line {
     pub wake: Vec<u8>,
     /// Redisson's channel of the name.
     pub base: Vec<u8>,
-    /// The channel of this client.
-    pub channel: Vec<u8>,
     /// `PUBLISH` or `SPUBLISH`.
     pub publish: &'static str,
     /// The uuid of this client.
@@ -38,10 +38,17 @@ impl Line {
             // `x` and `{x}` are two locks that share only the channels. The owner in a message shows to which lock it belongs.
             line: name.prefixed_alone(line),
             wake: name.prefixed_alone(wake),
-            channel: [&base, b":".as_slice(), client.as_bytes()].concat(),
             base,
             publish: handle.publish_command(),
             client,
         }
+    }
+
+    /// The channel of this client.
+    #[must_use]
+    pub fn channel(&self) -> Arc<[u8]> {
+        [&self.base, b":".as_slice(), self.client.as_bytes()]
+            .concat()
+            .into()
     }
 }

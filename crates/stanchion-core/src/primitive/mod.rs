@@ -13,11 +13,11 @@ pub use self::handle::{Handle, Operation};
 pub use self::inside::{HeldHere, WeakHandle};
 pub use self::line::Line;
 pub use self::standby::Standby;
+pub use crate::about::{About, Kind, Sharing, Tenure};
 pub use crate::actor::{ActorId, mark_of};
 pub use crate::dated::Dated;
 pub use crate::description::{
-    Granted, HandOff, Heard, Kind, Request, ServerQueue, Sharing, Subject, Synchronizer, Tenure,
-    Verdict,
+    Granted, HandOff, Heard, Holdable, Request, ServerQueue, Subject, Synchronizer, Verdict,
 };
 pub use crate::error::{Leftover, bounded, lease_of};
 pub use crate::extension::{Boxed, Extension, GiveUp, Patient, Queued};

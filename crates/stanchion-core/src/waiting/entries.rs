@@ -45,7 +45,7 @@ impl LockEntries {
         terms: &HoldTerms,
     ) -> Ticket {
         let debt = core.owe(sync, terms);
-        Self::join_at(core, sync.name(), sync.channel(), debt, stay, terms)
+        Self::join_at(core, sync.name(), &sync.about().channel, debt, stay, terms)
     }
 
     /// Takes a place in the queue of `name`, as the owner of `debt`.
@@ -78,7 +78,7 @@ impl LockEntries {
     /// Keeps the entry in the table without a place in its queue: for an attempt that does not wait.
     pub(crate) fn visit(core: &Arc<Core>, sync: &dyn Synchronizer) -> Visit {
         let subject = Subject::queue_of(sync, sync.name());
-        let new = || LockEntry::new(&subject, sync.channel(), core);
+        let new = || LockEntry::new(&subject, &sync.about().channel, core);
         let comes = |state: &mut State<_>| state.uses.visitors += 1;
         let (entry, ()) = core.entries.table.enter(&subject, new, comes);
         Visit {

@@ -122,7 +122,7 @@ pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Parameters, entry: &Arc<LockEn
                     next,
                 };
                 let hold = Hold::begin(debt, Arc::clone(entry) as _, grant);
-                if hold.is_held() || sync.keeps_late_grants() {
+                if hold.is_held() || sync.about().keeps_late_grants {
                     Attempt::Granted(hold)
                 } else {
                     // P1: the lease has ended before the reply arrived. The hold is dropped here, which releases it.
@@ -133,7 +133,9 @@ pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Parameters, entry: &Arc<LockEn
                 let hint = sync.hint(rest_of(&reply));
                 if let Some(placed) = hint.placed() {
                     debt.record(|it| it.placed(placed.arrived));
-                } else if asked.waits && sync.leaves_sign() {
+                } else if asked.waits
+                    && (sync.sharing().keeps_each_waiter() || sync.about().leaves_sign)
+                {
                     debt.record(Claim::queued);
                 }
                 Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::queue::{self, Context, Held, Holder, Owed, Parts, Queue, Waiter, Want};
 use super::ticket::Ticket;
-use crate::description::{ServerQueue, Sharing, Synchronizer, has_one_entry};
+use crate::about::Sharing;
+use crate::description::{Synchronizer, has_one_entry};
 use crate::error::AcquireError;
 use crate::hold::debt::Debt;
 use crate::hold::handle::Hold;
@@ -64,19 +65,19 @@ impl Want for Arc<dyn Synchronizer> {
     }
 
     fn is_handed(&self, held: &Self) -> bool {
-        let several = held.in_parts() || self.in_parts();
+        let several = held.about().in_parts() || self.about().in_parts();
         held.kind() == self.kind() && (!several || held.names() == self.names())
     }
 
     fn shares_entry(&self, other: &Self) -> bool {
-        let common = self.server_queue().is_some_and(ServerQueue::is_common);
+        let common = self.server_queue().is_some() && self.about().has_common_entry();
         let same = other.kind() == self.kind() && Want::fence(other) == Want::fence(self);
         common && same && Want::sharing(other) == Want::sharing(self) || Self::ptr_eq(self, other)
     }
 
     fn continues_entry(&self, other: &Self) -> bool {
         // An entry for several names is not granted, but notified.
-        other.in_parts() && self.in_parts() && other.kind() == self.kind()
+        other.about().in_parts() && self.about().in_parts() && other.kind() == self.kind()
     }
 }
 
@@ -141,7 +142,7 @@ impl queue::EndedHold<Shell> for HoldState {
 
     fn is_untaken(&self) -> bool {
         // A late grant is for its caller, even if no lease is left of it.
-        self.life().is_untaken() && !self.sync.keeps_late_grants()
+        self.life().is_untaken() && !self.sync.about().keeps_late_grants
     }
 }
 

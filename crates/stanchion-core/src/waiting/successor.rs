@@ -10,7 +10,8 @@ use super::lock_entry::LockEntry;
 use super::queue::Context;
 use super::shared::Host as _;
 use super::shell::{LocalQueue, Shell};
-use crate::description::{End, ServerQueue, Sharing, Subject, Synchronizer};
+use crate::about::Sharing;
+use crate::description::{End, Subject, Synchronizer};
 use crate::hold::debt::Debt;
 use crate::hold::handle::Hold;
 use crate::hold::queue::{HoldQueue, Piggyback, Successor};
@@ -42,7 +43,7 @@ impl HoldQueue for LockEntry {
     fn successor(&self, hold: &HoldState) -> Option<Successor> {
         let core = &self.core.upgrade()?;
         let sync = &hold.sync;
-        sync.hand_off()?;
+        sync.hold()?.hand_off()?;
         let table = &core.entries.table;
         let (this, (handed, stands)) =
             table.present(self, |entry, state| (entry.this(), state.queue.hand_offs()))?;
@@ -50,12 +51,12 @@ impl HoldQueue for LockEntry {
         // `handed` bounds the time for which other processes wait. Without a queue on the server, or with an entry in it, a release serves
         // the others and, in its turn, this process.
         let permits = sync.sharing().permits().is_some();
-        let joins = !stands && sync.server_queue().is_some_and(ServerQueue::is_common);
+        let joins = !stands && sync.server_queue().is_some() && sync.about().has_common_entry();
         if handed >= TURN && !joins && !permits {
             return None;
         }
         let own = this.reserve(core, sync, handed, false);
-        if own.is_some() || !sync.in_parts() {
+        if own.is_some() || !sync.about().in_parts() {
             return own;
         }
         let names = sync.names();

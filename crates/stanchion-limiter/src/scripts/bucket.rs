@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Call, Dated, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
-    Tenure, whole_millis,
+    About, Call, Dated, Hint, Holdable, Operation, Reply, Request, Script, Synchronizer,
+    whole_millis,
 };
-use stanchion_client::{Lease, Name, WireOwner};
+use stanchion_client::{Lease, WireOwner};
 
 use crate::keys::BucketKeys;
 use crate::limited::Answer;
@@ -31,6 +31,7 @@ static ABANDON: Script<1, 3> = script!("bucket/abandon", "abandon.lua");
 /// One request.
 #[derive(Debug)]
 pub(crate) struct BucketDescription {
+    pub(crate) about: About,
     pub(crate) keys: Arc<BucketKeys>,
     pub(crate) limits: Arc<str>,
     pub(crate) permits: u32,
@@ -41,24 +42,8 @@ pub(crate) struct BucketDescription {
 }
 
 impl Synchronizer for BucketDescription {
-    fn kind(&self) -> Kind {
-        Kind::new("token_bucket")
-    }
-
-    fn name(&self) -> &Name {
-        &self.keys.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.keys.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Permits(self.permits)
-    }
-
-    fn tenure(&self) -> Tenure {
-        Tenure::Unleased
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
@@ -75,16 +60,8 @@ impl Synchronizer for BucketDescription {
         )
     }
 
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        let permits = u64::from(self.permits).into();
-        Some(ABANDON.call(
-            [&self.keys.bucket],
-            [owner.as_str().into(), permits, (&*self.limits).into()],
-        ))
-    }
-
-    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
-        Vec::new()
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
@@ -93,6 +70,16 @@ impl Synchronizer for BucketDescription {
 
     fn dated(&self, rest: &[Reply]) -> Dated {
         self.answer.granted(rest)
+    }
+}
+
+impl Holdable for BucketDescription {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
+        let permits = u64::from(self.permits).into();
+        ABANDON.call(
+            [&self.keys.bucket],
+            [owner.as_str().into(), permits, (&*self.limits).into()],
+        )
     }
 }
 

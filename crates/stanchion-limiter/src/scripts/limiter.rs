@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    Arg, Call, Dated, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
-    Tenure, whole_millis,
+    About, Arg, Call, Dated, Hint, Holdable, Operation, Reply, Request, Script, Synchronizer,
+    whole_millis,
 };
 use stanchion_client::{Lease, Name, WireOwner};
 
@@ -64,6 +64,7 @@ impl Terms {
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Description {
+    pub(crate) about: About,
     pub(crate) keys: Arc<Keys>,
     pub(crate) terms: Terms,
     pub(crate) permits: u32,
@@ -75,24 +76,8 @@ pub(crate) struct Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> Kind {
-        Kind::new("rate_limiter")
-    }
-
-    fn name(&self) -> &Name {
-        &self.keys.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.keys.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Permits(self.permits)
-    }
-
-    fn tenure(&self) -> Tenure {
-        Tenure::Unleased
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
@@ -114,14 +99,8 @@ impl Synchronizer for Description {
         )
     }
 
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        let entry = entry(owner, self.permits);
-        let permits = u64::from(self.permits).into();
-        Some(REFUND.call(self.keys.all(), [entry.as_slice().into(), permits]))
-    }
-
-    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
-        Vec::new()
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
@@ -132,6 +111,14 @@ impl Synchronizer for Description {
     fn dated(&self, rest: &[Reply]) -> Dated {
         self.compare(rest);
         self.answer.granted(rest)
+    }
+}
+
+impl Holdable for Description {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
+        let entry = entry(owner, self.permits);
+        let permits = u64::from(self.permits).into();
+        REFUND.call(self.keys.all(), [entry.as_slice().into(), permits])
     }
 
     fn confirm(&self, owner: &WireOwner, wait: Duration) -> Option<Call> {
@@ -202,7 +189,7 @@ pub(crate) fn set_quota(keys: &Keys, terms: &Terms, usage: Usage, operation: &Op
             keep,
             usage.into(),
             operation.not_after.into(),
-            keys.channel.as_slice().into(),
+            (&*keys.channel).into(),
             keys.publish.into(),
         ],
     )
@@ -211,6 +198,6 @@ pub(crate) fn set_quota(keys: &Keys, terms: &Terms, usage: Usage, operation: &Op
 pub(crate) fn delete(keys: &Keys) -> Call {
     DELETE.call(
         keys.with_written(),
-        [keys.channel.as_slice().into(), keys.publish.into()],
+        [(&*keys.channel).into(), keys.publish.into()],
     )
 }

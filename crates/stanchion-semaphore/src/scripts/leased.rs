@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Call, HandOff, Hint, Item, Kind, Operation, Placed, Reply, Request, Script, ServerQueue,
-    Sharing, Synchronizer, Visible, unexpected,
+    About, Call, HandOff, Hint, Holdable, Item, Kind, Operation, Placed, Reply, Request, Script,
+    ServerQueue, Synchronizer, Visible, unexpected,
 };
 use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
@@ -45,13 +45,27 @@ const REAP: u64 = 100;
 /// A request for a number of leased permits of one semaphore.
 #[derive(Debug)]
 pub(crate) struct LeasedDescription {
-    pub(crate) keys: Arc<Keys>,
-    pub(crate) permits: u32,
+    about: About,
+    keys: Arc<Keys>,
+    permits: u32,
+}
+
+impl LeasedDescription {
+    pub(crate) fn new(keys: &Arc<Keys>, permits: u32) -> Self {
+        Self {
+            about: About {
+                notices: Some(keys.held_channel().into()),
+                ..keys.about("leased_semaphore", permits)
+            },
+            keys: Arc::clone(keys),
+            permits,
+        }
+    }
 }
 
 impl Visible for LeasedDescription {
     fn subject(&self) -> (Kind, &Name) {
-        (self.kind(), &self.keys.name)
+        (self.about.kind, &self.keys.name)
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
@@ -69,20 +83,8 @@ impl Visible for LeasedDescription {
 }
 
 impl Synchronizer for LeasedDescription {
-    fn kind(&self) -> Kind {
-        Kind::new("leased_semaphore")
-    }
-
-    fn name(&self) -> &Name {
-        &self.keys.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.keys.queue.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Permits(self.permits)
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
@@ -106,16 +108,35 @@ impl Synchronizer for LeasedDescription {
         )
     }
 
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        Some(self.give_back(self.keys.serving_leased(), owner, false))
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        self.keys.note(rest);
+        Placed::read(rest).map_or(Hint::None, Hint::Placed)
+    }
+
+    fn remark(&self) -> Option<&'static str> {
+        self.keys.remark()
+    }
+
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
+        Some(&*self.keys)
+    }
+}
+
+impl Holdable for LeasedDescription {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
+        self.give_back(self.keys.serving_leased(), owner, false)
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
         Some(self.give_back(self.keys.alone(), owner, false))
     }
 
-    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        Some(self.give_back(self.keys.serving_leased(), owner, true))
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Call {
+        self.give_back(self.keys.serving_leased(), owner, true)
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
@@ -135,23 +156,6 @@ impl Synchronizer for LeasedDescription {
                 .or_in_parts([alone])
         };
         (0..self.permits).map(renewal).collect()
-    }
-
-    fn notices(&self) -> Option<Vec<u8>> {
-        Some(self.keys.held_channel())
-    }
-
-    fn hint(&self, rest: &[Reply]) -> Hint {
-        self.keys.note(rest);
-        Placed::read(rest).map_or(Hint::None, Hint::Placed)
-    }
-
-    fn remark(&self) -> Option<&'static str> {
-        self.keys.remark()
-    }
-
-    fn server_queue(&self) -> Option<&dyn ServerQueue> {
-        Some(&*self.keys)
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {

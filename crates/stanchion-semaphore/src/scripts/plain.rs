@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    Arg, Call, HandOff, Hint, Item, Kind, Operation, Placed, Reply, Request, Script, ServerQueue,
-    Sharing, Synchronizer, Tenure, Visible, unexpected,
+    About, Arg, Call, HandOff, Hint, Holdable, Kind, Operation, Placed, Reply, Request, Script,
+    ServerQueue, Synchronizer, Visible, unexpected,
 };
 use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
@@ -33,8 +33,22 @@ pub static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "p
 /// A request for a number of permits of one semaphore.
 #[derive(Debug)]
 pub(crate) struct Description {
-    pub(crate) keys: Arc<Keys>,
-    pub(crate) permits: u32,
+    about: About,
+    keys: Arc<Keys>,
+    permits: u32,
+}
+
+impl Description {
+    pub(crate) fn new(keys: &Arc<Keys>, permits: u32) -> Self {
+        Self {
+            about: About {
+                is_leased: false,
+                ..keys.about("semaphore", permits)
+            },
+            keys: Arc::clone(keys),
+            permits,
+        }
+    }
 }
 
 impl Description {
@@ -49,7 +63,7 @@ impl Description {
 
 impl Visible for Description {
     fn subject(&self) -> (Kind, &Name) {
-        (self.kind(), &self.keys.name)
+        (self.about.kind, &self.keys.name)
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
@@ -67,24 +81,8 @@ impl Visible for Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> Kind {
-        Kind::new("semaphore")
-    }
-
-    fn name(&self) -> &Name {
-        &self.keys.name
-    }
-
-    fn channel(&self) -> &[u8] {
-        &self.keys.queue.channel
-    }
-
-    fn sharing(&self) -> Sharing {
-        Sharing::Permits(self.permits)
-    }
-
-    fn tenure(&self) -> Tenure {
-        Tenure::Unleased
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
@@ -105,20 +103,8 @@ impl Synchronizer for Description {
         )
     }
 
-    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        Some(RELEASE.call(self.keys.serving(), self.returned(owner, false)))
-    }
-
-    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        Some(RELEASE.call(self.keys.alone(), self.returned(owner, false)))
-    }
-
-    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        Some(RELEASE.call(self.keys.serving(), self.returned(owner, true)))
-    }
-
-    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
-        Vec::new()
+    fn hold(&self) -> Option<&dyn Holdable> {
+        Some(self)
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
@@ -132,6 +118,20 @@ impl Synchronizer for Description {
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {
         Some(&*self.keys)
+    }
+}
+
+impl Holdable for Description {
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Call {
+        RELEASE.call(self.keys.serving(), self.returned(owner, false))
+    }
+
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        Some(RELEASE.call(self.keys.alone(), self.returned(owner, false)))
+    }
+
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Call {
+        RELEASE.call(self.keys.serving(), self.returned(owner, true))
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {

@@ -11,7 +11,8 @@ use super::waiters::{POLL_UNSUBSCRIBED, after_expiry, spin};
 use super::{
     Context, Effect, Entry, Held as _, Owed as _, Parts, Queue, Requested, Waiter, Want as _,
 };
-use crate::description::{Granted, Heard, Sharing};
+use crate::about::Sharing;
+use crate::description::{Granted, Heard};
 use crate::line::{Placed, Reason};
 use stanchion_transport::Moment;
 

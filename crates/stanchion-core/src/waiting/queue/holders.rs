@@ -9,7 +9,8 @@ use super::{
     Context, Doing, Effect, EndedHold as _, Entry, Held as _, Holder as _, Outcome, Parts, Queue,
     Requested, Waiter, Want as _,
 };
-use crate::description::{End, Sharing};
+use crate::about::Sharing;
+use crate::description::End;
 use crate::line::{Placed, Reason, TURN};
 use stanchion_transport::Moment;
 

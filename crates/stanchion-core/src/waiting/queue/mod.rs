@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::description::Sharing;
+use crate::about::Sharing;
 use crate::line::Reason;
 use stanchion_transport::Moment;
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::description::Sharing;
+use crate::about::Sharing;
 use stanchion_transport::Moment;
 
 /// The types that a queue stores for its shell.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Context, Doing, Effect, Held as _, Outcome, Parts, Queue, Want as _};
-use crate::description::Sharing;
+use crate::about::Sharing;
 use crate::line::Reason;
 use stanchion_transport::Moment;
 

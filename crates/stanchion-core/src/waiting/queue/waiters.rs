@@ -9,7 +9,7 @@ use super::{
     Ask, Context, Doing, Effect, Held as _, Holder as _, News, Outcome, Owed as _, Parts, Queue,
     Requested, Stay, Waiter, Want as _,
 };
-use crate::description::Sharing;
+use crate::about::Sharing;
 use crate::line::Reason;
 use stanchion_transport::Moment;
 
