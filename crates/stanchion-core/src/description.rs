@@ -164,14 +164,14 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         Hint::default()
     }
 
+    /// Reads from the same elements a state of the name that a wait cannot end: for the error of a timeout.
+    fn remark(&self, _rest: &[Reply]) -> Option<&'static str> {
+        None
+    }
+
     /// Reads the elements of a granted reply from the third on.
     fn dated(&self, _rest: &[Reply]) -> Dated {
         Dated::default()
-    }
-
-    /// A state of the name that a wait cannot end, in the last busy reply: for the error of a timeout.
-    fn remark(&self) -> Option<&'static str> {
-        None
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::description::rest_of;
 use crate::line::{Placed, Role};
 use crate::name::Name;
 use stanchion_transport::Reply;
@@ -38,18 +39,23 @@ pub enum Hint {
         /// True if a client ahead never grants (Redisson): also listen to [`ServerQueue::channel_of`](crate::primitive::ServerQueue::channel_of).
         foreign: bool,
     },
-    /// The content of a refusal, for a primitive that does not wait: see [`Handle::ask`](crate::primitive::Handle::ask).
-    Told(Vec<Reply>),
 }
 
-/// A refusal of an acquire that does not wait.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
+/// The refusal of a request.
+#[derive(Clone, Debug)]
 pub struct Refusal {
     /// The time after which to retry, if it is known.
     pub after: Option<Duration>,
-    /// The rest of the reply. Boxed: most hints are empty, and the future of every try would contain one.
-    pub hint: Box<Hint>,
+    pub(crate) hint: Hint,
+    pub(crate) reply: Reply,
+}
+
+impl Refusal {
+    /// The elements of the reply from the third on, for a primitive whose refusals say more than that another owner holds.
+    #[must_use]
+    pub fn rest(&self) -> &[Reply] {
+        rest_of(&self.reply)
+    }
 }
 
 impl Hint {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use stanchion_client::primitive::{Hint, Refusal, Reply, holder_in, natural, unexpected};
+use stanchion_client::primitive::{Refusal, Reply, holder_in, natural, unexpected};
 use stanchion_client::{LostReason, QueryError, Rejection};
 
 use crate::guard::JobGuard;
@@ -137,10 +137,8 @@ pub(crate) fn refused(refusal: &Refusal) -> Refused {
         };
         Refused::Rejected(rejection)
     };
-    let Hint::Told(told) = &*refusal.hint else {
-        return odd(&[]);
-    };
-    let [word, facts @ ..] = told.as_slice() else {
+    let told = refusal.rest();
+    let [word, facts @ ..] = told else {
         return odd(told);
     };
     match (word.as_text(), facts) {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stanchion_client::primitive::{
-    About, Arg, Call, Handle, Hint, Holdable, Kind, Line, Reply, Request, Script, ServerQueue,
-    Synchronizer, whole_millis,
+    About, Arg, Call, Handle, Holdable, Kind, Line, Request, Script, ServerQueue, Synchronizer,
+    whole_millis,
 };
 use stanchion_client::{Fencing, Lease, Lockable as _, Name, WireOwner, in_line, minting};
 use stanchion_lock::Lock;
@@ -130,10 +130,6 @@ impl Synchronizer for Run {
 
     fn hold(&self) -> Option<&dyn Holdable> {
         Some(self)
-    }
-
-    fn hint(&self, rest: &[Reply]) -> Hint {
-        Hint::Told(rest.to_vec())
     }
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {

@@ -1,7 +1,6 @@
 //! The keys of one semaphore.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use stanchion_client::primitive::{
     About, Arg, Call, Handle, Kind, Line, Operation, Reply, ServerQueue, Sharing, Yields,
@@ -32,11 +31,14 @@ pub(crate) struct Keys {
     pub(crate) kept: u64,
     /// The settings with which a handle creates a missing semaphore.
     pub(crate) ephemeral: Option<Ephemeral>,
-    /// The last busy reply said that the semaphore does not exist. For messages only.
-    pub(crate) missing: Arc<AtomicBool>,
 }
 
-const MISSING: &str = "the semaphore has no permits: call `init`";
+/// Reads from the elements of a busy reply whether the semaphore exists. A waiter for one that does not waits until some process creates it,
+/// which is a mistake more often than not.
+pub(crate) fn remark(rest: &[Reply]) -> Option<&'static str> {
+    let missing = rest.last().and_then(Reply::as_text) == Some("none");
+    missing.then_some("the semaphore has no permits: call `init`")
+}
 
 /// The settings of an ephemeral semaphore, with which a handle creates it.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +87,6 @@ impl Keys {
             idle: name.prefixed_alone("stanchion_semaphore_idle"),
             kept: whole_millis(asks.saturating_mul(2)),
             ephemeral: None,
-            missing: Arc::default(),
             held,
             granted,
             total,
@@ -131,20 +132,6 @@ impl Keys {
             *held = &self.held;
         }
         keys
-    }
-
-    /// Reads from the elements of a busy reply whether the semaphore exists. A waiter for one that does not waits until some process creates it,
-    /// which is a mistake more often than not.
-    pub(crate) fn note(&self, rest: &[Reply]) {
-        let missing = rest.last().and_then(Reply::as_text) == Some("none");
-        if missing && !self.missing.swap(missing, Ordering::Relaxed) {
-            tracing::warn!(name = %self.name, "an acquire waits, and {MISSING}");
-        }
-        self.missing.store(missing, Ordering::Relaxed);
-    }
-
-    pub(crate) fn remark(&self) -> Option<&'static str> {
-        self.missing.load(Ordering::Relaxed).then_some(MISSING)
     }
 
     /// The argument of a script that creates a missing semaphore; empty: it creates none.

@@ -197,7 +197,7 @@ pub(crate) async fn ask(
     sync: &Arc<dyn Synchronizer>,
     options: &AcquireOptions,
     lease: Duration,
-) -> Result<Result<Hold, Refusal>, AcquireError> {
+) -> Result<Result<Hold, Box<Refusal>>, AcquireError> {
     let plan = Plan::of_try(core, &**sync, options, lease)?;
     let deadline = deadline_of_try(core, options);
     once(core, sync, &plan, deadline).await

@@ -23,7 +23,7 @@ pub(super) async fn once(
     sync: &Arc<dyn Synchronizer>,
     plan: &Plan,
     deadline: Moment,
-) -> Result<Result<Hold, Refusal>, AcquireError> {
+) -> Result<Result<Hold, Box<Refusal>>, AcquireError> {
     // Kept to the end: the entry must still be in the table when the new holder is recorded in it.
     let visit = LockEntries::visit(core, &**sync);
     let began = core.clock.now();
@@ -58,7 +58,7 @@ pub(super) async fn once(
                 return unless_closing(core, sync, Ok(hold));
             }
             // The debt of an earlier unanswered try remains, and its drop sweeps (P3).
-            Some(Attempt::Busy(after, hint)) => return Ok(Err(Refusal { after, hint })),
+            Some(Attempt::Busy(refusal)) => return Ok(Err(refusal)),
             Some(Attempt::Rejected(rejection)) => {
                 let name = sync.name().clone();
                 return Err(AcquireError::Rejected { name, rejection });

@@ -175,21 +175,27 @@ impl Plan {
             name: sync.name().clone(),
             waited: core.clock.now().since(self.began),
             free_by,
-            remark: sync.remark().map(Into::into),
+            remark: None,
         }
     }
 
-    /// As [`Plan::timed_out`], after requests that failed with `outage`: no holder is known, because the server decided nothing.
+    /// As [`Plan::timed_out`], of a wait. `outage`: the failure of its last request, after which no holder is known, because the server decided nothing.
     pub(super) fn ended(
         &self,
         core: &Core,
         sync: &Arc<dyn Synchronizer>,
         free_by: Option<FreeBy>,
         outage: Option<Outage>,
+        remark: Option<&'static str>,
     ) -> AcquireError {
         let name = sync.name().clone();
         match (outage, free_by) {
-            (None, _) => self.timed_out(core, sync, free_by),
+            (None, free_by) => AcquireError::TimedOut {
+                name,
+                waited: core.clock.now().since(self.began),
+                free_by,
+                remark: remark.map(Into::into),
+            },
             (Some(outage), None) => AcquireError::Unavailable { name, outage },
             (Some(outage), Some(free_by)) => AcquireError::Ambiguous {
                 name,

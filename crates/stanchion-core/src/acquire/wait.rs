@@ -83,9 +83,9 @@ pub(super) fn wait(
                     continue;
                 }
                 Next::TimedOut => {
-                    let outage = ticket.outage();
+                    let (outage, remark) = (ticket.outage(), ticket.remark());
                     let free_by = Box::pin(leave(core, ticket, deadline)).await;
-                    return Err(plan.ended(core, sync, free_by, outage));
+                    return Err(plan.ended(core, sync, free_by, outage, remark));
                 }
                 Next::Closing => {
                     let name = sync.name().clone();

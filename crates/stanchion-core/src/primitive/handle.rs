@@ -256,7 +256,7 @@ impl Handle {
     }
 
     /// Like [`Handle::try_acquire`] by a new owner, for primitives with refusals that say more than that another owner holds
-    /// ([`Hint::Told`](crate::primitive::Hint::Told)).
+    /// ([`Refusal::rest`]).
     ///
     /// # Errors
     /// [`AcquireError`].
@@ -265,7 +265,7 @@ impl Handle {
         sync: &Arc<dyn Synchronizer>,
         options: &AcquireOptions,
         lease: Duration,
-    ) -> Result<Result<Hold, Refusal>, AcquireError> {
+    ) -> Result<Result<Hold, Box<Refusal>>, AcquireError> {
         self.open(&**sync)?;
         let started;
         let mut work = pin!({
@@ -274,7 +274,8 @@ impl Handle {
             acquire::ask(self.core(), sync, options, lease).instrument(span)
         });
         let result = work.as_mut().await;
-        let of = |answer: &Result<Hold, Refusal>| answer.as_ref().ok().map(Hold::fencing_token);
+        let of =
+            |answer: &Result<Hold, Box<Refusal>>| answer.as_ref().ok().map(Hold::fencing_token);
         self.waited(&**sync, started, &result, of, work.span());
         result
     }
@@ -292,7 +293,7 @@ impl Handle {
             timeout,
             ..AcquireOptions::default()
         };
-        // A hold of `Tenure::Nothing`: there is nothing to release.
+        // There is nothing to release.
         self.acquire(sync, &options, Lease::default().length())
             .await
             .map(drop)

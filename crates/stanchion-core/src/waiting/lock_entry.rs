@@ -26,7 +26,6 @@
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use std::time::Duration;
 
 use super::piggyback::FirstRequest;
 use super::queue::{self, Ask, Begin, Context, Effect, Effects, Refused};
@@ -37,7 +36,7 @@ use super::sync::{Mutex, MutexGuard};
 use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item, Polling};
 use crate::description::{Heard, Subject, Synchronizer, has_one_entry};
-use crate::hint::Hint;
+use crate::hint::{Hint, Refusal};
 use crate::hold::debt::Debt;
 use crate::hold::handle::Hold;
 use crate::hold::holds::Holds;
@@ -54,6 +53,8 @@ use stanchion_transport::{Listen, Moment, Persistent, Slot};
 pub(super) struct More {
     /// The poll in the timetable: that of the queue at the last event.
     slot: Option<Slot>,
+    /// A state of the name that a wait cannot end, in the last refusal.
+    pub(super) remark: Option<&'static str>,
     /// The first request of a waiter, which a release may make. Here for one turn of the tasks.
     pub(super) piggyback: Option<FirstRequest>,
     /// The requests that the tasks of their waiters send, by place. They go on in the background as soon as another waiter depends on them.
@@ -329,10 +330,9 @@ impl LockEntry {
         core: &Arc<Core>,
         place: u64,
         debt: &Debt,
-        ttl: Option<Duration>,
-        hint: &Hint,
+        refusal: &Refusal,
     ) {
-        let (sync, owner) = (&*debt.sync, &debt.owner);
+        let (sync, owner, hint) = (&*debt.sync, &debt.owner, &refusal.hint);
         // P4: subscribed before the waiter is parked. A release after the refusal either is a message for this queue, or is found
         // by the request that follows the confirmation. Before the queue is locked, because `want` may lock it.
         let subscribed = self.want(core);
@@ -352,8 +352,9 @@ impl LockEntry {
             _ => (None, false),
         };
         self.play(core, sync, hint.role());
+        let remark = sync.remark(refusal.rest());
         let refused = Refused {
-            ttl,
+            ttl: refusal.after,
             placed,
             // R8: at maxmemory an entry cannot be renewed, and is still there.
             has_entry: has_one_entry(sync) && (placed.is_some() || debt.claim().arrived() > 0),
@@ -362,6 +363,10 @@ impl LockEntry {
             subscribed,
         };
         core.entries.table.event(self, |state| {
+            let before = std::mem::replace(&mut state.more.remark, remark);
+            if let (None, Some(remark)) = (before, remark) {
+                tracing::warn!(name = %self.name(), "an acquire waits, and {remark}");
+            }
             let queue = &mut state.queue;
             queue.refused(core, place, refused);
             // The waiter has left during the request, before it was subscribed.

@@ -7,7 +7,7 @@ use super::lock_entry::LockEntry;
 use crate::dated::Dated;
 use crate::description::{Request, Verdict, now_of, rest_of};
 use crate::error::Rejection;
-use crate::hint::Hint;
+use crate::hint::Refusal;
 use crate::hold::claim::Claim;
 use crate::hold::debt::Debt;
 use crate::hold::guarded::Guarded as _;
@@ -23,8 +23,8 @@ use stanchion_transport::{Failure, Moment, Outage, Path, Wake, micros};
 /// The outcome of one request.
 pub(crate) enum Attempt {
     Granted(Hold),
-    /// Refused, with the time after which to retry. Boxed: most hints are empty.
-    Busy(Option<Duration>, Box<Hint>),
+    /// Boxed: the future of every try would contain one.
+    Busy(Box<Refusal>),
     /// Refused because the request reached the server after its deadline.
     Late,
     /// Granted, but the reply took longer than the lease. The hold is being released.
@@ -138,7 +138,11 @@ pub(crate) async fn ask(debt: &Arc<Debt>, asked: &Parameters, entry: &Arc<LockEn
                 {
                     debt.record(Claim::queued);
                 }
-                Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))
+                Attempt::Busy(Box::new(Refusal {
+                    after: ttl.map(Duration::from_millis),
+                    hint,
+                    reply,
+                }))
             }
             Some(Verdict::Late) => Attempt::Late,
             Some(Verdict::Gone) => Attempt::Rejected(Rejection::Deleted),

@@ -65,7 +65,7 @@ async fn send(core: Arc<Core>, entry: Arc<LockEntry>, of: Ask<Shell>) {
                 }
                 return;
             }
-            Attempt::Busy(ttl, hint) => match *hint {
+            Attempt::Busy(refusal) => match refusal.hint {
                 // P8: this refusal is final. Only earlier unanswered requests may have left something.
                 Hint::TooLate => return answer(Answer::Failed(timed_out(&core, &asked, &debt))),
                 Hint::Elsewhere {
@@ -81,9 +81,9 @@ async fn send(core: Arc<Core>, entry: Arc<LockEntry>, of: Ask<Shell>) {
                     }
                     return answer(Answer::Moved(Box::new(joined)));
                 }
-                hint => {
+                _ => {
                     woken(false);
-                    return entry.refused(&core, place, &debt, ttl, &hint);
+                    return entry.refused(&core, place, &debt, &refusal);
                 }
             },
             Attempt::Rejected(rejection) => {
@@ -123,7 +123,7 @@ fn timed_out(core: &Core, asked: &Parameters, debt: &Debt) -> AcquireError {
         name: debt.sync.name().clone(),
         waited: core.clock.now().since(asked.began),
         free_by: debt.leftover(),
-        remark: debt.sync.remark().map(Into::into),
+        remark: None,
     }
 }
 

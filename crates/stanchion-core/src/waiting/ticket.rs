@@ -103,6 +103,11 @@ impl Ticket {
         self.entry.state().queue.outage().cloned()
     }
 
+    /// Returns the state of the name that a wait cannot end, if the last refusal of this queue reported one.
+    pub(crate) fn remark(&self) -> Option<&'static str> {
+        self.entry.state().more.remark
+    }
+
     /// Subscribes, and plans a poll in case a message is lost (P4), for a wait for a fact that begins later.
     pub(crate) fn stand_by(&self) {
         let subscribed = self.entry.want(&self.core);

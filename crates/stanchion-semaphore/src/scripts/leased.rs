@@ -10,7 +10,7 @@ use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
 use super::script;
 use crate::ids::PermitId;
-use crate::keys::Keys;
+use crate::keys::{Keys, remark};
 use crate::status::LeasedStatus;
 
 pub static ACQUIRE: Script<5, 10> = script!(
@@ -113,12 +113,11 @@ impl Synchronizer for LeasedDescription {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
-        self.keys.note(rest);
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
-    fn remark(&self) -> Option<&'static str> {
-        self.keys.remark()
+    fn remark(&self, rest: &[Reply]) -> Option<&'static str> {
+        remark(rest)
     }
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {

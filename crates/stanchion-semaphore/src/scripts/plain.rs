@@ -9,7 +9,7 @@ use stanchion_client::primitive::{
 use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
 use super::script;
-use crate::keys::Keys;
+use crate::keys::{Keys, remark};
 use crate::status::SemaphoreStatus;
 
 pub static ACQUIRE: Script<6, 8> = script!(
@@ -108,12 +108,11 @@ impl Synchronizer for Description {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
-        self.keys.note(rest);
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
-    fn remark(&self) -> Option<&'static str> {
-        self.keys.remark()
+    fn remark(&self, rest: &[Reply]) -> Option<&'static str> {
+        remark(rest)
     }
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {
