@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use stanchion_tower::*;
+use tokio::time::Instant;
 use tower_layer::Layer as _;
 
 use super::desk::Desk;
@@ -58,6 +59,26 @@ async fn one_request_for_a_key_runs_at_a_time_in_all_processes() {
         until there POST /a -> 200 #7 lock ran
     ";
     desk.check(text).await;
+}
+
+/// The next request of the same client finds the lock free in all processes, however far the server is.
+#[tokio::test(start_paused = true)]
+async fn a_response_waits_for_the_reply_to_the_release() {
+    let mut desk = paths(Handler::open()).await;
+    let permits = LeasedSemaphore::new(&desk.here, "permits").unwrap();
+    permits.init(1).await.unwrap();
+    desk.serve("permit", ConcurrencyLayer::new(permits));
+    // The server knows the scripts from here on.
+    let (a, b) = ("here POST /a -> 200 #", "permit POST /a -> 200 #");
+    desk.check(&format!("{a}1 lock ran")).await;
+    desk.check(&format!("{b}2 ran")).await;
+    let reply = Duration::from_millis(20);
+    desk.engine.faults().delay(None, reply);
+    for request in [format!("{a}3 lock ran"), format!("{b}4 ran")] {
+        let began = Instant::now();
+        desk.check(&request).await;
+        assert_eq!(began.elapsed(), 2 * reply, "{request}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
