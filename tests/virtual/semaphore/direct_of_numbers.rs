@@ -115,7 +115,11 @@ fn new_permits_are_announced() {
 
         a larger total
         + free = 0; held = [%0@ms+5000ms]; line = [B=1] /150000
-        > set_total 3 -> [tend 0 [1 1]]; base: 2; free = 2; once = 1 /9000",
+        > set_total 3 -> [tend 0 [1 1]]; base: 2; free = 2; once = 1 /9000
+
+        the same total
+        + free = 1; held = [%0@ms+5000ms]; line = [B=2] /150000
+        > set_total 2 -> [1 2]; once = 2 /9000",
     );
 }
 
@@ -144,6 +148,10 @@ fn reclaim_returns_no_permits_of_a_former_semaphore() {
         the semaphore is missing
         + held = {A 2, B 3}; total = 5 /1000
         > reclaim A -> [1 0]; once = 0 /9000; held is gone
+
+        R15: a number that the server does not add leaves the permits with their holder
+        + free = 3; held = {A 9223372036854775807}
+        > reclaim A -> error ERR value is not an integer or out of range
 
         in one that ends when it is not used
         + free = 1 /315360000000; held = {A 2}; idle = 1000 3 0 /315360000000
