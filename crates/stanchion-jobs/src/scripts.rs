@@ -44,7 +44,7 @@ impl Keys {
             about: About {
                 fence: fencing.counter(&name),
                 // Not a kind of lock: a script of this crate ends the hold of a job, and never hands the job to a waiter for the lock.
-                ..About::new(Kind::new("job"), name, line.channel())
+                ..About::new(Kind::new("job"), name, Arc::clone(&line.channel))
             },
             line,
         }

@@ -1,5 +1,7 @@
 //! The scripts, and the description of a lock that calls them.
 
+use std::sync::Arc;
+
 use stanchion_client::primitive::{
     About, Arg, Call, HandOff, Handle, Hint, Holdable, Kind, Line, Placed, Reply, Request, Script,
     ServerQueue, Synchronizer, Visible, Yields, adopt_field,
@@ -49,7 +51,7 @@ impl Description {
             notice: handle.notice(&name),
             about: About {
                 fence: fencing.counter(&name),
-                ..About::new(Kind::new("lock").plain(), name, line.channel())
+                ..About::new(Kind::new("lock").plain(), name, Arc::clone(&line.channel))
             },
             line,
         }
@@ -237,7 +239,7 @@ impl ServerQueue for Description {
 
     fn tend(&self, heard: bool) -> Option<Call> {
         let [base, publish] = self.common();
-        let sentry = if heard { self.line.client.as_str() } else { "" };
+        let sentry = if heard { self.line.client() } else { b"" };
         Some(TEND.call(self.keys(), [base, publish, sentry.into()]))
     }
 }

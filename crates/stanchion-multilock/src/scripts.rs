@@ -100,7 +100,7 @@ impl Joint {
             about: Arc::new(About {
                 names: locks.iter().map(|one| one.name.clone()).collect(),
                 holders: Some(Holders::One),
-                ..About::new(kind, first.name.clone(), first.line.channel())
+                ..About::new(kind, first.name.clone(), Arc::clone(&first.line.channel))
             }),
             locks,
             fences: fences.into(),
@@ -204,7 +204,7 @@ impl Synchronizer for Joint {
         let held = number.and_then(|i| self.locks.get(i));
         held.map_or(Hint::None, |one| Hint::Elsewhere {
             name: one.name.clone(),
-            channel: one.line.channel(),
+            channel: Arc::clone(&one.line.channel),
             placed: Placed::read(rest.get(1..).unwrap_or_default()),
         })
     }

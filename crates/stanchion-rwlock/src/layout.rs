@@ -43,8 +43,6 @@ pub(crate) use with_dead;
 pub(crate) struct Layout {
     pub(crate) name: Name,
     pub(crate) line: Line,
-    /// The channel of this client.
-    pub(crate) channel: Arc<[u8]>,
     pub(crate) preference: Preference,
     /// The counter of the writers' tokens, if they have any.
     pub(crate) fence: Option<Arc<[u8]>>,
@@ -89,7 +87,6 @@ impl Layout {
             "stanchion_rwlock_wake",
         );
         Self {
-            channel: line.channel(),
             line,
             fence: fencing.counter(&name),
             readers: name.prefixed("stanchion_rwlock_readers"),
@@ -113,7 +110,7 @@ impl Layout {
     /// The properties of one side.
     pub(crate) fn about(&self, kind: &'static str) -> About {
         let kind = Kind::new(kind).of_family("rwlock");
-        About::new(kind, self.name.clone(), Arc::clone(&self.channel))
+        About::new(kind, self.name.clone(), Arc::clone(&self.line.channel))
     }
 
     /// What follows the owner of a reader in an entry of the queue: see `line_of_rwlock.lua`.
@@ -155,7 +152,7 @@ impl Layout {
     /// See [`ServerQueue::tend`](stanchion_client::primitive::ServerQueue::tend).
     pub(crate) fn tend(&self, heard: bool) -> Call {
         let [base, publish] = self.base();
-        let sentry = if heard { self.line.client.as_str() } else { "" };
+        let sentry = if heard { self.line.client() } else { b"" };
         TEND.call(
             self.keys(),
             [base, publish, sentry.into(), self.hold_keys()],

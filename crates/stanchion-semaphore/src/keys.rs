@@ -17,8 +17,6 @@ pub(crate) struct Keys {
     pub(crate) name: Name,
     /// The queue of processes, and the channels on which they receive messages.
     pub(crate) queue: Line,
-    /// The channel of this client.
-    pub(crate) channel: Arc<[u8]>,
     /// The held permits: the ledger of plain ones, or the leases.
     pub(crate) held: Vec<u8>,
     /// The plain permits that were granted by message and not confirmed yet. Leased permits need none: the name again.
@@ -82,7 +80,6 @@ impl Keys {
         let asks = handle.poll_interval() + handle.outage_tolerance();
         let queue = Line::of_family(handle, &name, "redisson_sc", line, wake);
         Self {
-            channel: queue.channel(),
             queue,
             idle: name.prefixed_alone("stanchion_semaphore_idle"),
             kept: whole_millis(asks.saturating_mul(2)),
@@ -101,7 +98,7 @@ impl Keys {
             ..About::new(
                 Kind::new(kind),
                 self.name.clone(),
-                Arc::clone(&self.channel),
+                Arc::clone(&self.queue.channel),
             )
         }
     }
@@ -149,7 +146,7 @@ impl Keys {
         match yields {
             Yields::No => "".into(),
             Yields::Outside => "outside".into(),
-            Yields::All => self.queue.client.as_str().into(),
+            Yields::All => self.queue.client().into(),
         }
     }
 

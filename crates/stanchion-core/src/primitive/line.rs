@@ -15,10 +15,10 @@ pub struct Line {
     pub wake: Vec<u8>,
     /// Redisson's channel of the name.
     pub base: Vec<u8>,
+    /// The channel of this client.
+    pub channel: Arc<[u8]>,
     /// `PUBLISH` or `SPUBLISH`.
     pub publish: &'static str,
-    /// The uuid of this client.
-    pub client: String,
 }
 
 impl Line {
@@ -38,17 +38,16 @@ impl Line {
             // `x` and `{x}` are two locks that share only the channels. The owner in a message shows to which lock it belongs.
             line: name.prefixed_alone(line),
             wake: name.prefixed_alone(wake),
+            channel: [&base, b":".as_slice(), client.as_bytes()].concat().into(),
             base,
             publish: handle.publish_command(),
-            client,
         }
     }
 
-    /// The channel of this client.
+    /// The uuid of this client.
     #[must_use]
-    pub fn channel(&self) -> Arc<[u8]> {
-        [&self.base, b":".as_slice(), self.client.as_bytes()]
-            .concat()
-            .into()
+    pub fn client(&self) -> &[u8] {
+        // The channel is `base:uuid`.
+        self.channel.get(self.base.len() + 1..).unwrap_or_default()
     }
 }

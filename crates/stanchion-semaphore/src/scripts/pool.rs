@@ -67,11 +67,7 @@ pub(crate) fn drain(keys: &Keys, operation: &Operation) -> Call {
 /// `heard`: the client that hears Redisson's releases for the queue has heard one.
 pub(crate) fn tend(keys: &Keys, heard: bool) -> Call {
     let [base, publish] = keys.common();
-    let sentry = if heard {
-        keys.queue.client.as_str()
-    } else {
-        ""
-    };
+    let sentry = if heard { keys.queue.client() } else { b"" };
     TEND.call(keys.serving(), [base, publish, sentry.into()])
 }
 
