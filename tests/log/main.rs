@@ -3,6 +3,7 @@
 
 mod notices;
 mod outages;
+mod permits;
 mod quota;
 mod secrets;
 mod spans;

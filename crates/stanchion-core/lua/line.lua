@@ -180,10 +180,11 @@ end
 local function tell_next(ms)
   local head = first()
   if head and soonest then ms = soonest(ms) end
-  local entry, i = ms >= 0 and head, 0
-  while entry and tell(entry, 'N', string.format('%.0f', ms)) == 0 and i < sweep do
-    i = i + 1
-    entry = call('ZRANGE', line, i, i)[1]
+  if not head or ms < 0 then return head end
+  ms = string.format('%.0f', ms)
+  for i = 0, sweep - 1 do
+    local entry = i == 0 and head or call('ZRANGE', line, i, i)[1]
+    if not entry or tell(entry, 'N', ms) ~= 0 then break end
   end
   return head
 end
@@ -233,7 +234,7 @@ local function serve(us, me, lease)
       return heard, own
     end
     if not fits(head) then break end
-    -- A process that waits for several names is only notified. If that process does not try, the next one does.
+    -- A process that waits for several names is only notified. If that process does not try, the next live one does.
     local asks = string.find(head, '+', 1, true)
     -- Minting comes first, because it may fail.
     local minted = not asks and mints(head)
@@ -242,8 +243,11 @@ local function serve(us, me, lease)
     if asks then
       call('ZREM', line, head)
       local told = tell(head, 'P', 0)
-      if told > 0 then tell_first(try_ms) end
-      if told ~= 0 then return told end
+      if told > 0 then
+        local _, dead = tell_first(try_ms)
+        return told, own, dead and try_ms
+      end
+      if told < 0 then return told end
     elseif head == me then
       enter(head, us, lease)
       call('ZREM', line, head)

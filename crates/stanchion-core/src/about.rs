@@ -122,7 +122,7 @@ pub struct About {
     pub kind: Kind,
     /// The name that is synchronized on.
     pub name: Name,
-    /// All names that a hold covers, if these are several: an entry in a queue is then for several names.
+    /// The names of a hold that may cover several; empty for a hold of one name. An entry in a queue is then for all of them.
     pub names: Arc<[Name]>,
     /// The channel on which releases are published. Several names may share one, as `x` and `{x}` do.
     pub channel: Arc<[u8]>,

@@ -14,7 +14,7 @@ use crate::field::renew_field;
 use crate::hint::Hint;
 use crate::holders::Holders;
 use crate::lease::Lease;
-use crate::line::{Approach, Reason, Yields};
+use crate::line::{Approach, Placed, Reason, Yields};
 use crate::name::Name;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
@@ -159,9 +159,10 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Reads the elements of a busy reply from the third on.
-    fn hint(&self, _rest: &[Reply]) -> Hint {
-        Hint::default()
+    /// Reads the elements of a busy reply from the third on. With a queue on the server they are those of [`Placed`].
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        let placed = self.server_queue().and_then(|_| Placed::read(rest));
+        placed.map_or(Hint::None, Hint::Placed)
     }
 
     /// Reads from the same elements a state of the name that a wait cannot end: for the error of a timeout.

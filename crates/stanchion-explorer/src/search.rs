@@ -1,4 +1,4 @@
-//! The search: breadth first, so that the first violation has a shortest trace.
+//! The search: breadth first, so that the first violation has a shortest trace; or walks at random.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;

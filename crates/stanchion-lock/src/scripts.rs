@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    About, Arg, Call, HandOff, Handle, Hint, Holdable, Kind, Line, Placed, Reply, Request, Script,
-    ServerQueue, Synchronizer, Visible, Yields, adopt_field,
+    About, Arg, Call, HandOff, Handle, Holdable, Kind, Line, Reply, Request, Script, ServerQueue,
+    Synchronizer, Visible, Yields, adopt_field,
 };
 use stanchion_client::{
     Fencing, Lease, Name, NameState, QueryError, WireOwner, in_line, minting, noticing,
@@ -159,10 +159,6 @@ impl Synchronizer for Description {
 
     fn hold(&self) -> Option<&dyn Holdable> {
         Some(self)
-    }
-
-    fn hint(&self, rest: &[Reply]) -> Hint {
-        Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use stanchion_client::primitive::{About, Arg, Call, Handle, Kind, Line, Reply, Script, Visible};
+use stanchion_client::primitive::{
+    About, Arg, Call, Handle, Holders, Kind, Line, Reply, Script, Sharing, Visible,
+};
 use stanchion_client::{Fencing, Name, NameState, QueryError, WireOwner, noticing};
 
 use crate::preference::Preference;
@@ -41,13 +43,13 @@ pub(crate) use with_dead;
 /// The parts of a lock that both sides share.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    pub(crate) name: Name,
+    /// The properties of the two sides.
+    pub(crate) readers: About,
+    pub(crate) writers: About,
     pub(crate) line: Line,
     pub(crate) preference: Preference,
-    /// The counter of the writers' tokens, if they have any.
-    pub(crate) fence: Option<Arc<[u8]>>,
-    /// The readers, ordered by the end of their leases.
-    readers: Vec<u8>,
+    /// The key of the readers, ordered by the end of their leases.
+    by_end: Vec<u8>,
     /// The prefix of every hold key.
     hold_keys: Vec<u8>,
     /// Beginning of the channels of holders.
@@ -56,11 +58,11 @@ pub(crate) struct Layout {
 
 impl Visible for Layout {
     fn subject(&self) -> (Kind, &Name) {
-        (Kind::new("rwlock"), &self.name)
+        (Kind::new("rwlock"), self.name())
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        vec![self.main().to_vec(), self.readers.clone()]
+        vec![self.main().to_vec(), self.by_end.clone()]
     }
 
     fn look(&self) -> Call {
@@ -86,31 +88,36 @@ impl Layout {
             "stanchion_rwlock_line",
             "stanchion_rwlock_wake",
         );
+        let side = |kind| {
+            let kind = Kind::new(kind).of_family("rwlock");
+            About::new(kind, name.clone(), Arc::clone(&line.channel))
+        };
         Self {
+            readers: About {
+                sharing: Sharing::Together,
+                holders: Some(Holders::Readers),
+                ..side("rwlock_read")
+            },
+            writers: About {
+                fence: fencing.counter(&name),
+                holders: Some(Holders::Writer),
+                ..side("rwlock_write")
+            },
             line,
-            fence: fencing.counter(&name),
-            readers: name.prefixed("stanchion_rwlock_readers"),
+            by_end: name.prefixed("stanchion_rwlock_readers"),
             hold_keys: name.suffixed(""),
             notice: handle.notice(&name),
             preference,
-            name,
         }
     }
 
     /// The key of the hash.
     pub(crate) fn main(&self) -> &[u8] {
-        self.name.as_bytes()
+        self.name().as_bytes()
     }
 
-    /// The counter for the scripts: the name itself where no tokens are minted.
-    fn fence_key(&self) -> &[u8] {
-        self.fence.as_deref().unwrap_or_else(|| self.main())
-    }
-
-    /// The properties of one side.
-    pub(crate) fn about(&self, kind: &'static str) -> About {
-        let kind = Kind::new(kind).of_family("rwlock");
-        About::new(kind, self.name.clone(), Arc::clone(&self.line.channel))
+    pub(crate) const fn name(&self) -> &Name {
+        &self.writers.name
     }
 
     /// What follows the owner of a reader in an entry of the queue: see `line_of_rwlock.lua`.
@@ -122,7 +129,7 @@ impl Layout {
     }
 
     pub(crate) fn readers(&self) -> &[u8] {
-        &self.readers
+        &self.by_end
     }
 
     /// The key that lasts as long as a reader's lease.
@@ -130,7 +137,7 @@ impl Layout {
     /// Redisson has one for each hold of a reader, from 1 to its count, and the longest decides. One is enough here, because
     /// all holds of a stanchion owner have the same lease.
     pub(crate) fn hold_key(&self, reader: &WireOwner) -> Vec<u8> {
-        self.name
+        self.name()
             .suffixed(&[reader.as_str(), ":rwlock_timeout:1"].concat())
     }
 
@@ -146,7 +153,13 @@ impl Layout {
     /// The keys of the scripts that serve the queue.
     pub(crate) fn keys(&self) -> [&[u8]; 5] {
         let Line { line, wake, .. } = &self.line;
-        [self.main(), self.fence_key(), line, wake, &self.readers]
+        [
+            self.main(),
+            self.writers.fence_key(),
+            line,
+            wake,
+            &self.by_end,
+        ]
     }
 
     /// See [`ServerQueue::tend`](stanchion_client::primitive::ServerQueue::tend).
@@ -161,7 +174,7 @@ impl Layout {
 
     /// See [`ServerQueue::neighbours`](stanchion_client::primitive::ServerQueue::neighbours).
     pub(crate) fn neighbours(&self, name: &Name) -> Option<&[u8]> {
-        (*name == self.name).then_some(self.line.base.as_slice())
+        (name == self.name()).then_some(self.line.base.as_slice())
     }
 
     /// `most`: the largest number of holders to list.
@@ -169,9 +182,9 @@ impl Layout {
         STATUS.call(
             [
                 self.main(),
-                self.fence_key(),
+                self.writers.fence_key(),
                 &self.line.line,
-                &self.readers,
+                &self.by_end,
             ],
             [u64::from(most).into(), self.hold_keys()],
         )

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    About, Call, Hint, Holdable, Holders, Item, Placed, Reply, Request, Script, ServerQueue,
-    Sharing, Synchronizer, renew_field,
+    About, Call, Holdable, Item, Request, Script, ServerQueue, Synchronizer, renew_field,
 };
 use stanchion_client::{Lease, Name, WireOwner};
 
@@ -35,42 +34,21 @@ pub static RENEW_END: Script<1, 3> =
 
 /// The read side: readers share the lock, but not with a writer.
 #[derive(Debug)]
-pub(crate) struct ReadSide {
-    about: About,
-    layout: Arc<Layout>,
-}
+pub(crate) struct ReadSide(pub(crate) Arc<Layout>);
 
 impl ReadSide {
-    pub(crate) fn of(layout: &Arc<Layout>) -> Self {
-        Self {
-            about: About {
-                sharing: Sharing::Together,
-                holders: Some(Holders::Readers),
-                ..layout.about("rwlock_read")
-            },
-            layout: Arc::clone(layout),
-        }
-    }
-
     fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, places: bool) -> Call {
-        let [lock, fence, line, wake, readers] = self.layout.keys();
-        let [base, publish] = self.layout.base();
+        let [lock, fence, line, wake, readers] = self.0.keys();
+        let [base, publish] = self.0.base();
         RELEASE.call(
-            [
-                lock,
-                line,
-                wake,
-                readers,
-                &self.layout.hold_key(owner),
-                fence,
-            ],
+            [lock, line, wake, readers, &self.0.hold_key(owner), fence],
             [
                 base,
                 publish,
                 owner.as_str().into(),
                 u64::from(count).into(),
                 lease.millis().into(),
-                self.layout.hold_keys(),
+                self.0.hold_keys(),
                 u64::from(places).into(),
             ],
         )
@@ -79,22 +57,16 @@ impl ReadSide {
 
 impl Synchronizer for ReadSide {
     fn about(&self) -> &About {
-        &self.about
+        &self.0.readers
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         let within = request.within.map(write_field).unwrap_or_default();
-        let [lock, _, line, wake, readers] = self.layout.keys();
-        let [base, publish] = self.layout.base();
+        let [lock, _, line, wake, readers] = self.0.keys();
+        let [base, publish] = self.0.base();
         let ask = request.ask();
         ACQUIRE.call(
-            [
-                lock,
-                line,
-                wake,
-                readers,
-                &self.layout.hold_key(request.owner),
-            ],
+            [lock, line, wake, readers, &self.0.hold_key(request.owner)],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -102,8 +74,8 @@ impl Synchronizer for ReadSide {
                 ask.as_ref().into(),
                 publish,
                 base,
-                self.layout.side_of_readers().into(),
-                self.layout.hold_keys(),
+                self.0.side_of_readers().into(),
+                self.0.hold_keys(),
                 within.as_str().into(),
                 request.since.into(),
             ],
@@ -112,10 +84,6 @@ impl Synchronizer for ReadSide {
 
     fn hold(&self) -> Option<&dyn Holdable> {
         Some(self)
-    }
-
-    fn hint(&self, rest: &[Reply]) -> Hint {
-        Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {
@@ -127,9 +95,9 @@ impl Holdable for ReadSide {
     fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
         Some(REENTER.call(
             [
-                self.layout.main(),
-                &self.layout.hold_key(request.owner),
-                self.layout.readers(),
+                self.0.main(),
+                &self.0.hold_key(request.owner),
+                self.0.readers(),
             ],
             [
                 request.owner.as_str().into(),
@@ -149,32 +117,32 @@ impl Holdable for ReadSide {
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        let (key, ms) = (self.layout.hold_key(owner), lease.millis().to_string());
-        let (readers, ms) = (self.layout.readers().to_vec(), ms.into_bytes());
+        let (key, ms) = (self.0.hold_key(owner), lease.millis().to_string());
+        let (readers, ms) = (self.0.readers().to_vec(), ms.into_bytes());
         // A hold has three keys. While their slot migrates, they may be on two nodes.
         let parts = [
-            renew_field(&self.about.name, owner.as_str(), lease),
+            renew_field(self.0.name(), owner.as_str(), lease),
             RENEW_HOLD_KEY.item([key.clone()], [ms.clone()]),
             RENEW_END.item([readers.clone()], [owner.as_str().into(), ms.clone()]),
         ];
         let all = RENEW.item(
-            [self.layout.main().to_vec(), key, readers],
+            [self.0.main().to_vec(), key, readers],
             [owner.as_str().into(), ms],
         );
         vec![all.or_in_parts(parts)]
     }
 
     fn force_release(&self) -> Option<Call> {
-        Some(self.layout.force_release("read"))
+        Some(self.0.force_release("read"))
     }
 }
 
 impl ServerQueue for ReadSide {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
-        self.layout.neighbours(name)
+        self.0.neighbours(name)
     }
 
     fn tend(&self, heard: bool) -> Option<Call> {
-        Some(self.layout.tend(heard))
+        Some(self.0.tend(heard))
     }
 }

@@ -100,8 +100,8 @@ impl RwLock {
         let layout = Arc::new(layout);
         Self {
             handle,
-            readers: Arc::new(ReadSide::of(&layout)),
-            writers: Arc::new(WriteSide::of(&layout)),
+            readers: Arc::new(ReadSide(Arc::clone(&layout))),
+            writers: Arc::new(WriteSide(Arc::clone(&layout))),
             layout,
             fencing,
             lease,
@@ -240,7 +240,7 @@ impl RwLock {
     /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
-        &self.layout.name
+        self.layout.name()
     }
 
     /// Waits until the lock is acquired for reading.
@@ -651,7 +651,7 @@ impl RwLock {
     /// One script, which publishes to the processes of at most 1024 holders. A process subscribes when it has held something for a second
     /// (in a cluster, for a third of its lease); before that it does not receive the request. Redisson processes never receive it.
     pub async fn request_release(&self, reason: &str) -> Result<Asked, QueryError> {
-        let name = &self.layout.name;
+        let name = self.layout.name();
         self.handle.request_release(name, reason, true).await
     }
 

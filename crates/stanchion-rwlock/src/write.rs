@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    About, Call, Hint, Holdable, Holders, Item, Placed, Reply, Request, Script, ServerQueue,
-    Synchronizer, renew_field,
+    About, Call, Holdable, Item, Request, Script, ServerQueue, Synchronizer, renew_field,
 };
 use stanchion_client::{Lease, Name, WireOwner, minting};
 
@@ -38,34 +37,20 @@ pub static DOWNGRADE: Script<5, 7> = Script::new(
 ///
 /// Its release always goes to the line: a hand-off to the next writer of the process would overtake all waiting readers.
 #[derive(Debug)]
-pub(crate) struct WriteSide {
-    about: About,
-    layout: Arc<Layout>,
-}
+pub(crate) struct WriteSide(pub(crate) Arc<Layout>);
 
 impl WriteSide {
-    pub(crate) fn of(layout: &Arc<Layout>) -> Self {
-        Self {
-            about: About {
-                fence: layout.fence.clone(),
-                holders: Some(Holders::Writer),
-                ..layout.about("rwlock_write")
-            },
-            layout: Arc::clone(layout),
-        }
-    }
-
     fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, places: bool) -> Call {
-        let [base, publish] = self.layout.base();
+        let [base, publish] = self.0.base();
         RELEASE.call(
-            self.layout.keys(),
+            self.0.keys(),
             [
                 base,
                 publish,
                 owner.as_str().into(),
                 u64::from(count).into(),
                 lease.millis().into(),
-                self.layout.hold_keys(),
+                self.0.hold_keys(),
                 u64::from(places).into(),
             ],
         )
@@ -74,14 +59,14 @@ impl WriteSide {
 
 impl Synchronizer for WriteSide {
     fn about(&self) -> &About {
-        &self.about
+        &self.0.writers
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
-        let [base, publish] = self.layout.base();
+        let [base, publish] = self.0.base();
         let ask = request.ask();
         ACQUIRE.call(
-            self.layout.keys(),
+            self.0.keys(),
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -89,17 +74,13 @@ impl Synchronizer for WriteSide {
                 ask.as_ref().into(),
                 publish,
                 base,
-                self.layout.hold_keys(),
+                self.0.hold_keys(),
             ],
         )
     }
 
     fn hold(&self) -> Option<&dyn Holdable> {
         Some(self)
-    }
-
-    fn hint(&self, rest: &[Reply]) -> Hint {
-        Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
     fn server_queue(&self) -> Option<&dyn ServerQueue> {
@@ -110,7 +91,7 @@ impl Synchronizer for WriteSide {
 impl Holdable for WriteSide {
     fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
         Some(REENTER.call(
-            [self.layout.main()],
+            [self.0.main()],
             [
                 write_field(request.owner).as_str().into(),
                 request.lease.millis().into(),
@@ -125,8 +106,8 @@ impl Holdable for WriteSide {
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        let [base, publish] = self.layout.base();
-        Some(RELEASE_ALONE.call([self.layout.main()], [base, publish, owner.as_str().into()]))
+        let [base, publish] = self.0.base();
+        Some(RELEASE_ALONE.call([self.0.main()], [base, publish, owner.as_str().into()]))
     }
 
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Call {
@@ -134,10 +115,10 @@ impl Holdable for WriteSide {
     }
 
     fn downgrade(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
-        let [lock, _, line, wake, readers] = self.layout.keys();
-        let [base, publish] = self.layout.base();
+        let [lock, _, line, wake, readers] = self.0.keys();
+        let [base, publish] = self.0.base();
         Some(DOWNGRADE.call(
-            [lock, line, wake, readers, &self.layout.hold_key(to.owner)],
+            [lock, line, wake, readers, &self.0.hold_key(to.owner)],
             [
                 base,
                 publish,
@@ -145,30 +126,30 @@ impl Holdable for WriteSide {
                 to.owner.as_str().into(),
                 to.lease.millis().into(),
                 to.not_after.into(),
-                self.layout.hold_keys(),
+                self.0.hold_keys(),
             ],
         ))
     }
 
     fn downgraded(&self) -> Option<Arc<dyn Synchronizer>> {
-        Some(Arc::new(ReadSide::of(&self.layout)))
+        Some(Arc::new(ReadSide(Arc::clone(&self.0))))
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        vec![renew_field(&self.about.name, &write_field(owner), lease)]
+        vec![renew_field(self.0.name(), &write_field(owner), lease)]
     }
 
     fn force_release(&self) -> Option<Call> {
-        Some(self.layout.force_release("write"))
+        Some(self.0.force_release("write"))
     }
 }
 
 impl ServerQueue for WriteSide {
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
-        self.layout.neighbours(name)
+        self.0.neighbours(name)
     }
 
     fn tend(&self, heard: bool) -> Option<Call> {
-        Some(self.layout.tend(heard))
+        Some(self.0.tend(heard))
     }
 }

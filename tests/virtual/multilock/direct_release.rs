@@ -49,6 +49,11 @@ fn a_release_serves_the_queue_of_each_lock() {
         > release A -> 1; base.a: 0; base.b:B: P B 0; base.b:C: P C 25; base.b:D: P D 25; line.b = [D@3] /150000;
             a is gone; b is gone
 
+        16 dead processes behind it: the queue is tended after 25 ms, in case it does not try
+        + a = {A 1} /50000; b = {A 1} /50000; heard base.b:@B; line.b = [B+ x1..17] /150000
+        > release A -> [tend 25 1]; base.a: 0; base.b:B: P B 0; base.b:x1..16: P; line.b = [x17@18] /150000;
+            a is gone; b is gone
+
         locks without counters are granted without a token
         + a = {A 1} /50000; b = {A 1} /50000; heard base.a:@B; line.a = [B] /150000
         > release_plain A -> 1; base.a:B: G B 0 now 1500 -; base.b: 0; a = {B 1} /1500; b is gone; line.a is gone
@@ -70,6 +75,11 @@ fn giving_up_removes_the_entries_and_passes_the_watch_on() {
             the process behind the head is dead: the next one polls
             + a = {B 1} /900; heard base.a:@D; line.a = [A@suffix C D] /150000
             > release A quits=1 -> -2; base.a:C: N C 900; base.a:D: N D 900; line.a = [C@2 D@3] /150000
+
+            P11: more dead processes than one run looks at
+            + a = {B 1} /900; heard base.a:@D; line.a = [A@suffix x1..16 D] /150000
+            > release A quits=1 -> -2; base.a:x1..16: N;
+                line.a = [x1@2 x2@3 x3@4 x4@5 x5@6 x6@7 x7@8 x8@9 x9@10 x10@11 x11@12 x12@13 x13@14 x14@15 x15@16 x16@17 D@18] /150000
 
             behind another entry
             + a = {B 1} /900; heard base.a:@C; line.a = [C A@suffix] /150000

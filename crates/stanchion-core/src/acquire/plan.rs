@@ -171,15 +171,11 @@ impl Plan {
         sync: &Arc<dyn Synchronizer>,
         free_by: Option<FreeBy>,
     ) -> AcquireError {
-        AcquireError::TimedOut {
-            name: sync.name().clone(),
-            waited: core.clock.now().since(self.began),
-            free_by,
-            remark: None,
-        }
+        self.ended(core, sync, free_by, None, None)
     }
 
-    /// As [`Plan::timed_out`], of a wait. `outage`: the failure of its last request, after which no holder is known, because the server decided nothing.
+    /// As [`Plan::timed_out`], at the end of a wait. `outage`: the failure of its last request. Then no holder is known, because the server decided
+    /// nothing. `remark`: a state of the name that the wait could not end.
     pub(super) fn ended(
         &self,
         core: &Core,

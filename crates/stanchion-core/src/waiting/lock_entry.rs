@@ -362,18 +362,19 @@ impl LockEntry {
             forgotten,
             subscribed,
         };
-        core.entries.table.event(self, |state| {
-            let before = std::mem::replace(&mut state.more.remark, remark);
-            if let (None, Some(remark)) = (before, remark) {
-                tracing::warn!(name = %self.name(), "an acquire waits, and {remark}");
-            }
+        let before = core.entries.table.event(self, |state| {
             let queue = &mut state.queue;
             queue.refused(core, place, refused);
             // The waiter has left during the request, before it was subscribed.
             if queue.waiter(place).is_none() {
                 self.unsubscribe(sync, owner, queue.is_empty());
             }
+            std::mem::replace(&mut state.more.remark, remark)
         });
+        // Invariant 4: a subscriber of the log may own anything.
+        if let (None, Some(remark)) = (before, remark) {
+            tracing::warn!(name = %self.name(), "an acquire waits, and {remark}");
+        }
     }
 
     /// Lets the first waiter send a request for `reason`.

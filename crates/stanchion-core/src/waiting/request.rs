@@ -23,7 +23,7 @@ use stanchion_transport::{Failure, Moment, Outage, Path, Wake, micros};
 /// The outcome of one request.
 pub(crate) enum Attempt {
     Granted(Hold),
-    /// Boxed: the future of every try would contain one.
+    /// Refused. Boxed: the future of every try would contain one.
     Busy(Box<Refusal>),
     /// Refused because the request reached the server after its deadline.
     Late,

@@ -215,8 +215,8 @@ fn planted_errors_are_found() {
         + enter(head, us, ms)
 
         the new head gets no message N: a kill
-        - local entry, i = ms >= 0 and head, 0
-        + local entry, i = nil, 0
+        - for i = 0, sweep - 1 do
+        + for i = 1, 0 do
 
         a process that leaves keeps its entry
         - return remove(entry) or

@@ -265,7 +265,8 @@ fn planted_errors_are_found() {
         + local asks = false
 
         no other process is notified after a multi-lock: a kill
-        - if told > 0 then tell_first(try_ms) end
+        - local _, dead = tell_first(try_ms)
+        + local dead = false
         ",
     );
     finds(

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_client::primitive::{
-    About, Call, HandOff, Hint, Holdable, Item, Kind, Operation, Placed, Reply, Request, Script,
-    ServerQueue, Synchronizer, Visible, unexpected,
+    About, Call, HandOff, Holdable, Item, Kind, Operation, Reply, Request, Script, ServerQueue,
+    Synchronizer, Visible, unexpected,
 };
 use stanchion_client::{Lease, Name, NameState, QueryError, WireOwner};
 
@@ -110,10 +110,6 @@ impl Synchronizer for LeasedDescription {
 
     fn hold(&self) -> Option<&dyn Holdable> {
         Some(self)
-    }
-
-    fn hint(&self, rest: &[Reply]) -> Hint {
-        Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }
 
     fn remark(&self, rest: &[Reply]) -> Option<&'static str> {
