@@ -128,7 +128,7 @@ impl Layout {
         }
     }
 
-    pub(crate) fn readers(&self) -> &[u8] {
+    pub(crate) fn by_end(&self) -> &[u8] {
         &self.by_end
     }
 

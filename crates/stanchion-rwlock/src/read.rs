@@ -97,7 +97,7 @@ impl Holdable for ReadSide {
             [
                 self.0.main(),
                 &self.0.hold_key(request.owner),
-                self.0.readers(),
+                self.0.by_end(),
             ],
             [
                 request.owner.as_str().into(),
@@ -118,7 +118,7 @@ impl Holdable for ReadSide {
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
         let (key, ms) = (self.0.hold_key(owner), lease.millis().to_string());
-        let (readers, ms) = (self.0.readers().to_vec(), ms.into_bytes());
+        let (readers, ms) = (self.0.by_end().to_vec(), ms.into_bytes());
         // A hold has three keys. While their slot migrates, they may be on two nodes.
         let parts = [
             renew_field(self.0.name(), owner.as_str(), lease),
